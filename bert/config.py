@@ -1,0 +1,115 @@
+"""BERT's shape, read from and written as the ecosystem's `config.json`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
+
+ACTIVATIONS = ("gelu", "gelu_new", "relu")
+
+# Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).
+_FOREIGN_KEYS = {
+    "alibi_starting_size": "its positions are ALiBi slopes, not learned embeddings",
+    "auto_map": "its model is Python code that comes with the checkpoint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BertConfig:
+    """The numbers that fix BERT's graph; names and defaults are Hugging Face's, the defaults are BERT base.
+
+    Sources: Devlin et al. 2018 (arXiv 1810.04805), section 3; google-research/bert modeling.py for epsilon.
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    pad_token_id: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+            _require_positive(name, getattr(self, name))
+        for name in ("intermediate_size", "max_position_embeddings", "type_vocab_size"):
+            _require_positive(name, getattr(self, name))
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigError(
+                f"num_attention_heads ({self.num_attention_heads}) must divide hidden_size ({self.hidden_size})"
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise ConfigError(f"hidden_act is {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
+        if not self.layer_norm_eps > 0:
+            raise ConfigError(f"layer_norm_eps ({self.layer_norm_eps}) must be above 0")
+        if not 0 <= self.pad_token_id < self.vocab_size:
+            raise ConfigError(f"pad_token_id ({self.pad_token_id}) must be below vocab_size ({self.vocab_size})")
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "BertConfig":
+        """Build from the content of a `config.json`; keys that do not shape the graph are left out.
+
+        Raises UnsupportedModelError where the graph is not plain BERT, ConfigError for a broken value.
+        """
+        refuse_other_graphs(values)
+        known = {f.name for f in fields(cls)}
+        # A null (some hub checkpoints write `pad_token_id: null`) means the default.
+        return cls(**{k: v for k, v in values.items() if k in known and v is not None})
+
+    @classmethod
+    def read(cls, path: Path) -> "BertConfig":
+        """Read `config.json`, given itself or its folder."""
+        file = path / "config.json" if path.is_dir() else path
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(f"{file} is missing: a checkpoint folder holds config.json") from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{file} is not JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
+        return cls.from_dict(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of a `config.json` that `transformers` loads as BERT."""
+        return {"model_type": "bert", "position_embedding_type": "absolute", **asdict(self)}
+
+
+def refuse_other_graphs(values: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModelError, with the reason, if a `config.json` describes anything but plain BERT."""
+    model_type = values.get("model_type", "bert")
+    if model_type != "bert":
+        raise UnsupportedModelError(f"model_type is {model_type!r}; only plain BERT ('bert') is read")
+    for key, reason in _FOREIGN_KEYS.items():
+        if key in values:
+            raise UnsupportedModelError(f"the config has {key!r}, so this is not plain BERT: {reason}")
+    position_type = values.get("position_embedding_type") or "absolute"
+    if position_type != "absolute":
+        raise UnsupportedModelError(
+            f"position_embedding_type is {position_type!r}; plain BERT has 'absolute' (learned) positions"
+        )
+    if values.get("is_decoder"):
+        raise UnsupportedModelError("is_decoder is true; an encoder is needed")
+
+
+def _require_positive(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 1")

@@ -1,0 +1,122 @@
+"""Every exception of the project.
+
+    BertError
+    ├── ConfigError            a configuration value breaks a rule
+    ├── DataError              labelled data that cannot be read: file, line, reason
+    ├── CheckpointError        a checkpoint folder that is incomplete or damaged
+    │   └── UnsupportedModelError      not the plain BERT graph
+    ├── BundleError            a bundle folder that is incomplete or of another schema
+    │   └── BundleIntegrityError       a file's hash is not the one in the manifest
+    ├── ExportError            a graph that could not be built
+    │   └── ParityError                built, but its answers differ from the checkpoint's
+    ├── TrainingError          a run that cannot start or go on
+    ├── InputError             a text that cannot be encoded as asked
+    │   └── TextTooLongError           longer than the model reads
+    └── ServiceError           what the service answers instead of a result
+        ├── UnknownModelError
+        ├── QueueFullError
+        ├── DeadlineExceededError
+        ├── NotReadyError
+        └── EngineError
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class BertError(Exception):
+    """The root: whatever this project raises on purpose."""
+
+
+class ConfigError(BertError, ValueError):
+    """A configuration value breaks a rule; the message names both."""
+
+
+class DataError(BertError, ValueError):
+    """Labelled data that cannot be read: where, and why."""
+
+    def __init__(self, path: str | Path, line: int | None, reason: str) -> None:
+        """`line` counts from 1; None where the whole file is at fault."""
+        self.path, self.line, self.reason = str(path), line, reason
+        super().__init__(f"{path}:{line}: {reason}" if line is not None else f"{path}: {reason}")
+
+
+class CheckpointError(BertError):
+    """A checkpoint folder is incomplete or damaged."""
+
+
+class UnsupportedModelError(CheckpointError):
+    """The checkpoint is not the plain BERT graph."""
+
+
+class BundleError(BertError):
+    """A bundle folder is incomplete, or of a schema this version does not read."""
+
+
+class BundleIntegrityError(BundleError):
+    """A file of the bundle is not the one its manifest describes."""
+
+
+class ExportError(BertError):
+    """A graph could not be built from the checkpoint."""
+
+
+class ParityError(ExportError):
+    """The graph's answers differ from the checkpoint's by more than the tolerance."""
+
+
+class TrainingError(BertError):
+    """A training run cannot start or go on."""
+
+
+class InputError(BertError, ValueError):
+    """A text cannot be encoded as asked."""
+
+
+class TextTooLongError(InputError):
+    """A text has more tokens than the model reads."""
+
+    def __init__(self, tokens: int, max_tokens: int) -> None:
+        """Both counts include the special tokens."""
+        self.tokens, self.max_tokens = tokens, max_tokens
+        super().__init__(f"the text has {tokens} tokens and the model reads at most {max_tokens}")
+
+
+class ServiceError(BertError):
+    """What the service answers instead of a result."""
+
+
+class UnknownModelError(ServiceError):
+    """No model of that name is loaded."""
+
+    def __init__(self, model: str, known: Sequence[str]) -> None:
+        """`known` are the names that can be asked for."""
+        self.model, self.known = model, tuple(known)
+        super().__init__(f"there is no model {model!r}; loaded are {', '.join(known) or 'none'}")
+
+
+class QueueFullError(ServiceError):
+    """The queue's bound in tokens would be passed; nothing of the request was taken."""
+
+    def __init__(self, queued_tokens: int, max_queue_tokens: int, retry_after_s: float) -> None:
+        """`retry_after_s` is when the queue should have room again."""
+        self.queued_tokens, self.max_queue_tokens = queued_tokens, max_queue_tokens
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{queued_tokens} tokens are waiting and at most {max_queue_tokens} may")
+
+
+class DeadlineExceededError(ServiceError):
+    """The request's deadline passed before its answer was ready."""
+
+    def __init__(self, timeout_ms: float) -> None:
+        """`timeout_ms` is the deadline the request had."""
+        self.timeout_ms = timeout_ms
+        super().__init__(f"no answer within {timeout_ms:g} ms")
+
+
+class NotReadyError(ServiceError):
+    """The service is starting or stopping."""
+
+
+class EngineError(ServiceError):
+    """The inference engine failed on a batch."""

@@ -1,0 +1,1 @@
+"""The only torch shared between packages: BERT, its heads, and reading and writing checkpoints."""

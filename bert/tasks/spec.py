@@ -1,0 +1,93 @@
+"""What a fine-tuned checkpoint says of its task: the content of `task.json`."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from bert.errors import CheckpointError, ConfigError
+
+TASKS = ("classification", "ner", "qa", "similarity", "multiple_choice")
+PROBLEMS = ("single_label", "multi_label", "regression")
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """The task, its labels and the limits that decoding needs. Lengths are tokens, special ones included."""
+
+    task: str
+    labels: tuple[str, ...] = ()
+    problem: str = "single_label"
+    """Classification only: one label, any number of labels, or a number."""
+    pair: bool = False
+    """Classification only: whether the model was trained on two texts."""
+    max_tokens: int = 512
+    stride: int = 0
+    """Tokens that two neighbouring windows of a long text share."""
+    max_question_tokens: int = 64
+    max_answer_tokens: int = 30
+    n_best: int = 20
+    allows_no_answer: bool = False
+    null_threshold: float = 0.0
+    """QA: the answer is null where (null score - best span's score) passes this; tuned on dev."""
+    base: dict[str, str] = field(default_factory=dict)
+    """Of an adapter: name and sha256 of the weights that it belongs to."""
+    scores: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+    """The command that made the checkpoint."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        if self.task not in TASKS:
+            raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASKS)}")
+        if self.problem not in PROBLEMS:
+            raise ConfigError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
+        if self.task in ("classification", "ner") and not self.labels:
+            raise ConfigError(f"a {self.task} task needs labels")
+        if len(set(self.labels)) != len(self.labels):
+            raise ConfigError(f"labels must differ from one another: {list(self.labels)}")
+        if self.max_tokens < 3:
+            raise ConfigError(f"max_tokens ({self.max_tokens}) must be at least 3")
+        if not 0 <= self.stride < self.max_tokens - 2:
+            raise ConfigError(f"stride ({self.stride}) must be at least 0 and below max_tokens - 2")
+
+    @property
+    def head_outputs(self) -> int:
+        """Number of scores K that the head gives at each of its positions."""
+        return {"qa": 2, "multiple_choice": 1, "similarity": 0}.get(self.task, len(self.labels))
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "TaskSpec":
+        """Build from the content of a `task.json`."""
+        version = values.get("schema_version", SCHEMA_VERSION)
+        if version != SCHEMA_VERSION:
+            raise ConfigError(f"task.json has schema_version {version}; this version reads {SCHEMA_VERSION}")
+        known = {f.name for f in fields(cls)}
+        unknown = set(values) - known - {"schema_version"}
+        if unknown or "task" not in values:
+            wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
+            raise ConfigError(f"task.json has {wrong}")
+        given = {key: value for key, value in values.items() if key in known}
+        return cls(**{**given, "labels": tuple(given.get("labels", ()))})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of a `task.json`."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), "labels": list(self.labels)}
+
+    @classmethod
+    def read(cls, folder: Path) -> "TaskSpec":
+        """Read `task.json` of a checkpoint folder."""
+        file = folder / "task.json"
+        try:
+            return cls.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            raise CheckpointError(f"{file} is missing: it says what the checkpoint was fine-tuned for") from None
+        except (json.JSONDecodeError, UnicodeDecodeError, ConfigError, TypeError) as error:
+            raise CheckpointError(f"{file}: {error}") from None
+
+    def write(self, folder: Path) -> None:
+        """Write `task.json` into a checkpoint folder."""
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
+        (folder / "task.json").write_text(text, encoding="utf-8")
