@@ -1,0 +1,158 @@
+"""Text to WordPiece ids, and back to characters: every piece knows which code points of the text it came from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding, Ints, Pieces, Window
+from bert.errors import CheckpointError, InputError, TextTooLongError
+from bert.wordpiece import SPECIAL_PIECES, extend_over_marks, from_vocabulary
+
+__all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
+
+
+class Tokenizer:
+    """WordPiece around the `tokenizers` library; immutable, and safe to use from several threads.
+
+    A text that contains "[SEP]" is read as those five characters: only this class places special tokens.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        """Wrap a backend; raises CheckpointError if BERT's special pieces are not in its vocabulary."""
+        missing = [piece for piece in SPECIAL_PIECES if backend.token_to_id(piece) is None]
+        if missing:
+            raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = True
+        self._backend = backend
+        self.vocab_size: int = backend.get_vocab_size()
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
+            int(backend.token_to_id(piece)) for piece in SPECIAL_PIECES
+        )
+
+    @classmethod
+    def load(cls, path: Path, *, lowercase: bool | None = None) -> "Tokenizer":
+        """Read `tokenizer.json` or `vocab.txt`, given itself or its folder.
+
+        `lowercase` counts for `vocab.txt` only; None asks `tokenizer_config.json` beside it, then the vocabulary.
+        """
+        files = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
+        file = next((f for f in files if f.is_file()), None)
+        if file is None:
+            raise CheckpointError(f"{path} holds neither tokenizer.json nor vocab.txt")
+        if file.suffix == ".txt":
+            return cls(from_vocabulary(file, lowercase))
+        try:
+            return cls(tokenizers.Tokenizer.from_file(str(file)))
+        except CheckpointError:
+            raise
+        except Exception as error:  # the library raises bare Exception
+            raise CheckpointError(f"{file} cannot be read as a tokenizer: {error}") from None
+
+    def save(self, folder: Path) -> None:
+        """Write `tokenizer.json`."""
+        self._backend.save(str(folder / "tokenizer.json"))
+
+    def token_to_id(self, piece: str) -> int | None:
+        """Return the id of a piece, None if the vocabulary lacks it."""
+        found: int | None = self._backend.token_to_id(piece)
+        return found
+
+    def id_to_token(self, token_id: int) -> str:
+        """Return the piece of an id; raises InputError beyond the vocabulary."""
+        piece: str | None = self._backend.id_to_token(int(token_id))
+        if piece is None:
+            raise InputError(f"token id {token_id} is not below the vocabulary's size, {self.vocab_size}")
+        return piece
+
+    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+        """Tokenise texts without special tokens and without cutting anything. Releases the interpreter's lock."""
+        try:
+            encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputError(f"a text is not valid Unicode: {error}") from None
+        return [_to_pieces(text, e) for text, e in zip(texts, encoded, strict=True)]
+
+    def single(self, pieces: Pieces, max_tokens: int | None = None, *, truncate: bool = False) -> Encoding:
+        """Return [CLS] text [SEP]; raises TextTooLongError over `max_tokens` unless `truncate`."""
+        tokens = len(pieces) + 2
+        if max_tokens is None or tokens <= max_tokens:
+            return self._join([pieces])
+        if not truncate:
+            raise TextTooLongError(tokens, max_tokens)
+        return self._join([pieces.slice(0, max_tokens - 2)], truncated=True)
+
+    def pair(
+        self, first: Pieces, second: Pieces, max_tokens: int | None = None, *, truncate: bool = False
+    ) -> Encoding:
+        """Return [CLS] first [SEP] second [SEP]; `truncate` takes from the end of the longer one, a piece at a time."""
+        tokens = len(first) + len(second) + 3
+        if max_tokens is None or tokens <= max_tokens:
+            return self._join([first, second])
+        if not truncate:
+            raise TextTooLongError(tokens, max_tokens)
+        keep_first, keep_second = longest_first(len(first), len(second), max_tokens - 3)
+        return self._join([first.slice(0, keep_first), second.slice(0, keep_second)], truncated=True)
+
+    def windows(
+        self, pieces: Pieces, max_tokens: int, stride: int, prefix: Pieces | None = None
+    ) -> list[Window]:
+        """Cut a text into windows that fit the model; neighbours share `stride` pieces.
+
+        With a `prefix` (a question) each window is [CLS] prefix [SEP] window [SEP], else [CLS] window [SEP].
+        An empty text gives one window. Raises InputError if the prefix leaves no room.
+        """
+        room = max_tokens - 2 - (len(prefix) + 1 if prefix is not None else 0)
+        if room < 1:
+            raise InputError(f"the question leaves no room for the text in {max_tokens} tokens")
+        step = room - min(stride, room // 2)
+        before = [] if prefix is None else [prefix]
+        windows = []
+        for start in range(0, max(1, len(pieces)), step):
+            stop = min(start + room, len(pieces))
+            windows.append(Window(self._join([*before, pieces.slice(start, stop)]), start, stop))
+            if stop == len(pieces):
+                break
+        return windows
+
+    def _join(self, texts: Sequence[Pieces], *, truncated: bool = False) -> Encoding:
+        """Put special tokens around one or two texts; segment 0 is [CLS] first [SEP], segment 1 second [SEP]."""
+        length = 1 + sum(len(text) + 1 for text in texts)
+        ids = np.full(length, self.sep_id, np.int32)
+        ids[0] = self.cls_id
+        segment_ids, offsets = np.zeros(length, np.int32), np.zeros((length, 2), np.int32)
+        word_ids, sequence_ids = np.full(length, -1, np.int32), np.full(length, -1, np.int32)
+        at = 1
+        for segment, text in enumerate(texts):
+            end = at + len(text)
+            ids[at:end], offsets[at:end], word_ids[at:end] = text.ids, text.offsets, text.word_ids
+            sequence_ids[at:end] = segment
+            segment_ids[at : end + 1] = segment
+            at = end + 1
+        return Encoding(ids, segment_ids, offsets, word_ids, sequence_ids, truncated)
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Return how many pieces of each text stay when the longer one loses its last piece until both fit.
+
+    A tie takes from the second (google-research/bert, `_truncate_seq_pair`).
+    """
+    if first + second <= room:
+        return first, second
+    if min(first, second) * 2 <= room:  # only the longer one is cut
+        return (first, room - first) if first < second else (room - second, second)
+    return room - room // 2, room // 2
+
+
+def _to_pieces(text: str, encoded: tokenizers.Encoding) -> Pieces:
+    ids: Ints = np.array(encoded.ids, np.int32)
+    offsets: NDArray[np.int32] = np.array(encoded.offsets, np.int32).reshape(-1, 2)
+    word_ids: Ints = np.array(encoded.word_ids, np.int32)
+    if not text.isascii():
+        extend_over_marks(text, offsets)
+    return Pieces(ids, offsets, word_ids)
