@@ -1,0 +1,167 @@
+"""SQuAD json, versions 1.1 and 2.0, and the sets that copy the format (SquadShifts, CMRC 2018, ...)."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert.errors import DataError
+from training.data.examples import QaExample
+from training.data.files import read_text
+from training.data.problems import Problems
+
+logger = logging.getLogger(__name__)
+
+MEND_REACH = 50
+"""How far, in code points, an answer that occurs several times may lie from where the file says it starts."""
+
+MAX_DROPPED_SHARE = 0.1
+"""A file that loses more of its questions than this is broken, and refused."""
+
+
+@dataclass
+class _Count:
+    mended: int = 0
+    left_out: int = 0  # answers, not questions
+    dropped: list[tuple[str, str]] = field(default_factory=list)  # question id, reason
+
+
+def read_squad(path: str | Path, max_dropped_share: float = MAX_DROPPED_SHARE) -> list[QaExample]:
+    """Reads one SQuAD json file; questions come in the order of the file.
+
+    An answer that does not stand at its `answer_start` is mended when it stands nearby, or at just one other
+    place, and is otherwise left out; a question that so loses every answer is dropped. Both are counted in a
+    log warning. An empty list of answers, or `is_impossible`, means that the paragraph has no answer.
+
+    Raises DataError when the file is not such json, misses a field, repeats an id, or when more than
+    `max_dropped_share` of its questions would be dropped.
+    """
+    text = read_text(path)
+    problems, count = Problems(path), _Count()
+    examples = [
+        example
+        for title, context, question in _questions(_parse(path, text), problems)
+        if (example := _example(title, context, question, problems, count)) is not None
+    ]
+    _refuse_repeated_ids(examples, text, problems)
+    if len(count.dropped) > max_dropped_share * (len(examples) + len(count.dropped)):
+        for question_id, reason in count.dropped:
+            problems.add(_line_of_id(text, question_id), f"question {question_id}: {reason}")
+    problems.raise_if_any()
+    if not examples:
+        raise DataError(path, None, "has no questions")
+    _warn(path, count)
+    return examples
+
+
+def _warn(path: str | Path, count: _Count) -> None:
+    if count.mended or count.left_out:
+        logger.warning(
+            "%s: %d answers with a wrong answer_start were mended; %d that stand nowhere were left out",
+            path,
+            count.mended,
+            count.left_out,
+        )
+    if count.dropped:
+        first, reason = count.dropped[0]
+        number = len(count.dropped)
+        logger.warning("%s: %d questions were dropped, the first is %s: %s", path, number, first, reason)
+
+
+def _parse(path: str | Path, text: str) -> list[Any]:
+    try:
+        content = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(path, error.lineno, f"is not json: {error.msg}") from error
+    if not isinstance(content, dict) or not isinstance(content.get("data"), list):
+        raise DataError(path, None, 'is not SQuAD json: it must be an object with a list "data" of articles')
+    articles: list[Any] = content["data"]
+    return articles
+
+
+def _questions(articles: list[Any], problems: Problems) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Walks articles and paragraphs; yields (title, context, question) and notes what has the wrong shape."""
+    for a, article in enumerate(articles):
+        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
+        if not isinstance(paragraphs, list):
+            problems.add(None, f'data[{a}] has no list "paragraphs"')
+            continue
+        for p, paragraph in enumerate(paragraphs):
+            where = f"data[{a}].paragraphs[{p}]"
+            context = paragraph.get("context") if isinstance(paragraph, dict) else None
+            if not isinstance(context, str) or not context.strip():
+                problems.add(None, f'{where} has no text "context"')
+            elif not isinstance(paragraph.get("qas"), list):
+                problems.add(None, f'{where} has no list "qas"')
+            else:
+                for q, question in enumerate(paragraph["qas"]):
+                    if isinstance(question, dict) and isinstance(question.get("id"), str | int):
+                        yield str(article.get("title") or ""), context, question
+                    else:
+                        problems.add(None, f'{where}.qas[{q}] has no "id"')
+
+
+def _example(
+    title: str, context: str, question: dict[str, Any], problems: Problems, count: _Count
+) -> QaExample | None:
+    question_id, text = str(question["id"]), question.get("question")
+    if not isinstance(text, str) or not text.strip():
+        count.dropped.append((question_id, "the question is empty"))
+        return None
+    given = question.get("answers", [])
+    if not isinstance(given, list) or not all(_is_answer(answer) for answer in given):
+        problems.add(None, f'question {question_id}: "answers" must be a list of {{"text", "answer_start"}}')
+        return None
+    if question.get("is_impossible"):
+        given = []
+    answers = tuple(_placed(context, answer["text"], answer["answer_start"], count) for answer in given)
+    found = tuple(answer for answer in answers if answer is not None)
+    count.left_out += len(answers) - len(found)
+    if given and not found:
+        count.dropped.append((question_id, f"the answer {given[0]['text'][:60]!r} is not in its context"))
+        return None
+    return QaExample(question_id, text, context, found, title)
+
+
+def _is_answer(answer: object) -> bool:
+    if not isinstance(answer, dict):
+        return False
+    return isinstance(answer.get("text"), str) and type(answer.get("answer_start")) is int
+
+
+def _placed(context: str, text: str, start: int, count: _Count) -> tuple[str, int] | None:
+    """Returns the answer where it really stands in the context, or None."""
+    if not text.strip():
+        return None
+    if start >= 0 and context[start : start + len(text)] == text:
+        return text, start
+    places = list(_occurrences(context, text))
+    if not places:
+        return None
+    nearest = min(places, key=lambda place: abs(place - start))
+    if len(places) > 1 and abs(nearest - start) > MEND_REACH:
+        return None
+    count.mended += 1
+    return text, nearest
+
+
+def _occurrences(context: str, text: str) -> Iterator[int]:
+    place = context.find(text)
+    while place >= 0:
+        yield place
+        place = context.find(text, place + 1)
+
+
+def _refuse_repeated_ids(examples: list[QaExample], text: str, problems: Problems) -> None:
+    seen: set[str] = set()
+    for example in examples:
+        if example.id in seen:
+            problems.add(_line_of_id(text, example.id), f"question id {example.id} occurs twice")
+        seen.add(example.id)
+
+
+def _line_of_id(text: str, question_id: str) -> int | None:
+    place = text.find(json.dumps(question_id, ensure_ascii=False))
+    return text.count("\n", 0, place) + 1 if place >= 0 else None

@@ -1,0 +1,146 @@
+"""Unanswerable questions made from answerable ones, by pairing a question with another paragraph.
+
+The other paragraph is of the same article where there is one, shares words with the question, and holds none
+of the answers. So the model learns that words in common are not yet an answer. Plain random paragraphs would be
+told apart by their subject alone.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.data.examples import QaExample
+
+_WORD = re.compile(r"[^\W_]+")
+_CHINESE = re.compile(r"[\u3400-\u9fff]")
+POOL = 3
+"""One of this many best paragraphs is drawn, so that a very general one does not serve for every question."""
+
+
+def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed: int) -> list[QaExample]:
+    """Returns about `per_answerable` new unanswerable questions for each answerable one in `examples`.
+
+    Their ids are `ID-no-1`, `ID-no-2`, ...; the same seed gives the same questions. Fewer come back where no
+    paragraph is without the answer. Raises ValueError when `per_answerable` is negative.
+    """
+    if per_answerable < 0:
+        raise ValueError(f"per_answerable ({per_answerable}) must not be negative")
+    answerable = [example for example in examples if example.answers]
+    if not answerable or per_answerable == 0:
+        return []
+    rng = np.random.default_rng(seed)
+    index = _Index.of(examples, rng)
+    made = []
+    for example, wanted in zip(answerable, _share(len(answerable), per_answerable, rng), strict=True):
+        if wanted:
+            drawn = _draw(index, example, int(wanted), rng)
+            made += [_without_answer(example, index, place, n) for n, place in enumerate(drawn, 1)]
+    return made
+
+
+def _share(count: int, per_answerable: float, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Spreads round(count * per_answerable): each question gets the floor, and a random part one more."""
+    total = round(count * per_answerable)
+    wanted = np.full(count, total // count, dtype=np.int64)
+    wanted[rng.permutation(count)[: total % count]] += 1
+    return wanted
+
+
+def _without_answer(example: QaExample, index: "_Index", place: int, n: int) -> QaExample:
+    return QaExample(f"{example.id}-no-{n}", example.question, index.contexts[place], (), index.titles[place])
+
+
+def _draw(index: "_Index", example: QaExample, wanted: int, rng: np.random.Generator) -> list[int]:
+    """Draws `wanted` paragraphs out of the best ones that do not hold an answer."""
+    pool: list[int] = []
+    for place in index.ranked(example):
+        if not _holds_answer(index.folded[place], example):
+            pool.append(place)
+            if len(pool) == wanted + POOL - 1:
+                break
+    order = rng.permutation(len(pool))[:wanted]
+    return [pool[i] for i in order]
+
+
+def _holds_answer(folded: str, example: QaExample) -> bool:
+    return any(_fold(text) in folded for text, _ in example.answers)
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _words(text: str) -> set[str]:
+    """Words of a text, folded; Chinese counts by character pairs, having no spaces."""
+    folded = text.casefold()
+    words = {word for word in _WORD.findall(folded) if not _CHINESE.search(word)}
+    pairs = pairwise(folded)
+    return words | {a + b for a, b in pairs if _CHINESE.match(a) and _CHINESE.match(b)}
+
+
+@dataclass(frozen=True)
+class _Index:
+    """All different paragraphs, those of one title side by side, with an inverted index of their words."""
+
+    contexts: list[str]
+    titles: list[str]
+    folded: list[str]
+    place_of: dict[str, int]
+    spans: dict[str, tuple[int, int]]  # title -> first paragraph, one past the last
+    postings: dict[str, NDArray[np.int64]]  # word -> paragraphs that hold it
+    weights: dict[str, float]  # word -> inverse document frequency
+    scale: NDArray[np.float64]  # (paragraphs,) divides by length, softened
+    tie: NDArray[np.float64]  # (paragraphs,) tiny random numbers that break ties
+
+    @classmethod
+    def of(cls, examples: Sequence[QaExample], rng: np.random.Generator) -> "_Index":
+        title_of = {example.context: example.title for example in reversed(examples)}
+        contexts = sorted(title_of, key=lambda context: (title_of[context], context))
+        titles = [title_of[context] for context in contexts]
+        holders: dict[str, list[int]] = {}
+        norms = np.zeros(len(contexts))
+        for place, context in enumerate(contexts):
+            for word in _words(context):
+                holders.setdefault(word, []).append(place)
+        weights = {word: float(np.log(len(contexts) / len(places))) for word, places in holders.items()}
+        postings = {word: np.array(places, dtype=np.int64) for word, places in holders.items()}
+        for word, places in postings.items():
+            norms[places] += weights[word] ** 2
+        return cls(
+            contexts=contexts, titles=titles, folded=[_fold(context) for context in contexts],
+            place_of={context: place for place, context in enumerate(contexts)}, spans=_spans(titles),
+            postings=postings, weights=weights,
+            # The full norm (cosine) would favour short paragraphs, and none at all long ones: the fourth root
+            # of the sum of squares is half way, and keeps the length from giving the answer away.
+            scale=1.0 / np.maximum(norms, 1e-9) ** 0.25, tie=rng.random(len(contexts)) * 1e-9,
+        )  # fmt: skip
+
+    def ranked(self, example: QaExample) -> Iterator[int]:
+        """Yields places from best to worst: those of the same title first, then all the others."""
+        scores = self._scores(example.question)
+        own = self.place_of[example.context]
+        first, last = self.spans[self.titles[own]]
+        near = first + np.argsort(-scores[first:last], kind="stable")
+        yield from (int(place) for place in near if place != own)
+        far = np.argsort(-scores, kind="stable")
+        yield from (int(place) for place in far if not first <= place < last)
+
+    def _scores(self, question: str) -> NDArray[np.float64]:
+        scores = np.zeros(len(self.contexts))
+        # Sorted, because a sum of floats depends on the order, and a set's order on the hash seed.
+        for word in sorted(_words(question)):
+            if word in self.postings:
+                scores[self.postings[word]] += self.weights[word]
+        return scores * self.scale + self.tie
+
+
+def _spans(titles: list[str]) -> dict[str, tuple[int, int]]:
+    spans: dict[str, tuple[int, int]] = {}
+    for place, title in enumerate(titles):
+        first, _ = spans.get(title, (place, place))
+        spans[title] = (first, place + 1)
+    return spans
