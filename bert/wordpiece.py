@@ -39,7 +39,7 @@ def _is_lowercase(file: Path, pieces: list[str]) -> bool:
         stated = json.loads(config.read_text(encoding="utf-8")).get("do_lower_case")
         if stated is not None:
             return bool(stated)
-    return not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    return not any(piece != piece.lower() for piece in pieces if not piece.startswith(("[", "<")))
 
 
 def extend_over_marks(text: str, offsets: Ints) -> None:

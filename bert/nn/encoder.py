@@ -1,0 +1,198 @@
+"""BERT's encoder, read top to bottom. B texts, T tokens, H width, A heads, D head size, L layers.
+
+Source: Devlin et al. 2018 (arXiv 1810.04805) and google-research/bert `modeling.py`. Module names are the ones that
+checkpoints on the hub have, so that `state_dict` is the file format.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bert.config import BertConfig
+
+
+def activation(name: str) -> nn.Module:
+    """Return GELU (erf), its tanh approximation, or ReLU."""
+    return {"gelu": nn.GELU(), "gelu_new": nn.GELU(approximate="tanh"), "relu": nn.ReLU()}[name]
+
+
+class BertEmbeddings(nn.Module):
+    """Sum of word, position and segment embeddings, normalised."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Shape the three tables."""
+        super().__init__()
+        width = config.hidden_size
+        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, input_ids: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
+        """Embed ids (B, T) to (B, T, H)."""
+        summed = (
+            self.word_embeddings(input_ids)
+            + self.token_type_embeddings(segment_ids)
+            + self.position_embeddings(position_ids)
+        )
+        return self.dropout(self.LayerNorm(summed))
+
+
+class BertSelfAttention(nn.Module):
+    """Multi-head attention of every token to every token that is not masked."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Shape the three projections, H to H each."""
+        super().__init__()
+        self.num_heads, self.dropout_prob = config.num_attention_heads, config.attention_probs_dropout_prob
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def _heads(self, projected: Tensor) -> Tensor:
+        batch, tokens, width = projected.shape
+        return projected.view(batch, tokens, self.num_heads, width // self.num_heads).transpose(1, 2)  # (B, A, T, D)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Attend within hidden (B, T, H); `mask` is True where a key may be seen, broadcast to (B, A, T, T)."""
+        q, k, v = self._heads(self.query(hidden)), self._heads(self.key(hidden)), self._heads(self.value(hidden))
+        dropout = self.dropout_prob if self.training else 0.0
+        context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)  # (B, A, T, D)
+        return context.transpose(1, 2).flatten(2)  # (B, T, H)
+
+
+class BertResidual(nn.Module):
+    """Project, drop out, add to what went in, normalise: the end of both halves of a layer."""
+
+    def __init__(self, config: BertConfig, inner_size: int) -> None:
+        """Shape the projection, `inner_size` to H."""
+        super().__init__()
+        self.dense = nn.Linear(inner_size, config.hidden_size)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+
+    def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
+        """Add inner (B, T, inner_size), projected, to residual (B, T, H)."""
+        return self.LayerNorm(residual + self.dropout(self.dense(inner)))
+
+
+class BertAttention(nn.Module):
+    """First half of a layer: attention and its residual."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Name the two parts as checkpoints do."""
+        super().__init__()
+        self.self = BertSelfAttention(config)
+        self.output = BertResidual(config, config.hidden_size)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Map (B, T, H) to (B, T, H)."""
+        return self.output(self.self(hidden, mask), hidden)
+
+
+class BertIntermediate(nn.Module):
+    """Widening half of the feed-forward network."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Shape the projection, H to the intermediate size."""
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.activation = activation(config.hidden_act)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map (B, T, H) to (B, T, intermediate size)."""
+        return self.activation(self.dense(hidden))
+
+
+class BertLayer(nn.Module):
+    """Attention, then feed-forward, each with its residual and LayerNorm after it (post-LN)."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Name the parts as checkpoints do."""
+        super().__init__()
+        self.attention = BertAttention(config)
+        self.intermediate = BertIntermediate(config)
+        self.output = BertResidual(config, config.intermediate_size)
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Map (B, T, H) to (B, T, H)."""
+        attended = self.attention(hidden, mask)
+        return self.output(self.intermediate(attended), attended)
+
+
+class BertLayers(nn.Module):
+    """The stack of L layers."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make L layers."""
+        super().__init__()
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+
+    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+        """Map (B, T, H) to (B, T, H)."""
+        for layer in self.layer:
+            hidden = layer(hidden, mask)
+        return hidden
+
+
+class BertPooler(nn.Module):
+    """The [CLS] token through a dense layer and tanh."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Shape the projection, H to H."""
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Pool (B, T, H) to (B, H)."""
+        return torch.tanh(self.dense(hidden[:, 0]))
+
+
+class BertModel(nn.Module):
+    """Embeddings, the stack of layers, and the pooler that some heads read."""
+
+    def __init__(self, config: BertConfig, *, pooler: bool = True) -> None:
+        """Make the model with fresh weights: normal with `initializer_range`, biases 0."""
+        super().__init__()
+        self.config = config
+        self.embeddings = BertEmbeddings(config)
+        self.encoder = BertLayers(config)
+        self.pooler = BertPooler(config) if pooler else None
+        self.apply(lambda module: initialize(module, config.initializer_range))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Encode ids (B, T) to hidden states (B, T, H).
+
+        `attention_mask` is 1 at tokens and 0 at padding, (B, T), or says by pairs (B, T, T) which query sees which
+        key, as packed texts need. Leave it out where nothing is padded: attention is faster without.
+        """
+        if segment_ids is None:
+            segment_ids = torch.zeros_like(input_ids)
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
+        mask = None
+        if attention_mask is not None:
+            by_key = attention_mask.dim() == 2
+            mask = attention_mask[:, None, None, :].bool() if by_key else attention_mask[:, None].bool()
+        hidden: Tensor = self.encoder(self.embeddings(input_ids, segment_ids, position_ids), mask)
+        return hidden
+
+
+def initialize(module: nn.Module, initializer_range: float) -> None:
+    """Give a module BERT's fresh weights (modeling.py draws from a normal truncated at two deviations)."""
+    if isinstance(module, nn.Linear | nn.Embedding):
+        nn.init.trunc_normal_(
+            module.weight, std=initializer_range, a=-2 * initializer_range, b=2 * initializer_range
+        )
+    if isinstance(module, nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        with torch.no_grad():
+            module.weight[module.padding_idx].zero_()

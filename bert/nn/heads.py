@@ -1,0 +1,217 @@
+"""BERT with each head of the paper; names of modules are those of checkpoints on the hub.
+
+B texts, T tokens, H width, K labels, V vocabulary. A head is `score`, hidden states to logits; losses are in losses.py.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from bert.config import BertConfig
+from bert.nn.encoder import BertModel, activation, initialize
+
+
+class BertHead(nn.Module):
+    """A BERT with something on top; what the heads share."""
+
+    needs_pooler = False
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the encoder, with a pooler if the head reads one."""
+        super().__init__()
+        self.config = config
+        self.bert = BertModel(config, pooler=self.needs_pooler)
+
+    def _linear(self, outputs: int) -> nn.Linear:
+        layer = nn.Linear(self.config.hidden_size, outputs)
+        initialize(layer, self.config.initializer_range)
+        return layer
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Encode ids (B, T) and score them; arguments are those of BertModel."""
+        return self.score(self.bert(input_ids, segment_ids, attention_mask, position_ids))
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Turn hidden states (B, T, H) into logits."""
+        raise NotImplementedError(type(self).__name__)
+
+    def pooled(self, hidden: Tensor) -> Tensor:
+        """Return the pooler's output (B, H) with dropout, from hidden (B, T, H)."""
+        assert self.bert.pooler is not None
+        pooled: Tensor = self.bert.pooler(hidden)
+        return F.dropout(pooled, self.config.hidden_dropout_prob, self.training)
+
+    def dropped(self, hidden: Tensor) -> Tensor:
+        """Return hidden (B, T, H) with dropout."""
+        return F.dropout(hidden, self.config.hidden_dropout_prob, self.training)
+
+
+class BertForSequenceClassification(BertHead):
+    """One label of K, any number of labels, or K numbers, for a text or a pair."""
+
+    needs_pooler = True
+
+    def __init__(self, config: BertConfig, num_labels: int) -> None:
+        """Make the head, H to K."""
+        super().__init__(config)
+        self.classifier = self._linear(num_labels)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B, T, H): logits (B, K)."""
+        logits: Tensor = self.classifier(self.pooled(hidden))
+        return logits
+
+
+class BertForTokenClassification(BertHead):
+    """A label of K for each token."""
+
+    def __init__(self, config: BertConfig, num_labels: int) -> None:
+        """Make the head, H to K."""
+        super().__init__(config)
+        self.classifier = self._linear(num_labels)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B, T, H): logits (B, T, K)."""
+        logits: Tensor = self.classifier(self.dropped(hidden))
+        return logits
+
+
+class BertForQuestionAnswering(BertHead):
+    """Where an answer starts and where it ends."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the head, H to 2."""
+        super().__init__(config)
+        self.qa_outputs = self._linear(2)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B, T, H): logits (B, T, 2), start and end."""
+        logits: Tensor = self.qa_outputs(hidden)
+        return logits
+
+
+class BertForMultipleChoice(BertHead):
+    """Which of C continuations; each is read as a text of its own."""
+
+    needs_pooler = True
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the head, H to 1."""
+        super().__init__(config)
+        self.classifier = self._linear(1)
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B*C, T, H): logits (B*C, 1)."""
+        logits: Tensor = self.classifier(self.pooled(hidden))
+        return logits
+
+
+class MlmTransform(nn.Module):
+    """Dense, activation, LayerNorm: what the masked positions pass before the vocabulary."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Shape the projection, H to H."""
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation(config.hidden_act)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map (..., H) to (..., H)."""
+        normalised: Tensor = self.LayerNorm(self.activation(self.dense(hidden)))
+        return normalised
+
+
+class MlmPredictions(nn.Module):
+    """The masked language model's head; its decoder is the word embedding itself, plus a bias."""
+
+    def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
+        """Tie the decoder to the embedding table (V, H)."""
+        super().__init__()
+        self.transform = MlmTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.decoder.weight = word_embeddings.weight
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Score hidden states (..., H) against the vocabulary: (..., V)."""
+        logits: Tensor = self.decoder(self.transform(hidden)) + self.bias
+        return logits
+
+
+class PretrainingHeads(nn.Module):
+    """Masked language model and, where asked for, next sentence prediction."""
+
+    def __init__(self, config: BertConfig, word_embeddings: nn.Embedding, *, nsp: bool) -> None:
+        """Make one or both heads under the names of checkpoints."""
+        super().__init__()
+        self.predictions = MlmPredictions(config, word_embeddings)
+        if nsp:
+            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+class BertForMaskedLM(BertHead):
+    """The piece that stands at each position."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the head, H to V."""
+        super().__init__(config)
+        self.cls = PretrainingHeads(config, self.bert.embeddings.word_embeddings, nsp=False)
+        self.cls.apply(lambda module: initialize_head(module, config))
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (..., H), all positions or a selection: logits (..., V)."""
+        logits: Tensor = self.cls.predictions(hidden)
+        return logits
+
+
+class BertForNextSentencePrediction(BertHead):
+    """Whether the second text follows the first: class 0 says it does."""
+
+    needs_pooler = True
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the head, H to 2."""
+        super().__init__(config)
+        self.cls = nn.ModuleDict({"seq_relationship": self._linear(2)})
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B, T, H): logits (B, 2). No dropout here, as in the reference code."""
+        assert self.bert.pooler is not None
+        logits: Tensor = self.cls["seq_relationship"](self.bert.pooler(hidden))
+        return logits
+
+
+class BertForPreTraining(BertHead):
+    """Both pretraining heads on one encoder."""
+
+    needs_pooler = True
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the heads, H to V and H to 2."""
+        super().__init__(config)
+        self.cls = PretrainingHeads(config, self.bert.embeddings.word_embeddings, nsp=True)
+        self.cls.apply(lambda module: initialize_head(module, config))
+
+    def score(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B, T, H), or a selection of positions (P, H), against the vocabulary."""
+        logits: Tensor = self.cls.predictions(hidden)
+        return logits
+
+    def score_next_sentence(self, hidden: Tensor) -> Tensor:
+        """Score hidden (B, T, H): logits (B, 2)."""
+        assert self.bert.pooler is not None
+        logits: Tensor = self.cls.seq_relationship(self.bert.pooler(hidden))
+        return logits
+
+
+def initialize_head(module: nn.Module, config: BertConfig) -> None:
+    """Give a head's linear layer fresh weights, but leave a decoder that is tied to the embedding as it is."""
+    if isinstance(module, nn.Linear) and module.out_features != config.vocab_size:
+        initialize(module, config.initializer_range)

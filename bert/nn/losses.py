@@ -1,0 +1,64 @@
+"""The loss of each head, as a sum over targets with their number.
+
+A mean would make gradient accumulation and several processes a mean of means; the caller divides by the number of
+targets in the whole optimiser step instead. B texts, T tokens, K labels.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+IGNORED = -100
+"""A target of this value is not trained on (the ecosystem's own constant)."""
+
+
+class Loss(NamedTuple):
+    """Sum of losses and how many targets it is over."""
+
+    total: Tensor
+    targets: int
+
+    @property
+    def mean(self) -> Tensor:
+        """What `transformers` calls the loss."""
+        return self.total / max(1, self.targets)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Loss:
+    """Compare logits (..., K) with class indices (...); IGNORED ones are left out."""
+    flat = targets.reshape(-1)
+    total = F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]).float(), flat, ignore_index=IGNORED, reduction="sum"
+    )
+    return Loss(total, int((flat != IGNORED).sum()))
+
+
+def multi_label(logits: Tensor, targets: Tensor) -> Loss:
+    """Compare logits (B, K) with 0/1 targets (B, K), each label for itself."""
+    total = F.binary_cross_entropy_with_logits(logits.float(), targets.float(), reduction="sum")
+    return Loss(total, targets.numel())
+
+
+def regression(logits: Tensor, targets: Tensor) -> Loss:
+    """Compare numbers (B, K) with targets (B, K) by squared difference."""
+    return Loss(F.mse_loss(logits.float(), targets.float().reshape(logits.shape), reduction="sum"), targets.numel())
+
+
+def spans(logits: Tensor, starts: Tensor, ends: Tensor, allowed: Tensor | None = None) -> Loss:
+    """Compare logits (B, T, 2) with first and last positions (B,); half start, half end.
+
+    `allowed` (B, T) is False at positions that can be no answer, padding above all.
+    """
+    scores = logits.float()
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed.bool()[..., None], torch.finfo(torch.float32).min)
+    start, end = scores.unbind(-1)  # (B, T) each
+    total = cross_entropy(start, starts).total + cross_entropy(end, ends).total
+    return Loss(total / 2, len(starts))
+
+
+def multiple_choice(logits: Tensor, targets: Tensor) -> Loss:
+    """Compare one logit a choice (B*C, 1) with the index of the right choice (B,)."""
+    return cross_entropy(logits.reshape(len(targets), -1), targets)
