@@ -1,0 +1,61 @@
+# `make serve` and `make test` set up what they need and do it once. `make help` lists everything.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+HOST ?= 127.0.0.1
+PORT ?= 8000
+PYTHON ?=
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+PRECISION ?=
+# more arguments for the command that the target runs: make test ARGS="-k offsets"
+ARGS ?=
+export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
+
+BIN := .venv/bin
+
+.PHONY: help serve bundles test test-quick check format bench containers lock clean venv
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  variables: HOST=$(HOST) PORT=$(PORT) PYTHON=python3.12 TORCH=$(TORCH) TORCH_INDEX=URL ARGS=..."
+
+serve: ## set up, build the demo bundles if missing, serve them on PORT
+	@scripts/serve.sh $(ARGS)
+
+bundles: ## build the demo bundles again
+	@rm -f bundles/.made-from
+	@scripts/make_bundles.sh
+
+venv:
+	@scripts/make_venv.sh test
+
+test: venv ## set up with torch, run every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-quick: venv ## the tests of a second or two each
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+check: venv ## lint, format, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: venv ## rewrite the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: venv ## requests per second and latency against a loop that calls the engine directly
+	@scripts/make_bundles.sh
+	@$(BIN)/python -m benchmarks.closed_loop $(ARGS)
+
+containers: ## build the image, start it with Prometheus, ask it, take it down
+	@scripts/check_containers.sh
+
+lock: venv ## write requirements/constraints.txt from what .venv holds
+	@scripts/lock.sh
+
+clean: ## remove environments, bundles and caches
+	rm -rf .venv .venv-serve bundles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# make_bundles.sh: builds the demo bundles from models/, unless bundles/ already holds those of this code.
+#   PRECISION  fp32, fp16 or int8 (default: what bert-export writes by itself)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+wanted=$(fingerprint models model_export bert/bundle.py bert/weights.py)
+if [ "$(cat bundles/.made-from 2>/dev/null || true)" = "$wanted" ]; then exit 0; fi
+
+scripts/make_venv.sh serve
+say "Building the demo bundles in bundles/, once."
+start=$SECONDS
+rm -rf bundles/sentiment bundles/ner bundles/qa bundles/similarity bundles/.made-from
+.venv-serve/bin/bert-export --demo --out bundles \
+  || die "the demo bundles were not built" "read the message above; then make serve again"
+printf '%s\n' "$wanted" >bundles/.made-from
+say "Bundles built in $((SECONDS - start)) s."
