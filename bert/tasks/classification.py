@@ -1,0 +1,72 @@
+"""Logits of texts to labels with scores. N texts, K labels."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.tasks.activations import Floats, sigmoid, softmax
+from bert.tasks.spec import TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The best label of one text and its score, and the scores of the best labels in falling order.
+
+    A score is a probability; of a regression it is the number itself.
+    """
+
+    label: str
+    score: float
+    scores: tuple[tuple[str, float], ...]
+
+
+def decode(logits: Floats, spec: TaskSpec, top_k: int | None = None) -> list[Classification]:
+    """Turn logits (N, K) into N results, each with its `top_k` best scores (None: all).
+
+    Labels of equal score keep the order of `spec.labels`. Raises ValueError if K or `top_k` does not fit.
+    """
+    _check(logits, spec)
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k ({top_k}) must be at least 1")
+    scores = _scores(logits, spec)
+    order = np.argsort(-scores, axis=-1, kind="stable")[:, :top_k]
+    best_first = np.take_along_axis(scores, order, axis=-1)
+    return [
+        _result(spec.labels, columns, values)
+        for columns, values in zip(order.tolist(), best_first.tolist(), strict=True)
+    ]
+
+
+def predict(logits: Floats, spec: TaskSpec, threshold: float = 0.5) -> NDArray[Any]:
+    """Return what `bert.metrics` compares with the gold labels.
+
+    single_label: class ids (N,); multi_label: (N, K) of True where the probability is at least `threshold`;
+    regression: the numbers (N,).
+    """
+    _check(logits, spec)
+    if spec.problem == "regression":
+        return logits[:, 0]
+    if spec.problem == "multi_label":
+        return np.asarray(sigmoid(logits) >= threshold)
+    return np.asarray(logits.argmax(axis=-1))
+
+
+def _scores(logits: Floats, spec: TaskSpec) -> Floats:
+    if spec.problem == "regression":
+        return logits
+    return sigmoid(logits) if spec.problem == "multi_label" else softmax(logits)
+
+
+def _result(labels: Sequence[str], columns: Sequence[int], values: Sequence[float]) -> Classification:
+    scores = tuple((labels[column], value) for column, value in zip(columns, values, strict=True))
+    label, score = scores[0]
+    return Classification(label, score, scores)
+
+
+def _check(logits: Floats, spec: TaskSpec) -> None:
+    k = 1 if spec.problem == "regression" else len(spec.labels)
+    if logits.ndim != 2 or logits.shape[1] != k:
+        raise ValueError(f"logits have shape {logits.shape}; {spec.problem} with these labels needs (N, {k})")

@@ -1,0 +1,58 @@
+"""Token vectors to text embeddings, and ranking by cosine. B texts, T tokens, H width, N candidates.
+
+The exported graph pools by itself; the pooling here is the reference that it is compared with.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.tasks.activations import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A candidate's index in the request and its cosine with the query."""
+
+    index: int
+    score: float
+
+
+def mean_pool(hidden: Floats, mask: NDArray[np.integer] | NDArray[np.bool_]) -> Floats:
+    """Return the mean over each text's own tokens, special ones included.
+
+    hidden (B, T, H) and mask (B, T), 1 or True where there is a token, to (B, H); no token gives zeros.
+    """
+    weights = np.asarray(mask, hidden.dtype)[..., None]
+    pooled: Floats = (hidden * weights).sum(axis=-2) / np.maximum(weights.sum(axis=-2), 1)
+    return pooled
+
+
+def normalize(vectors: Floats) -> Floats:
+    """Return vectors (..., H) of length 1; the zero vector stays zero."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit: Floats = vectors / np.maximum(lengths, np.asarray(1e-12, vectors.dtype))
+    return unit
+
+
+def embed(hidden: Floats, mask: NDArray[np.integer] | NDArray[np.bool_]) -> Floats:
+    """Return the embeddings (B, H) of hidden states (B, T, H): the mean over tokens, of length 1."""
+    return normalize(mean_pool(hidden, mask))
+
+
+def cosine(first: Floats, second: Floats) -> Floats:
+    """Return the cosine of each row of (N, H) with the same row of (N, H), as (N,): what STS-B compares."""
+    return np.asarray(np.sum(normalize(first) * normalize(second), axis=-1))
+
+
+def rank(query: Floats, candidates: Floats, top_k: int | None = None) -> list[Ranked]:
+    """Rank candidates (N, H) by cosine with the query (H,), best first; equal ones keep their order.
+
+    Returns at most `top_k` (None: all). Raises ValueError if `top_k` is below 1.
+    """
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top_k ({top_k}) must be at least 1")
+    scores = normalize(candidates) @ normalize(query)
+    order = np.argsort(-scores, kind="stable")[:top_k]
+    return [Ranked(index, score) for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)]

@@ -1,0 +1,142 @@
+"""Logits of words to entities with exact character positions. T tokens, P heads, W words, K labels.
+
+A word is what lies between spaces and punctuation (`Pieces.word_ids`); its first piece, the head, speaks for
+it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding, Pieces, Window
+from bert.tasks.activations import Floats, softmax
+from bert.tasks.window_context import context, first_token
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A stretch of the text: `text` is the original's [start:end], in code points."""
+
+    text: str
+    label: str
+    start: int
+    end: int
+    score: float
+    """Mean over the words of the probability of the label chosen."""
+
+
+def head_positions(encoding: Encoding) -> Indices:
+    """Return the positions (P,) of the first piece of each word among the encoding's tokens.
+
+    A window that begins inside a word gives that word a head too; `merge_windows` prefers the true one.
+    """
+    return _heads(encoding.word_ids)
+
+
+def merge_windows(windows: Sequence[Window], logits: Sequence[Floats]) -> Floats:
+    """Return one row of logits for each word, (W, K), from each window's (P_i, K) at its `head_positions`.
+
+    Each word's row comes from the window that gives its head the most context.
+    """
+    if len(windows) != len(logits) or not windows:
+        raise ValueError(f"{len(windows)} windows but {len(logits)} arrays of logits; at least one is needed")
+    if len(windows) == 1:
+        return logits[0]
+    words = 1 + max(int(window.encoding.word_ids.max()) for window in windows)
+    most = np.full(words, -1.0)
+    merged: Floats = np.zeros((words, logits[0].shape[1]), logits[0].dtype)
+    for window, rows in zip(windows, logits, strict=True):
+        heads = head_positions(window.encoding)
+        here, word = context(window)[heads - first_token(window)], window.encoding.word_ids[heads]
+        better = here > most[word]
+        most[word[better]], merged[word[better]] = here[better], rows[better]
+    return merged[most >= 0.0]
+
+
+def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[Entity]:
+    """Turn the words' logits (W, K) into entities in the order of the text.
+
+    `labels` are BIO tags, K of them. As conlleval and seqeval's default read them, an I- tag after O or after
+    another type begins an entity. Raises ValueError if the logits do not fit the words or the labels.
+    """
+    heads = _heads(pieces.word_ids)
+    if logits.shape != (len(heads), len(labels)):
+        raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(labels))} is needed")
+    tags = logits.argmax(axis=-1)
+    first, last = entity_bounds(tags, labels)
+    if not len(first):
+        return []
+    sums = np.concatenate([[0.0], softmax(logits).max(axis=-1).cumsum(dtype=np.float64)])
+    scores = (sums[last] - sums[first]) / (last - first)
+    starts = pieces.offsets[heads[first], 0]
+    ends = pieces.offsets[np.append(heads, len(pieces))[last] - 1, 1]
+    kinds = [labels[tag][2:] for tag in tags[first]]
+    columns = zip(kinds, starts.tolist(), ends.tolist(), scores.tolist(), strict=True)
+    return [Entity(text[start:end], kind, start, end, score) for kind, start, end, score in columns]
+
+
+def entity_bounds(tags: NDArray[np.integer], labels: Sequence[str]) -> tuple[Indices, Indices]:
+    """Return each entity's first word and one past its last, (E,) each, from tags (W,), indices of labels."""
+    kind_of, begins = _scheme(tuple(labels))
+    kind = kind_of[tags]
+    breaks = begins[tags]
+    breaks[:1] = True
+    breaks[1:] |= kind[1:] != kind[:-1]
+    edges = np.append(np.flatnonzero(breaks), len(tags))
+    first, last = edges[:-1], edges[1:]
+    inside = kind[first] >= 0
+    return first[inside], last[inside]
+
+
+def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labels: Sequence[str]) -> Indices:
+    """Return the label id of each word of `pieces`, (W,), for a sentence tagged in its own words (CoNLL).
+
+    `pieces` are those of " ".join(words). Where a given word is several of ours ("U.S." is four), they go on
+    with its type: the served model meets such words too, and has to know what to say of each part.
+    """
+    index = {label: number for number, label in enumerate(labels)}
+    goes_on = [index[f"I-{tag[2:]}" if tag[:2] == "B-" else tag] for tag in tags]
+    begins = [index[tag] for tag in tags]
+    owner = given_words(words, pieces)
+    is_first = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
+    return np.where(is_first, np.array(begins, np.intp)[owner], np.array(goes_on, np.intp)[owner])
+
+
+def given_tags(
+    words: Sequence[str], pieces: Pieces, tags: NDArray[np.integer], labels: Sequence[str]
+) -> list[str]:
+    """Return a tag for each given word from tags (W,) of ours: its first part's, "O" where it has none."""
+    found = ["O"] * len(words)
+    for owner, tag in zip(given_words(words, pieces)[::-1].tolist(), tags[::-1].tolist(), strict=True):
+        found[owner] = labels[tag]
+    return found
+
+
+def given_words(words: Sequence[str], pieces: Pieces) -> Indices:
+    """Return for each word of `pieces`, those of " ".join(words), the given word that it lies in, (W,)."""
+    ends = np.cumsum([len(word) + 1 for word in words])
+    owner: Indices = np.searchsorted(ends, pieces.offsets[_heads(pieces.word_ids), 0], side="right")
+    return owner
+
+
+def _heads(word_ids: NDArray[np.int32]) -> Indices:
+    """Return where a word begins; -1 marks what is no word."""
+    is_head = word_ids >= 0
+    is_head[1:] &= word_ids[1:] != word_ids[:-1]
+    return np.flatnonzero(is_head)
+
+
+@lru_cache(maxsize=64)
+def _scheme(labels: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return each label's type as a number, -1 for O, and whether it is a B- tag, (K,) and (K,)."""
+    for label in labels:
+        if label != "O" and (label[:2] not in ("B-", "I-") or len(label) == 2):
+            raise ValueError(f"{label!r} is no BIO tag; tags are O, B-TYPE and I-TYPE")
+    kinds = sorted({label[2:] for label in labels if label != "O"})
+    kind_of = np.array([kinds.index(label[2:]) if label != "O" else -1 for label in labels], np.int64)
+    return kind_of, np.array([label.startswith("B-") for label in labels], np.bool_)

@@ -1,0 +1,148 @@
+"""Logits of tokens to the answer of a question: the best spans over all windows, and whether there is one.
+
+The rules are those of google-research/bert's `run_squad.py`, but for two: the n best spans are found exactly,
+not only among the n best starts and ends, and an answer is a slice of the original text.
+T tokens of a window, n pieces of the context in it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Window
+from bert.tasks.activations import Floats, softmax
+from bert.tasks.spec import TaskSpec
+from bert.tasks.window_context import first_token, owned_pieces
+
+Indices = NDArray[np.intp]
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of the context, `text` its [start:end] in code points, and its share of probability."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one question; `answer`, `start` and `end` are None where the text has none."""
+
+    answer: str | None
+    score: float
+    """Probability among the n best spans, and no answer where the model knows of that."""
+    start: int | None
+    end: int | None
+    no_answer_score: float
+    alternatives: tuple[Span, ...]
+    """The spans that come next, at most top_k - 1."""
+    best: Span | None
+    """The best span, also where no answer wins; None if the context is empty."""
+    null_margin: float
+    """Logits of no answer minus those of `best`; the answer is None where it passes `spec.null_threshold`."""
+
+
+def decode(
+    context: str,
+    windows: Sequence[Window],
+    logits: Sequence[Floats],
+    spec: TaskSpec,
+    top_k: int = 1,
+    max_answer_tokens: int | None = None,
+) -> Answer:
+    """Answer a question from the start and end logits (T_i, 2) of each window over its context.
+
+    Spans hold at most `max_answer_tokens` pieces (None: the spec's). Of equal scores the span that begins,
+    then the one that ends, first wins. Raises ValueError for limits below 1 and for logits that do not fit.
+    """
+    longest = spec.max_answer_tokens if max_answer_tokens is None else max_answer_tokens
+    if top_k < 1 or longest < 1:
+        raise ValueError(f"top_k ({top_k}) and max_answer_tokens ({longest}) must be at least 1")
+    _check(windows, logits)
+    null = min(float(scores[0, 0]) + float(scores[0, 1]) for scores in logits)
+    spans = _n_best(windows, logits, max(spec.n_best, top_k), longest)
+    competing = [*spans.values(), *([null] if spec.allows_no_answer or not spans else [])]
+    shares = softmax(np.array(competing)).tolist()
+    found = tuple(
+        Span(context[start:end], start, end, share)
+        for (start, end), share in zip(spans, shares, strict=False)  # the last share may be that of no answer
+    )
+    no_answer = shares[-1] if len(shares) > len(found) else 0.0
+    best, margin = (found[0], null - competing[0]) if found else (None, math.inf)
+    if best is None or (spec.allows_no_answer and margin > spec.null_threshold):
+        return Answer(None, no_answer, None, None, no_answer, found[: top_k - 1], best, margin)
+    return Answer(best.text, best.score, best.start, best.end, no_answer, found[1:top_k], best, margin)
+
+
+def _n_best(
+    windows: Sequence[Window], logits: Sequence[Floats], n_best: int, longest: int
+) -> dict[tuple[int, int], float]:
+    """Return the n best spans as {(start, end) in code points: start logit + end logit}, best first."""
+    parts = [
+        _window_spans(window, scores, owned, n_best, longest)
+        for window, scores, owned in zip(windows, logits, owned_pieces(windows), strict=True)
+    ]
+    totals, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.lexsort((ends, starts, -totals))
+    best_first = (column[order].tolist() for column in (totals, starts, ends))
+    spans: dict[tuple[int, int], float] = {}
+    for total, start, end in zip(*best_first, strict=True):
+        if end > start:
+            spans.setdefault((start, end), total)
+        if len(spans) == n_best:
+            break
+    return spans
+
+
+def _window_spans(
+    window: Window, logits: Floats, owned: NDArray[np.bool_], n_best: int, longest: int
+) -> tuple[Scores, Indices, Indices]:
+    """Return one window's best spans: scores, starts and ends in code points, (M,) each, M about n_best.
+
+    A span counts only where this window owns its first piece. The n best spans begin at the n pieces whose
+    best span is best, so only those are looked at closely.
+    """
+    first = first_token(window)
+    start_logits = np.where(owned, logits[first:-1, 0], -np.inf).astype(np.float64)  # (n,)
+    end_logits = logits[first:-1, 1].astype(np.float64)  # (n,)
+    starts = _top(start_logits + _forward_max(end_logits, longest), n_best)  # (S,)
+    width = min(longest, len(end_logits))
+    ahead = np.concatenate([end_logits, np.full(longest, -np.inf)])
+    lengths = np.arange(width)
+    totals = start_logits[starts, None] + ahead[starts[:, None] + lengths]  # (S, width)
+    kept = _top(totals.ravel(), n_best)
+    span_starts = starts[kept // max(width, 1)]
+    span_ends = span_starts + lengths[kept % max(width, 1)]
+    offsets = window.encoding.offsets
+    return totals.ravel()[kept], offsets[first + span_starts, 0], offsets[first + span_ends, 1]
+
+
+def _top(scores: Scores, count: int) -> Indices:
+    """Return the indices of the `count` highest scores and of all equal to the lowest of them; never -inf."""
+    lowest = np.partition(scores, -count)[-count] if len(scores) > count else -np.inf
+    return np.flatnonzero((scores >= lowest) & (scores > -np.inf))
+
+
+def _forward_max(values: Scores, width: int) -> Scores:
+    """Return for each position the highest of the `width` values that begin there, (n,)."""
+    highest, covered = values.copy(), 1
+    while covered < min(width, len(values)):
+        step = min(covered, width - covered)
+        np.maximum(highest[:-step], highest[step:], out=highest[:-step])
+        covered += step
+    return highest
+
+
+def _check(windows: Sequence[Window], logits: Sequence[Floats]) -> None:
+    if len(windows) != len(logits) or not windows:
+        raise ValueError(f"{len(windows)} windows but {len(logits)} arrays of logits; at least one is needed")
+    for window, scores in zip(windows, logits, strict=True):
+        if scores.shape != (len(window.encoding), 2):
+            raise ValueError(f"logits have shape {scores.shape}; {(len(window.encoding), 2)} is needed")
