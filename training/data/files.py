@@ -6,7 +6,7 @@ from bert.errors import DataError
 
 
 def read_text(path: str | Path) -> str:
-    """Returns the whole file as text.
+    """Return the whole file as text.
 
     Raises DataError with the line when the file is not UTF-8, and without one when it cannot be read or is
     empty.
@@ -28,7 +28,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_lines(path: str | Path) -> list[str]:
-    r"""Returns the lines without their ends.
+    r"""Return the lines without their ends.
 
     Splits on \n and \r\n only: `str.splitlines` would also cut at the Unicode separators inside a text and
     put every later label on the wrong line.

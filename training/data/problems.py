@@ -11,20 +11,20 @@ class Problems:
     """The problems of one file, in the order found; `raise_if_any` turns them into one DataError."""
 
     def __init__(self, path: str | Path) -> None:
-        """Starts with no problems for the file at `path`."""
+        """Start with no problems for the file at `path`."""
         self.path = path
         self._found: list[tuple[int | None, str]] = []
 
     def __len__(self) -> int:
-        """Counts all problems, also those past the twenty that are kept word for word."""
+        """Count all problems, also those past the twenty that are kept word for word."""
         return len(self._found)
 
     def add(self, line: int | None, reason: str) -> None:
-        """Notes one problem; `line` counts from 1, None where the format has no useful lines."""
+        """Note one problem; `line` counts from 1, None where the format has no useful lines."""
         self._found.append((line, reason))
 
     def raise_if_any(self) -> None:
-        """Raises DataError with the first twenty problems, or returns when there are none."""
+        """Raise DataError with the first twenty problems, or returns when there are none."""
         if not self._found:
             return
         if len(self._found) == 1:

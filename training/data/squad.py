@@ -2,8 +2,10 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ from training.data.files import read_text
 from training.data.problems import Problems
 
 logger = logging.getLogger(__name__)
+Question = tuple[str, str, dict[str, Any]]
+"""Title, context, and the question's object as SQuAD has it."""
 
 MEND_REACH = 50
 """How far, in code points, an answer that occurs several times may lie from where the file says it starts."""
@@ -29,7 +33,7 @@ class _Count:
 
 
 def read_squad(path: str | Path, max_dropped_share: float = MAX_DROPPED_SHARE) -> list[QaExample]:
-    """Reads one SQuAD json file; questions come in the order of the file.
+    """Read one SQuAD json file; questions come in the order of the file.
 
     An answer that does not stand at its `answer_start` is mended when it stands nearby, or at just one other
     place, and is otherwise left out; a question that so loses every answer is dropped. Both are counted in a
@@ -38,21 +42,32 @@ def read_squad(path: str | Path, max_dropped_share: float = MAX_DROPPED_SHARE) -
     Raises DataError when the file is not such json, misses a field, repeats an id, or when more than
     `max_dropped_share` of its questions would be dropped.
     """
-    text = read_text(path)
-    problems, count = Problems(path), _Count()
-    examples = [
-        example
-        for title, context, question in _questions(_parse(path, text), problems)
-        if (example := _example(title, context, question, problems, count)) is not None
-    ]
-    _refuse_repeated_ids(examples, text, problems)
+    text, problems = read_text(path), Problems(path)
+    questions = _questions(_parse(path, text), problems)
+    return squad_examples(questions, problems, partial(_line_of_id, text), max_dropped_share)
+
+
+def squad_examples(
+    questions: Iterable[Question],
+    problems: Problems,
+    line_of_id: Callable[[str], int | None],
+    max_dropped_share: float = MAX_DROPPED_SHARE,
+) -> list[QaExample]:
+    """Check and mend questions as `read_squad` does, wherever they came from. Raises DataError likewise."""
+    examples, count = [], _Count()
+    for title, context, question in questions:
+        example = _example(title, context, question, problems, count)
+        if example is not None:
+            examples.append(example)
+    for question_id in _repeated(example.id for example in examples):
+        problems.add(line_of_id(question_id), f"question id {question_id} occurs twice")
     if len(count.dropped) > max_dropped_share * (len(examples) + len(count.dropped)):
         for question_id, reason in count.dropped:
-            problems.add(_line_of_id(text, question_id), f"question {question_id}: {reason}")
+            problems.add(line_of_id(question_id), f"question {question_id}: {reason}")
+    if not examples and not len(problems):
+        problems.add(None, "has no questions")
     problems.raise_if_any()
-    if not examples:
-        raise DataError(path, None, "has no questions")
-    _warn(path, count)
+    _warn(problems.path, count)
     return examples
 
 
@@ -81,8 +96,8 @@ def _parse(path: str | Path, text: str) -> list[Any]:
     return articles
 
 
-def _questions(articles: list[Any], problems: Problems) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Walks articles and paragraphs; yields (title, context, question) and notes what has the wrong shape."""
+def _questions(articles: list[Any], problems: Problems) -> Iterator[Question]:
+    """Walk articles and paragraphs, noting what has the wrong shape."""
     for a, article in enumerate(articles):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
         if not isinstance(paragraphs, list):
@@ -132,7 +147,7 @@ def _is_answer(answer: object) -> bool:
 
 
 def _placed(context: str, text: str, start: int, count: _Count) -> tuple[str, int] | None:
-    """Returns the answer where it really stands in the context, or None."""
+    """Return the answer where it really stands in the context, or None."""
     if not text.strip():
         return None
     if start >= 0 and context[start : start + len(text)] == text:
@@ -154,12 +169,8 @@ def _occurrences(context: str, text: str) -> Iterator[int]:
         place = context.find(text, place + 1)
 
 
-def _refuse_repeated_ids(examples: list[QaExample], text: str, problems: Problems) -> None:
-    seen: set[str] = set()
-    for example in examples:
-        if example.id in seen:
-            problems.add(_line_of_id(text, example.id), f"question id {example.id} occurs twice")
-        seen.add(example.id)
+def _repeated(ids: Iterable[str]) -> list[str]:
+    return [question_id for question_id, times in Counter(ids).items() if times > 1]
 
 
 def _line_of_id(text: str, question_id: str) -> int | None:

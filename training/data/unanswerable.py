@@ -1,8 +1,8 @@
 """Unanswerable questions made from answerable ones, by pairing a question with another paragraph.
 
 The other paragraph is of the same article where there is one, shares words with the question, and holds none
-of the answers. So the model learns that words in common are not yet an answer. Plain random paragraphs would be
-told apart by their subject alone.
+of the answers. So the model learns that words in common are not yet an answer. Plain random paragraphs would
+be told apart by their subject alone.
 """
 
 import re
@@ -22,7 +22,7 @@ POOL = 3
 
 
 def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed: int) -> list[QaExample]:
-    """Returns about `per_answerable` new unanswerable questions for each answerable one in `examples`.
+    """Return about `per_answerable` new unanswerable questions for each answerable one in `examples`.
 
     Their ids are `ID-no-1`, `ID-no-2`, ...; the same seed gives the same questions. Fewer come back where no
     paragraph is without the answer. Raises ValueError when `per_answerable` is negative.
@@ -43,7 +43,7 @@ def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
 
 
 def _share(count: int, per_answerable: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Spreads round(count * per_answerable): each question gets the floor, and a random part one more."""
+    """Spread round(count * per_answerable): each question gets the floor, and a random part one more."""
     total = round(count * per_answerable)
     wanted = np.full(count, total // count, dtype=np.int64)
     wanted[rng.permutation(count)[: total % count]] += 1
@@ -55,7 +55,7 @@ def _without_answer(example: QaExample, index: "_Index", place: int, n: int) -> 
 
 
 def _draw(index: "_Index", example: QaExample, wanted: int, rng: np.random.Generator) -> list[int]:
-    """Draws `wanted` paragraphs out of the best ones that do not hold an answer."""
+    """Draw `wanted` paragraphs out of the best ones that do not hold an answer."""
     pool: list[int] = []
     for place in index.ranked(example):
         if not _holds_answer(index.folded[place], example):
@@ -120,7 +120,7 @@ class _Index:
         )  # fmt: skip
 
     def ranked(self, example: QaExample) -> Iterator[int]:
-        """Yields places from best to worst: those of the same title first, then all the others."""
+        """Yield places from best to worst: those of the same title first, then all the others."""
         scores = self._scores(example.question)
         own = self.place_of[example.context]
         first, last = self.spans[self.titles[own]]

@@ -1,0 +1,88 @@
+"""Multiple choice: CODAH tsv, SWAG csv, and json lines of {"prompt", "choices", "label"}."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bert.errors import DataError
+from training.data.examples import ChoiceExample
+from training.data.problems import Problems
+from training.data.tables import read_rows, split_records
+
+Raw = tuple[int | None, str, Sequence[str], str]
+"""Line, prompt, choices, label as it was written."""
+SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+
+
+def read_choice(path: str | Path) -> list[ChoiceExample]:
+    """Read .tsv as CODAH, .csv as SWAG, .jsonl and .json as objects. Raises DataError with all bad rows."""
+    suffix = Path(path).suffix.lower()
+    problems = Problems(path)
+    if suffix == ".tsv":
+        rows = _codah(path, problems)
+    elif suffix == ".csv":
+        rows = _swag(path, problems)
+    else:
+        rows = _objects(path, problems)
+    return choice_examples(rows, problems)
+
+
+def choice_examples(rows: Iterable[Raw], problems: Problems) -> list[ChoiceExample]:
+    """Check rows, wherever they came from. Raises DataError with all bad ones."""
+    examples = []
+    for place, (line, prompt, choices, label) in enumerate(rows, 1):
+        if (reason := _fault(prompt, choices, label)) is None:
+            examples.append(ChoiceExample(prompt, tuple(choices), int(label), str(line or place)))
+        else:
+            problems.add(line, reason)
+    if not examples and not len(problems):
+        problems.add(None, "has no rows")
+    problems.raise_if_any()
+    return examples
+
+
+def _codah(path: str | Path, problems: Problems) -> Iterator[Raw]:
+    """Category, prompt, endings, index of the right one; no header."""
+    for line, fields in split_records(path, "\t", quoted=False):
+        if len(fields) < 5:
+            problems.add(line, f"has {len(fields)} columns; needed: category, prompt, endings, index")
+        else:
+            yield line, fields[1], fields[2:-1], fields[-1]
+
+
+def _swag(path: str | Path, problems: Problems) -> Iterator[Raw]:
+    """A sentence, the start of the next one, and four ways in which that goes on."""
+    for line, row in read_rows(path, ("sent1", "sent2", "label", *SWAG_ENDINGS), problems):
+        start = str(row["sent2"]).strip()
+        # An empty ending must stay empty, to be seen as a fault.
+        choices = [f"{start} {row[name]}".strip() if row[name] else "" for name in SWAG_ENDINGS]
+        yield line, str(row["sent1"]), choices, str(row["label"])
+
+
+def _objects(path: str | Path, problems: Problems) -> Iterator[Raw]:
+    if Path(path).suffix.lower() not in (".jsonl", ".json"):
+        raise DataError(path, None, "is not .tsv (CODAH), .csv (SWAG), .jsonl or .json")
+    for line, row in read_rows(path, ("prompt", "choices", "label"), problems):
+        yield from _object(line, row, problems)
+
+
+def _object(line: int | None, row: Mapping[str, object], problems: Problems) -> Iterator[Raw]:
+    prompt, choices = row["prompt"], row["choices"]
+    if not isinstance(prompt, str):
+        problems.add(line, f"'prompt' is {prompt!r}, which is not text")
+    elif not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
+        problems.add(line, "'choices' is not a list of texts")
+    else:
+        yield line, prompt, choices, str(row["label"])
+
+
+def _fault(prompt: str, choices: Sequence[str], label: str) -> str | None:
+    if not prompt.strip():
+        return "the prompt is empty"
+    if len(choices) < 2:
+        return f"has {len(choices)} choices; two or more are needed"
+    empty = [number for number, choice in enumerate(choices) if not choice.strip()]
+    if empty:
+        return f"choice {empty[0]} is empty"
+    if not label.strip().isdecimal() or int(label) >= len(choices):
+        return f"the label is {label!r}; it must be the index of a choice, 0 to {len(choices) - 1}"
+    return None

@@ -1,0 +1,129 @@
+"""The tsv files of GLUE (Wang et al. 2018), as their authors give them.
+
+Quotes in them are letters like any other. CoLA has no header, MRPC starts with a byte order mark, and QQP has
+a few rows that are cut off, which every published reader leaves out.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.errors import DataError
+from training.data.examples import TextExample
+from training.data.problems import Problems
+from training.data.rows import TextColumns, text_examples
+from training.data.tables import Row, refuse_missing, split_records
+
+logger = logging.getLogger(__name__)
+COLA_HEADER = ("source", "label", "original", "sentence")
+ENTAILMENT = ("entailment", "not_entailment")
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """Where a task's texts and labels stand, and the labels in the order of the paper's code."""
+
+    columns: tuple[str, ...]  # text, and the second one of a pair
+    label: str
+    labels: tuple[str, ...] = ()  # empty: regression
+    id: str | None = "index"
+    has_broken_rows: bool = False
+
+
+_SENTENCES = ("sentence1", "sentence2")
+_MNLI = GlueTask(_SENTENCES, "gold_label", ("entailment", "neutral", "contradiction"))
+TASKS = {
+    "cola": GlueTask(("sentence",), "label", ("unacceptable", "acceptable"), id=None),
+    "sst-2": GlueTask(("sentence",), "label", ("negative", "positive"), id=None),
+    "mrpc": GlueTask(("#1 String", "#2 String"), "Quality", ("not_equivalent", "equivalent"), id=None),
+    "qqp": GlueTask(("question1", "question2"), "is_duplicate", ("not_duplicate", "duplicate"), "id", True),
+    "sts-b": GlueTask(_SENTENCES, "score"),
+    "mnli": _MNLI,
+    "snli": _MNLI,
+    "qnli": GlueTask(("question", "sentence"), "label", ENTAILMENT),
+    "rte": GlueTask(_SENTENCES, "label", ENTAILMENT),
+    "wnli": GlueTask(_SENTENCES, "label", ("not_entailment", "entailment")),
+}
+"""By lower-case name."""
+
+
+def glue_task(name: str) -> GlueTask:
+    """Return the task of a name, however it is written (SST-2, sst2, STSB). Raises ValueError if unknown."""
+    plain = name.lower().replace("-", "").replace("_", "")
+    for known, task in TASKS.items():
+        if known.replace("-", "") == plain:
+            return task
+    raise ValueError(f"unknown GLUE task {name!r}; known are {', '.join(TASKS)}")
+
+
+def read_glue(path: str | Path, task: str | None = None) -> list[TextExample]:
+    """Read one GLUE tsv file; without a task's name, its header tells which columns are read.
+
+    With the name, labels are checked and 0 and 1 are named (SST-2: negative, positive); without it they stay
+    as the file has them. Test files of GLUE have no labels: theirs are None. Scores (STS-B) are floats.
+    Raises DataError with all rows that cannot be read.
+    """
+    problems = Problems(path)
+    records = split_records(path, "\t", quoted=False)
+    first_line, first = next(records)
+    header = _header(first)
+    known = glue_task(task) if task is not None else _guess(path, header or list(COLA_HEADER))
+    names = header or list(COLA_HEADER)
+    columns = _columns(path, known, names, named=task is not None)
+    rows = _rows(path, names, records, problems, lenient=known.has_broken_rows)
+    if header is None:
+        rows = _with_first(first_line, dict(zip(COLA_HEADER, first, strict=True)), rows)
+    return text_examples(path, rows, columns, problems)
+
+
+def _header(first: list[str]) -> list[str] | None:
+    """Tell a header from CoLA's first row: source, 0 or 1, mark, sentence."""
+    is_cola_row = len(first) == 4 and first[1] in ("0", "1") and first[2] in ("", "*")
+    return None if is_cola_row else [name.strip() for name in first]
+
+
+def _guess(path: str | Path, header: list[str]) -> GlueTask:
+    for task in TASKS.values():
+        if task.label in header and all(column in header for column in task.columns):
+            return task
+    columns = ", ".join(header)
+    raise DataError(path, 1, f"is of no known GLUE task (columns {columns}); name it, or read it as a table")
+
+
+def _columns(path: str | Path, task: GlueTask, header: list[str], named: bool) -> TextColumns:
+    refuse_missing(path, task.columns, header, 1)
+    return TextColumns(
+        text=task.columns[0],
+        text_pair=task.columns[1] if len(task.columns) > 1 else None,
+        label=task.label if task.label in header else None,
+        id=task.id if task.id in header else None,
+        problem="single_label" if task.labels else "regression",
+        label_names=dict(zip("01", task.labels, strict=False)) if named else {},
+        skip_labels=("-",),
+        labels=task.labels if named and task.labels else None,
+    )
+
+
+def _rows(
+    path: str | Path,
+    names: list[str],
+    records: Iterator[tuple[int, list[str]]],
+    problems: Problems,
+    lenient: bool,
+) -> Iterator[Row]:
+    left_out = 0
+    for line, fields in records:
+        if len(fields) == len(names):
+            yield line, dict(zip(names, fields, strict=True))
+        elif lenient:
+            left_out += 1
+        else:
+            problems.add(line, f"has {len(fields)} columns instead of {len(names)}")
+    if left_out:
+        logger.warning("%s: %d rows with a wrong number of columns were left out", path, left_out)
+
+
+def _with_first(line: int, row: Mapping[str, object], rows: Iterator[Row]) -> Iterator[Row]:
+    yield line, row
+    yield from rows

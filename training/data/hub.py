@@ -1,0 +1,182 @@
+"""Data sets of the hub, or a local folder of one, through the library `datasets`.
+
+`datasets` is imported only when a data set is opened. Code that comes with a data set is never run.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bert.errors import DataError
+from training.data.choice import Raw, choice_examples
+from training.data.conll import to_bio
+from training.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from training.data.problems import Problems
+from training.data.rows import TextColumns, text_examples
+from training.data.squad import Question, squad_examples
+from training.data.tables import refuse_missing
+
+Row = Mapping[str, Any]
+SAVED = ("dataset_info.json", "dataset_dict.json")
+"""What `save_to_disk` leaves in its folder."""
+
+
+@dataclass(frozen=True)
+class HubData:
+    """Which rows are read: a name of the hub (`glue`), or a local folder of files or of `save_to_disk`."""
+
+    name: str
+    split: str = "train"
+    config: str | None = None
+    """The part of a data set with several, such as sst2 of glue."""
+    revision: str | None = None
+    """A commit of the hub: the data cannot change under a run that names one."""
+    streaming: bool = False
+    """Read row by row, without writing the whole data set to disk first."""
+    limit: int | None = None
+    """Read no more rows than this."""
+    cache_folder: str | None = None
+
+    @property
+    def source(self) -> str:
+        """How messages name it."""
+        return "/".join(part for part in (self.name, self.config, self.split) if part)
+
+
+def read_hub_texts(data: HubData, columns: TextColumns) -> list[TextExample]:
+    """Read texts; class numbers become the names that the data set gives them, and -1 is no label.
+
+    Raises DataError, with the number of the row where one is at fault.
+    """
+    rows = _open(data, columns.named)
+    return text_examples(data.source, enumerate(rows, 1), columns, Problems(data.source))
+
+
+def read_hub_words(
+    data: HubData,
+    words: str = "tokens",
+    tags: str = "ner_tags",
+    label_map: Mapping[str, str | None] | None = None,
+    labels: tuple[str, ...] | None = None,
+) -> list[WordsExample]:
+    """Read sentences, a list of words and one of tags a row. The other arguments are `read_conll`'s."""
+    problems, examples = Problems(data.source), []
+    for number, row in enumerate(_open(data, (words, tags)), 1):
+        try:
+            example = _words_example(row[words], row[tags], str(number), label_map, labels)
+        except ValueError as error:
+            problems.add(number, str(error))
+            continue
+        if example.words:
+            examples.append(example)
+    if not examples and not len(problems):
+        problems.add(None, "has no sentences")
+    problems.raise_if_any()
+    return examples
+
+
+def read_hub_questions(data: HubData) -> list[QaExample]:
+    """Read rows as `squad` and `squad_v2` have them: id, title, context, question, answers."""
+    rows = _open(data, ("id", "context", "question", "answers"))
+    return squad_examples(map(_question, rows), Problems(data.source), lambda _: None)
+
+
+def read_hub_choices(
+    data: HubData,
+    prompt: str = "sent1",
+    choices: tuple[str, ...] = ("ending0", "ending1", "ending2", "ending3"),
+    label: str = "label",
+    start: str | None = None,
+) -> list[ChoiceExample]:
+    """Read a prompt and its choices: a column each, or one column with a list of them.
+
+    `start` is a column that goes before every choice; `swag` needs start="sent2".
+    """
+    needed = (prompt, *choices, label, *([start] if start else []))
+    rows = _open(data, needed)
+    raw = (_choice(number, row, prompt, choices, label, start) for number, row in enumerate(rows, 1))
+    return choice_examples(raw, Problems(data.source))
+
+
+def _open(data: HubData, needed: tuple[str, ...]) -> Iterator[Row]:
+    """Open the data set and yield its rows, class numbers already named. Raises DataError."""
+    dataset = _load(data)
+    columns = dataset.column_names
+    if columns is not None:  # a stream of files without a schema tells its columns only row by row
+        refuse_missing(data.source, needed, list(columns), None)
+    names = _class_names(dataset.features or {})
+    for row in islice(dataset, data.limit):
+        refuse_missing(data.source, needed, list(row), None)
+        yield {column: _named(value, names.get(column)) for column, value in row.items()}
+
+
+def _load(data: HubData) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(data.source, None, "needs the library: pip install datasets") from error
+    try:
+        if any((Path(data.name) / name).is_file() for name in SAVED):
+            saved = datasets.load_from_disk(data.name)
+            return saved[data.split] if isinstance(saved, datasets.DatasetDict) else saved
+        return datasets.load_dataset(
+            data.name,
+            data.config,
+            split=data.split,
+            revision=data.revision,
+            streaming=data.streaming,
+            cache_dir=data.cache_folder,
+        )
+    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(data.source, None, f"cannot be loaded: {error}") from error
+
+
+def _class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Names of the columns that hold class numbers, alone or in lists."""
+    inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
+    return {column: list(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
+
+
+def _named(value: Any, names: list[str] | None) -> Any:
+    if names is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return names[value] if value >= 0 else None  # the hub writes -1 where a test set has no label
+
+
+def _words_example(
+    words: list[Any],
+    tags: list[Any],
+    row_id: str,
+    label_map: Mapping[str, str | None] | None,
+    labels: tuple[str, ...] | None,
+) -> WordsExample:
+    """Build one sentence; raises ValueError with the reason."""
+    if len(words) != len(tags):
+        raise ValueError(f"has {len(words)} words and {len(tags)} tags")
+    found = to_bio([str(tag) for tag in tags], label_map)
+    unknown = [tag for tag in found if labels is not None and tag not in labels]
+    if unknown:
+        raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(labels or ())}")
+    return WordsExample(tuple(map(str, words)), tuple(found), row_id)
+
+
+def _question(row: Row) -> Question:
+    """Turn columns of texts and of starts into the list of answers that the json has."""
+    answers = row["answers"] or {"text": [], "answer_start": []}
+    pairs = zip(answers["text"], answers["answer_start"], strict=True)
+    listed = [{"text": text, "answer_start": start} for text, start in pairs]
+    question = {"id": row["id"], "question": row["question"], "answers": listed}
+    return str(row.get("title") or ""), row["context"], question
+
+
+def _choice(
+    number: int, row: Row, prompt: str, choices: tuple[str, ...], label: str, start: str | None
+) -> Raw:
+    values: Iterable[Any] = row[choices[0]] if len(choices) == 1 else [row[name] for name in choices]
+    before = f"{row[start]} " if start else ""
+    texts = [f"{before}{value}" if value else "" for value in values]  # an empty one must be seen as such
+    return number, str(row[prompt]), texts, str(row[label])

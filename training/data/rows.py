@@ -1,0 +1,168 @@
+"""One row of a table, however it was stored, to one TextExample: which columns, and what they mean."""
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.data.examples import TextExample
+from training.data.problems import Problems
+
+logger = logging.getLogger(__name__)
+Label = str | float | tuple[str, ...] | None
+PROBLEMS = ("single_label", "multi_label", "regression")
+
+
+@dataclass(frozen=True)
+class TextColumns:
+    """Which columns of a table are read, and how its labels are.
+
+    In a table without a header the columns are named "1", "2", "3", ...
+    """
+
+    text: str = "text"
+    text_pair: str | None = None
+    """The second text of a pair."""
+    label: str | tuple[str, ...] | None = "label"
+    """The label's column; for multi-label also several columns of 0 and 1, whose names are the labels.
+    None: the texts have no labels."""
+    id: str | None = None
+    """A column of unique ids; without one the line is the id."""
+    problem: str = "single_label"
+    """single_label, multi_label or regression, as in task.json."""
+    label_separator: str = ","
+    """Stands between the labels of one multi-label cell."""
+    label_names: Mapping[str, str] = field(default_factory=dict)
+    """Better names for labels: {"0": "negative", "1": "positive"}."""
+    skip_labels: tuple[str, ...] = ()
+    """Rows with one of these are left out: SNLI's "-", on which the annotators did not agree."""
+    labels: tuple[str, ...] | None = None
+    """When given, any other label (after renaming) is a problem: read dev with the labels of train."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown problem, or several label columns where one is needed."""
+        if self.problem not in PROBLEMS:
+            raise ValueError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
+        if isinstance(self.label, tuple) and self.problem != "multi_label":
+            raise ValueError(f"several label columns are for multi_label, and problem is {self.problem!r}")
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The columns that a table must have."""
+        label = self.label if isinstance(self.label, tuple) else (self.label,)
+        return tuple(name for name in (self.text, self.text_pair, *label, self.id) if name is not None)
+
+
+def text_examples(
+    path: str | Path,
+    rows: Iterable[tuple[int | None, Mapping[str, object]]],
+    columns: TextColumns,
+    problems: Problems,
+) -> list[TextExample]:
+    """Turn (line, row) pairs into examples.
+
+    Raises DataError with everything in `problems`, or when no rows are left.
+    """
+    examples, seen, skipped = [], set[str](), 0
+    for place, (line, row) in enumerate(rows, 1):
+        if _is_skipped(row, columns):
+            skipped += 1
+            continue
+        example = _example(row, columns, line, place, problems)
+        if example.id in seen:
+            problems.add(line, f"id {example.id!r} occurs twice")
+        seen.add(example.id)
+        examples.append(example)
+    if not examples and not len(problems):
+        problems.add(None, "has no rows")
+    problems.raise_if_any()
+    if skipped:
+        logger.info("%s: %d rows labelled %s were left out", path, skipped, " or ".join(columns.skip_labels))
+    return examples
+
+
+def _is_skipped(row: Mapping[str, object], columns: TextColumns) -> bool:
+    return isinstance(columns.label, str) and _text_of(row.get(columns.label)) in columns.skip_labels
+
+
+def _example(
+    row: Mapping[str, object], columns: TextColumns, line: int | None, place: int, problems: Problems
+) -> TextExample:
+    text = _checked_text(row, columns.text, line, problems)
+    pair = None if columns.text_pair is None else _checked_text(row, columns.text_pair, line, problems)
+    try:
+        label = _label(row, columns)
+    except ValueError as error:
+        problems.add(line, str(error))
+        label = None
+    given = None if columns.id is None else _text_of(row.get(columns.id))
+    return TextExample(text, pair, label, given or str(line or place))
+
+
+def _checked_text(row: Mapping[str, object], column: str, line: int | None, problems: Problems) -> str:
+    value = row.get(column)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        problems.add(line, f"{column!r} is empty")
+    elif not isinstance(value, str):
+        problems.add(line, f"{column!r} is {value!r}, which is not text")
+    else:
+        return value
+    return ""
+
+
+def _label(row: Mapping[str, object], columns: TextColumns) -> Label:
+    """Read the label; raises ValueError with the reason."""
+    if columns.label is None:
+        return None
+    if columns.problem == "regression":
+        assert isinstance(columns.label, str)
+        return _number(row.get(columns.label), columns.label)
+    if columns.problem == "multi_label":
+        return tuple(_named(name, columns) for name in _several(row, columns))
+    assert isinstance(columns.label, str)
+    label = _text_of(row.get(columns.label))
+    if not label:
+        raise ValueError(f"{columns.label!r} is empty")
+    return _named(label, columns)
+
+
+def _named(label: str, columns: TextColumns) -> str:
+    name = columns.label_names.get(label, label)
+    if columns.labels is not None and name not in columns.labels:
+        raise ValueError(f"unknown label {name!r}; known are {', '.join(columns.labels)}")
+    return name
+
+
+def _several(row: Mapping[str, object], columns: TextColumns) -> list[str]:
+    if isinstance(columns.label, tuple):
+        return [name for name in columns.label if _is_set(row.get(name), name)]
+    value = row.get(str(columns.label))
+    if isinstance(value, list):
+        return [_text_of(item) for item in value]
+    parts = [part.strip() for part in _text_of(value).split(columns.label_separator)]
+    return [part for part in parts if part]
+
+
+def _is_set(value: object, column: str) -> bool:
+    text = _text_of(value).lower()
+    if text in ("1", "1.0", "true"):
+        return True
+    if text in ("0", "0.0", "false", ""):
+        return False
+    raise ValueError(f"{column!r} is {value!r}; it must be 0 or 1")
+
+
+def _number(value: object, column: str) -> float:
+    try:
+        number = float(_text_of(value))
+    except ValueError:
+        raise ValueError(f"{column!r} is {value!r}, which is not a number") from None
+    if not math.isfinite(number):
+        raise ValueError(f"{column!r} is {value!r}, which is not finite")
+    return number
+
+
+def _text_of(value: object) -> str:
+    """What a csv file would hold for a value of json; a label may be a name or a number."""
+    return "" if value is None else str(value).strip()
