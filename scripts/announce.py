@@ -1,4 +1,4 @@
-"""Say whether a port is free, and print curl lines once the service on it is ready (standard library only)."""
+"""Say whether a port is free; print curl lines once the service on it is ready. Standard library only."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ EXAMPLES = (
     ("ner", '{"text": "Angela Merkel met engineers from Siemens in Munich."}'),
     (
         "similarity",
-        '{"text": "How do I reset my password?", "candidates": ["I forgot my login", "Opening hours on Sunday"]}',
+        '{"text": "How do I reset my password?", "candidates": ["I forgot my login", "Opening hours"]}',
     ),
     ("qa", f'{{"question": "Where was Marie Curie born?", "context": "{PASSAGE}"}}'),
 )
@@ -84,7 +84,8 @@ def is_alive(pid: int) -> bool:
 
 def message(url: str) -> str:
     """Return what a user reads when the service is ready."""
-    curls = (f"  curl -s {url}/{path} -H 'content-type: application/json' -d '{body}'" for path, body in EXAMPLES)
+    header = "-H 'content-type: application/json'"
+    curls = (f"  curl -s {url}/{path} {header} -d '{body}'" for path, body in EXAMPLES)
     return "\n".join((f"\nReady at {url} (docs: {url}/docs). Try:", *curls, "Ctrl-C stops it."))
 
 

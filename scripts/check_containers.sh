@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# check_containers.sh: builds the image, starts docker-compose.yml, asks the service and its Prometheus, takes all down.
+# Uses the docker that works here; else the engine of ../shared/tools/containers (Debian, root); else says so and skips.
+#   CONTAINER_WORKDIR  a folder to keep that engine's images in, for a faster second time
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+
+tools=../shared/tools/containers
+export PORT=${CONTAINER_PORT:-18000} PROMETHEUS_PORT=${CONTAINER_PROMETHEUS_PORT:-19090}
+export COMPOSE_PROJECT_NAME=bert-check
+work=
+made_work=
+engine_started=
+up=
+log=$(mktemp)
+
+start_engine() { # WORKDIR: starts the engine and makes the stand-ins for the images of the hub
+  # engine-up exports variables, so it is sourced here and not run by `progress`.
+  . "$tools/engine-up" "$1" >"$log" 2>&1 || return 1
+  engine_started=yes
+  progress "Making a stand-in for the Python image" "$log" "$tools/base-image" "$1" python:3.11-slim-bookworm || return 1
+  progress "Making a stand-in for the Prometheus image" "$log" \
+    "$tools/prometheus-image" "$1" python:3.11-slim-bookworm prom/prometheus:v2.42.0
+}
+
+clean_up() {
+  local status=$?
+  trap - EXIT
+  if [ "$status" -ne 0 ] && [ -n "$up" ]; then
+    say "The last lines of the containers:" >&2
+    compose logs --tail=30 >&2 || true
+  fi
+  if [ -n "$up" ]; then compose down --volumes --timeout 10 >"$log" 2>&1 || cat "$log" >&2; fi
+  if [ -n "$engine_started" ]; then "$tools/engine-down" "$work" || true; fi
+  if [ -n "$made_work" ]; then rm -rf "$made_work"; fi
+  rm -f "$log"
+  exit "$status"
+}
+
+compose() { if docker compose version >/dev/null 2>&1; then docker compose "$@"; else docker-compose "$@"; fi; }
+
+trap clean_up EXIT
+if docker info >/dev/null 2>&1; then
+  say "Containers: with the docker of this machine."
+elif [ -x "$tools/base-image" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  work=${CONTAINER_WORKDIR:-}
+  [ -n "$work" ] || work=$(mktemp -d) made_work=$work
+  say "Containers: no docker engine here, starting one in $work ..."
+  start_engine "$work" || { tail -n 20 "$log" >&2; die "the container engine did not come up" "look at the lines above"; }
+else
+  say "Containers: SKIPPED, there is no working docker here (docker info fails) and no $tools beside the repository."
+  exit 0
+fi
+
+progress "Building the image" "$log" docker build --network=host -t bert-serve:local . \
+  || die "the image does not build" "docker build . shows the whole of it"
+up=yes
+progress "Starting the service and Prometheus" "$log" compose up -d --no-build \
+  || die "docker-compose.yml did not start" "docker compose up shows the whole of it"
+python3 scripts/ask.py --url "http://127.0.0.1:$PORT" --prometheus "http://127.0.0.1:$PROMETHEUS_PORT" --wait-s 120
+docker run --rm --network none --entrypoint python bert-serve:local -c '
+import importlib.util as u, os
+assert os.getuid() != 0, "the image runs as root"
+assert not (u.find_spec("torch") or u.find_spec("onnx")), "torch or onnx in the image"'
+say "Containers: image $(docker image inspect -f '{{.Size}}' bert-serve:local | awk '{printf "%d MB", $1 / 1e6}'), runs as user $(docker image inspect -f '{{.Config.User}}' bert-serve:local), without torch."
