@@ -1,0 +1,108 @@
+"""The shape of the project: who imports whom, and that its settings files agree with one another."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[1]
+WALK = """
+import importlib, pkgutil, sys
+for name in {packages!r}:
+    package = importlib.import_module(name)
+    for module in pkgutil.walk_packages(package.__path__, name + "."):
+        if not module.name.startswith({skip!r}):
+            importlib.import_module(module.name)
+print(*sorted({{name.split(".")[0] for name in sys.modules}}))
+"""
+
+
+def modules_after_importing(*packages: str, skip: str = " ") -> set[str]:
+    code = WALK.format(packages=packages, skip=skip)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.split())
+
+
+def project() -> dict[str, Any]:
+    with (ROOT / "pyproject.toml").open("rb") as stream:
+        settings: dict[str, Any] = tomllib.load(stream)["project"]
+    return settings
+
+
+def requirements() -> list[Requirement]:
+    extras = project()["optional-dependencies"].values()
+    texts = [*project()["dependencies"], *(text for extra in extras for text in extra)]
+    return [requirement for text in texts if (requirement := Requirement(text)).name != project()["name"]]
+
+
+def test_service_imports_no_torch_no_onnx_and_no_other_part() -> None:
+    heavy = {"torch", "onnx", "safetensors", "transformers", "peft", "training", "model_export"}
+    assert not modules_after_importing("service") & heavy
+
+
+def test_exporting_imports_no_torch_before_it_verifies() -> None:
+    assert not modules_after_importing("model_export") & {"torch", "transformers", "training", "service"}
+
+
+def test_bert_without_nn_is_numpy_and_tokenizers() -> None:
+    heavy = {"torch", "onnx", "onnxruntime", "safetensors", "transformers", "fastapi", "pydantic"}
+    assert not modules_after_importing("bert", skip="bert.nn") & heavy
+
+
+def test_training_does_not_import_the_other_parts() -> None:
+    assert not modules_after_importing("training") & {"service", "model_export", "onnx", "onnxruntime", "fastapi"}
+
+
+def test_constraints_satisfy_every_requirement() -> None:
+    lines = (ROOT / "requirements/constraints.txt").read_text().splitlines()
+    pinned = dict(line.split("==") for line in lines if "==" in line)
+    versions = {canonicalize_name(name): version for name, version in pinned.items()}
+    chosen_apart = {"torch", "onnxruntime-gpu"}
+    for requirement in requirements():
+        if requirement.name not in chosen_apart:
+            assert versions[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def test_every_dependency_has_its_reason() -> None:
+    reasons = (ROOT / "docs/decisions/0001-dependencies.md").read_text()
+    missing = [requirement.name for requirement in requirements() if f"`{requirement.name}`" not in reasons]
+    assert missing == []
+
+
+def test_every_make_target_in_the_docs_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+        for target in re.findall(r"(?:^|`)(?:[A-Z_]+=\S+ )*make ([a-z-]+)", page.read_text(), re.MULTILINE):
+            assert target in targets, f"{page}: make {target}"
+
+
+def test_prometheus_scrapes_the_service_of_the_compose_file() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    prometheus = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    (job,) = prometheus["scrape_configs"]
+    host, port = job["static_configs"][0]["targets"][0].split(":")
+    assert compose["services"][host]["ports"][0].endswith(f":{port}")
+    assert "name" not in compose  # compose 1.29 refuses it
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in ROOT.glob("scripts/*.sh")))
+def test_scripts_parse(script: str) -> None:
+    subprocess.run(["bash", "-n", str(ROOT / "scripts" / script)], check=True)
+
+
+def test_a_python_that_does_not_fit_is_refused_with_advice(tmp_path: Path) -> None:
+    environment = {"PATH": "/usr/bin:/bin", "PYTHON": "/bin/false"}
+    run = subprocess.run(
+        ["bash", str(ROOT / "scripts/make_venv.sh"), "serve"], capture_output=True, text=True, env=environment
+    )
+    assert run.returncode == 1
+    assert "PYTHON=/bin/false is not a Python 3.11" in run.stderr
+    assert "next: " in run.stderr
