@@ -1,6 +1,7 @@
 """Columns of words and tags (CoNLL 2003 and its like), to BIO."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from training.data.examples import WordsExample
@@ -63,6 +64,7 @@ def bio_labels(examples: Sequence[WordsExample]) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 
+@lru_cache(maxsize=1024)  # a file has millions of words and a dozen tags
 def _parted(tag: str) -> tuple[str, str]:
     if tag == "O":
         return "O", ""

@@ -22,8 +22,9 @@ def read_table(
     r"""Read a .csv, .tsv, .txt (as tsv), .jsonl or .json file.
 
     `quoted`: whether quotes enclose a field, in which separators and line ends are then text. By default so
-    in csv, while in tsv quotes are letters like any other, as in GLUE. Without a `header` the columns are named
-    "1", "2", ... Raises DataError with all rows that cannot be read: wrong number of columns, empty text, ...
+    in csv, while in tsv quotes are letters like any other, as in GLUE. Without a `header` the columns are
+    named "1", "2", ... Raises DataError with all rows that cannot be read: wrong number of columns, empty
+    text, unknown label, ...
     """
     problems = Problems(path)
     return text_examples(path, read_rows(path, columns.named, problems, header, quoted), columns, problems)
