@@ -101,7 +101,8 @@ def squad_v2(
     has_answer = np.array([bool(answers) for answers in golds])
     raw = np.array([_best_v2(*pair) for pair in zip(golds, predictions, strict=True)], np.float64)
     final = np.where((null > threshold)[:, None], ~has_answer[:, None], raw)  # (N, 2): exact, f1
-    gains = _gains(raw, has_answer, predictions)
+    harm = np.array([-1.0 if text else 0.0 for text in predictions])
+    gains = np.where(has_answer[:, None], raw, harm[:, None])  # of answering over leaving it, (N, 2)
     best = [_official_threshold(gains[:, i], null, has_answer) for i in (0, 1)]
     overall = _mean(final)
     return SquadV2Scores(
@@ -126,12 +127,11 @@ def best_null_threshold(
     """
     _check(golds, best_texts)
     margins = _scores(null_margins, len(golds))
-    has_answer = np.array([bool(answers) for answers in golds])
+    silent = np.array([_best_v2(answers, "")[1] for answers in golds])
     f1 = np.array([_best_v2(*pair)[1] for pair in zip(golds, best_texts, strict=True)])
     order = np.argsort(margins, kind="stable")
     ordered = margins[order]
-    gains = _gains(f1[:, None], has_answer, best_texts)[order, 0]
-    totals = np.sum(~has_answer) + np.concatenate([[0.0], np.cumsum(gains)])  # [k]: k lowest answered
+    totals = silent.sum() + np.concatenate([[0.0], np.cumsum((f1 - silent)[order])])  # [k]: k lowest answered
     splits = np.concatenate([[True], ordered[1:] > ordered[:-1], [True]])
     answered = int(np.argmax(np.where(splits, totals, -np.inf)))
     return NullThreshold(_between(ordered, answered), float(totals[answered] / len(golds)))
@@ -142,13 +142,10 @@ def _between(ordered: Floats, answered: int) -> float:
     below, above = ordered[:answered], ordered[answered:]
     if len(above) == 0 or np.isinf(above[0]):
         return float(below[-1]) + 1.0 if len(below) else 0.0
-    return float(below[-1] + above[0]) / 2.0 if len(below) else float(above[0]) - 1.0
-
-
-def _gains(raw: Floats, has_answer: NDArray[np.bool_], predictions: Sequence[str]) -> Floats:
-    """Return what answering adds over leaving each question unanswered; raw scores (N, M) to (N, M)."""
-    harm = np.array([-1.0 if text else 0.0 for text in predictions])
-    return np.where(has_answer[:, None], raw, harm[:, None])
+    if len(below) == 0:
+        return float(above[0]) - 1.0
+    middle = float(below[-1] + above[0]) / 2.0
+    return middle if middle < above[0] else float(below[-1])  # between neighbouring floats lies nothing
 
 
 def _official_threshold(gains: Floats, null: Floats, has_answer: NDArray[np.bool_]) -> tuple[float, float]:

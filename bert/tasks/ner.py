@@ -61,8 +61,8 @@ def merge_windows(windows: Sequence[Window], logits: Sequence[Floats]) -> Floats
 def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[Entity]:
     """Turn the words' logits (W, K) into entities in the order of the text.
 
-    `labels` are BIO tags, K of them. As conlleval and seqeval's default read them, an I- tag after O or after
-    another type begins an entity. Raises ValueError if the logits do not fit the words or the labels.
+    `labels` are K BIO tags; one without B- or I- counts as I-. As conlleval and seqeval's default read them,
+    an I- tag after O or another type begins an entity. Raises ValueError if the logits do not fit.
     """
     heads = _heads(pieces.word_ids)
     if logits.shape != (len(heads), len(labels)):
@@ -75,7 +75,7 @@ def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> 
     scores = (sums[last] - sums[first]) / (last - first)
     starts = pieces.offsets[heads[first], 0]
     ends = pieces.offsets[np.append(heads, len(pieces))[last] - 1, 1]
-    kinds = [labels[tag][2:] for tag in tags[first]]
+    kinds = [_kind(labels[tag]) for tag in tags[first].tolist()]
     columns = zip(kinds, starts.tolist(), ends.tolist(), scores.tolist(), strict=True)
     return [Entity(text[start:end], kind, start, end, score) for kind, start, end, score in columns]
 
@@ -83,7 +83,7 @@ def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> 
 def entity_bounds(tags: NDArray[np.integer], labels: Sequence[str]) -> tuple[Indices, Indices]:
     """Return each entity's first word and one past its last, (E,) each, from tags (W,), indices of labels."""
     kind_of, begins = _scheme(tuple(labels))
-    kind = kind_of[tags]
+    kind = kind_of[tags]  # (W,)
     breaks = begins[tags]
     breaks[:1] = True
     breaks[1:] |= kind[1:] != kind[:-1]
@@ -98,10 +98,13 @@ def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labe
 
     `pieces` are those of " ".join(words). Where a given word is several of ours ("U.S." is four), they go on
     with its type: the served model meets such words too, and has to know what to say of each part.
+    Raises ValueError for a tag, or the I- tag of its type, that is not among the labels.
     """
     index = {label: number for number, label in enumerate(labels)}
-    goes_on = [index[f"I-{tag[2:]}" if tag[:2] == "B-" else tag] for tag in tags]
-    begins = [index[tag] for tag in tags]
+    later = [f"I-{tag[2:]}" if tag[:2] == "B-" else tag for tag in tags]
+    if unknown := [tag for tag in (*tags, *later) if tag not in index]:
+        raise ValueError(f"tag {unknown[0]!r} is not among the labels {', '.join(labels)}")
+    begins, goes_on = [index[tag] for tag in tags], [index[tag] for tag in later]
     owner = given_words(words, pieces)
     is_first = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
     return np.where(is_first, np.array(begins, np.intp)[owner], np.array(goes_on, np.intp)[owner])
@@ -134,9 +137,10 @@ def _heads(word_ids: NDArray[np.int32]) -> Indices:
 @lru_cache(maxsize=64)
 def _scheme(labels: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return each label's type as a number, -1 for O, and whether it is a B- tag, (K,) and (K,)."""
-    for label in labels:
-        if label != "O" and (label[:2] not in ("B-", "I-") or len(label) == 2):
-            raise ValueError(f"{label!r} is no BIO tag; tags are O, B-TYPE and I-TYPE")
-    kinds = sorted({label[2:] for label in labels if label != "O"})
-    kind_of = np.array([kinds.index(label[2:]) if label != "O" else -1 for label in labels], np.int64)
+    kinds = sorted({_kind(label) for label in labels if label != "O"})
+    kind_of = np.array([kinds.index(_kind(label)) if label != "O" else -1 for label in labels], np.int64)
     return kind_of, np.array([label.startswith("B-") for label in labels], np.bool_)
+
+
+def _kind(label: str) -> str:
+    return label[2:] if label[:2] in ("B-", "I-") else label

@@ -1,0 +1,84 @@
+"""Labels and scores of texts."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special
+
+from bert.tasks import classification
+from bert.tasks.classification import Classification
+from bert.tasks.spec import TaskSpec
+
+TOPICS = TaskSpec("classification", ("sport", "politics", "weather"))
+TAGS = TaskSpec("classification", ("sport", "politics", "weather"), problem="multi_label")
+NUMBER = TaskSpec("classification", ("similarity",), problem="regression", pair=True)
+ROWS = st.lists(st.lists(st.floats(-30, 30, width=32), min_size=3, max_size=3), max_size=5)
+
+
+def logits_of(*rows: list[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.array(rows, np.float32).reshape(len(rows), -1)
+
+
+@given(ROWS)
+def test_one_label_of_several_has_the_softmax_of_its_logit(rows: list[list[float]]) -> None:
+    results = classification.decode(np.array(rows, np.float32).reshape(-1, 3), TOPICS)
+    assert len(results) == len(rows)
+    for row, result in zip(rows, results, strict=True):
+        expected = dict(zip(TOPICS.labels, special.softmax(row), strict=True))
+        assert dict(result.scores) == pytest.approx(expected, abs=1e-6)
+        assert [s for _, s in result.scores] == sorted((s for _, s in result.scores), reverse=True)
+        assert (result.label, result.score) == result.scores[0]
+
+
+def test_labels_that_do_not_exclude_one_another_have_sigmoids() -> None:
+    (result,) = classification.decode(logits_of([2.0, -1.0, 3.0]), TAGS)
+    assert [label for label, _ in result.scores] == ["weather", "sport", "politics"]
+    assert [s for _, s in result.scores] == pytest.approx(special.expit([3.0, 2.0, -1.0]))
+    assert result.label == "weather"
+
+
+def test_regression_gives_the_number_itself() -> None:
+    assert classification.decode(logits_of([3.25]), NUMBER) == [
+        Classification("similarity", 3.25, (("similarity", 3.25),))
+    ]
+
+
+def test_top_k_cuts_the_list_and_not_the_label() -> None:
+    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=2)
+    assert [label for label, _ in result.scores] == ["politics", "weather"]
+    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=99)
+    assert len(result.scores) == 3
+
+
+def test_equal_scores_keep_the_order_of_the_labels() -> None:
+    (result,) = classification.decode(logits_of([1.0, 1.0, 1.0]), TOPICS)
+    assert [label for label, _ in result.scores] == list(TOPICS.labels)
+
+
+def test_scores_are_plain_python_numbers() -> None:
+    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS)
+    assert type(result.score) is float
+
+
+def test_no_texts_give_no_results() -> None:
+    assert classification.decode(np.zeros((0, 3), np.float32), TOPICS) == []
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3,), (1, 2, 3)])
+def test_logits_that_do_not_fit_the_labels_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"needs \(N, 3\)"):
+        classification.decode(np.zeros(shape, np.float32), TOPICS)
+
+
+def test_top_k_below_1_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"top_k \(0\) must be at least 1"):
+        classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=0)
+
+
+def test_predictions_are_what_the_metrics_read() -> None:
+    logits = logits_of([2.0, -1.0, 3.0], [0.0, 0.0, -9.0])
+    np.testing.assert_array_equal(classification.predict(logits, TOPICS), [2, 0])
+    np.testing.assert_array_equal(classification.predict(logits, TAGS), [[1, 0, 1], [1, 1, 0]])
+    np.testing.assert_array_equal(classification.predict(logits, TAGS, 0.6), [[1, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(classification.predict(logits[:, :1], NUMBER), [2.0, 0.0])
