@@ -1,0 +1,195 @@
+"""What a user sees while a run goes on: a bar on a terminal, elsewhere a line every few seconds."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, Self, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+LINE_EVERY_S = 10.0
+QUIET_S = 2.0
+"""What takes longer than this says so."""
+
+
+class Reporter(Protocol):
+    """Shows a run; used as a context manager. `numbers` are the loop's: step, tokens, loss, ..."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+    def step(self, numbers: Mapping[str, float]) -> None:
+        """Show one step of the optimiser."""
+
+    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
+        """Show the scores on held-out data."""
+
+    def say(self, message: str) -> None:
+        """Print a message where it does not break the bar."""
+
+
+def progress(total_steps: int, done_steps: int = 0, stream: TextIO | None = None) -> Reporter:
+    """Return the reporter for where the output goes: a bar on a terminal, else plain lines.
+
+    `done_steps` are those of an earlier run that is gone on with; they do not count for the speed.
+    """
+    stream = stream or sys.stderr
+    console = Console(file=stream)
+    if _is_live(stream, console):
+        return Bar(total_steps, done_steps, console)
+    return Lines(total_steps, done_steps, stream)
+
+
+class Speed:
+    """Tokens a second of late, and the time left; the clock is passed in."""
+
+    def __init__(
+        self, total_steps: int, done_steps: int, clock: Callable[[], float], memory_s: float = 30.0
+    ) -> None:
+        """Start the clock; steps within the last `memory_s` seconds decide the speed."""
+        self._total, self._clock, self._memory_s = total_steps, clock, memory_s
+        self._marks: list[tuple[float, int, float]] = [(clock(), done_steps, -1.0)]  # time, step, tokens
+
+    def update(self, step: int, tokens: float) -> None:
+        """Note a finished step and the tokens since the start of the run."""
+        now = self._clock()
+        if self._marks[0][2] < 0:  # how many tokens an earlier run had read is known at the first step only
+            self._marks[0] = (*self._marks[0][:2], 0.0 if self._marks[0][1] == 0 else tokens)
+        self._marks.append((now, step, tokens))
+        while len(self._marks) > 2 and now - self._marks[0][0] > self._memory_s:
+            self._marks.pop(0)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens a second over the last seconds, evaluations and saves among them."""
+        (began, _, before), (ended, _, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (ended - began) if ended > began else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the last step at this speed; None before anything is known."""
+        (began, first, _), (ended, last, _) = self._marks[0], self._marks[-1]
+        return (self._total - last) * (ended - began) / (last - first) if last > first else None
+
+
+class Bar:
+    """A progress bar with loss, tokens a second and time left."""
+
+    def __init__(
+        self, total_steps: int, done_steps: int, console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Prepare the bar; entering the context shows it."""
+        self._speed = Speed(total_steps, done_steps, clock)
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("Training", total=total_steps, completed=done_steps, numbers="")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+    def step(self, numbers: Mapping[str, float]) -> None:
+        """Show one step of the optimiser."""
+        self._speed.update(int(numbers["step"]), numbers["tokens"])
+        self._bar.update(self._task, completed=numbers["step"], numbers=_numbers(numbers, self._speed))
+
+    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
+        """Print the scores above the bar."""
+        self.say(f"step {step:,}: {format_scores(scores)}")
+
+    def say(self, message: str) -> None:
+        """Print above the bar."""
+        self._bar.console.print(message, highlight=False, markup=False)
+
+
+class Lines:
+    """A line every few seconds, for log files and services that collect output."""
+
+    def __init__(
+        self,
+        total_steps: int,
+        done_steps: int,
+        stream: TextIO,
+        every_s: float = LINE_EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start the clock; the first step always gets a line."""
+        self._total, self._stream, self._every_s, self._clock = total_steps, stream, every_s, clock
+        self._speed = Speed(total_steps, done_steps, clock)
+        self._next_s = clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stream.flush()
+
+    def step(self, numbers: Mapping[str, float]) -> None:
+        """Print a line if it is time, and at the last step."""
+        step = int(numbers["step"])
+        self._speed.update(step, numbers["tokens"])
+        if self._clock() >= self._next_s or step == self._total:
+            self._next_s = self._clock() + self._every_s
+            self.say(f"step {step:,} of {self._total:,}  {_numbers(numbers, self._speed)}")
+
+    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
+        """Print the scores."""
+        self.say(f"step {step:,}: {format_scores(scores)}")
+
+    def say(self, message: str) -> None:
+        """Print a line at once: buffered output looks like a hung run."""
+        print(message, file=self._stream, flush=True)
+
+
+@contextmanager
+def stage(what: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Say that something is being done, and at the end how long it took if it took long."""
+    stream = stream or sys.stderr
+    console, began = Console(file=stream), time.monotonic()
+    if _is_live(stream, console):
+        with console.status(f"{what} ..."):
+            yield
+    else:
+        print(f"{what} ...", file=stream, flush=True)
+        yield
+    seconds = time.monotonic() - began
+    if seconds > QUIET_S:
+        print(f"{what}: {format_seconds(seconds)}", file=stream, flush=True)
+
+
+def format_scores(scores: Mapping[str, Any]) -> str:
+    """Return "accuracy 0.9123  f1 0.9001", or with the files' names: "dev: ...; test: ..."."""
+    if any(isinstance(value, Mapping) for value in scores.values()):
+        return "; ".join(f"{name}: {format_scores(values)}" for name, values in scores.items())
+    return "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+
+
+def format_seconds(seconds: float) -> str:
+    """Return "45 s", "12 min 5 s" or "3 h 20 min"."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _is_live(stream: TextIO, console: Console) -> bool:
+    """Ask the stream itself: rich would also take a log file for a terminal where FORCE_COLOR is set."""
+    return stream.isatty() and not console.is_dumb_terminal
+
+
+def _numbers(numbers: Mapping[str, float], speed: Speed) -> str:
+    left = speed.seconds_left
+    parts = [f"loss {numbers['loss']:.4f}", f"{speed.tokens_per_second:,.0f} tokens/s"]
+    return "  ".join(parts + ([] if left is None else [f"{format_seconds(left)} left"]))
