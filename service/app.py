@@ -1,0 +1,124 @@
+"""The application. `create_app(settings)` builds everything; the lifespan loads it and lets it go."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from service import openapi
+from service.call import Call
+from service.lifecycle import Service
+from service.middleware import Observed
+from service.problems import problem_of, problem_response
+from service.settings import ServeSettings
+
+ASSETS = "/docs/assets"
+Failed = Callable[[Exception], None]
+
+
+def create_app(
+    settings: ServeSettings, *, on_ready: Callable[[], None] = lambda: None, on_failure: Failed | None = None
+) -> FastAPI:
+    """Build the service. Nothing is loaded before its lifespan begins, and requests get 503 until it is.
+
+    `on_ready` is called when it can answer, `on_failure` with what kept it from loading; without that the
+    lifespan's end raises it.
+    """
+    service = Service(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        loading = asyncio.create_task(_load(service, on_ready, on_failure))
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await asyncio.gather(loading, return_exceptions=on_failure is not None or not loading.done())
+            await service.close()
+
+    app = FastAPI(
+        title="bert-serve",
+        version=_version(),
+        description="Fine-tuned BERT over HTTP. Errors are application/problem+json (RFC 9457).",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.service = service
+    openapi.add_routes(app)
+    _add_docs(app, with_key=settings.api_key is not None)
+    app.add_exception_handler(HTTPException, _http_problem)
+    paths = {str(getattr(route, "path", "")) for route in app.routes}
+    app.add_middleware(Observed, metrics=service.metrics, settings=settings, paths=lambda: paths)
+    return app
+
+
+async def _load(service: Service, on_ready: Callable[[], None], on_failure: Failed | None) -> None:
+    try:
+        await service.load()
+    except Exception as error:
+        if on_failure is None:
+            raise
+        on_failure(error)
+    else:
+        on_ready()
+
+
+def _add_docs(app: FastAPI, *, with_key: bool) -> None:
+    """Serve /docs, from local files if fastapi-offline is installed, else from a CDN."""
+    assets = _swagger_assets()
+    if assets is None:
+        page = get_swagger_ui_html(openapi_url="/openapi.json", title="bert-serve")
+    else:
+        app.mount(ASSETS, StaticFiles(directory=assets))
+        page = get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title="bert-serve",
+            swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{ASSETS}/swagger-ui.css",
+            swagger_favicon_url=f"{ASSETS}/favicon.png",
+        )
+
+    async def docs(_: Request) -> Response:
+        return page
+
+    async def root(_: Request) -> Response:
+        return RedirectResponse("/docs")
+
+    app.add_api_route("/docs", docs, include_in_schema=False)
+    app.add_api_route("/", root, include_in_schema=False)
+    app.openapi = lambda: _document(app, with_key=with_key)  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI, *, with_key: bool) -> dict[str, object]:
+    if app.openapi_schema is None:
+        app.openapi_schema = openapi.document(app, with_key=with_key)
+    return app.openapi_schema
+
+
+def _swagger_assets() -> Path | None:
+    found = find_spec("fastapi_offline")
+    folders = list(found.submodule_search_locations or []) if found is not None else []
+    return Path(folders[0]) / "static" if folders else None
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """Answer what the router refuses (404, 405) like everything else."""
+    call: Call = request.scope["state"]["call"]
+    return problem_response(problem_of(error), call.request_id)
+
+
+def _version() -> str:
+    try:
+        return version("bert-train-serve")
+    except PackageNotFoundError:  # run from a clone that is not installed
+        return "0"

@@ -1,0 +1,55 @@
+"""One HTTP request on its way through the service: who it is, until when, and where its time went."""
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+PHASES = ("tokenize", "queue", "inference", "decode")
+
+
+@dataclass(slots=True)
+class Call:
+    """Filled in on the way; the middleware turns it into headers, metrics and a log line."""
+
+    request_id: str
+    endpoint: str
+    received: float
+    """When the request's head had been read, on `time.monotonic`."""
+    timeout_ms: float = 0.0
+    model: str = ""
+    """Name of the model that answers, empty until it is known to exist."""
+    tokens: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By phase, see PHASES."""
+
+    @property
+    def deadline(self) -> float:
+        """Return when the request is given up, on `time.monotonic`."""
+        return self.received + self.timeout_ms / 1000
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time spent inside to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+
+    def server_timing(self) -> str:
+        """Return the Server-Timing header: milliseconds by phase, and in all so far."""
+        total = time.monotonic() - self.received
+        parts = [f"{phase};dur={1000 * self.seconds[phase]:.3f}" for phase in PHASES if phase in self.seconds]
+        return ", ".join([*parts, f"total;dur={1000 * total:.3f}"])
+
+
+def choose_request_id(sent: str | None) -> str:
+    """Return the client's id if it is one, else a new one.
+
+    What goes into headers and logs must not break them.
+    """
+    return sent if sent and SANE_ID.fullmatch(sent) else secrets.token_hex(8)

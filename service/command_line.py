@@ -1,0 +1,94 @@
+"""Settings from the command line, over the environment, over a YAML file."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import CliSettingsSource, SettingsError
+
+from bert.errors import ConfigError
+from service.settings import ServeSettings, read_yaml
+
+METAVARS = {
+    "bundles": "DIR,DIR...",
+    "default_models": "TASK=NAME,...",
+    "api_key": "KEY",
+    "host": "ADDRESS",
+    "log_level": None,
+    "log_format": None,
+}
+SECRETS = ("api_key",)
+
+
+class SettingsRefusedError(Exception):
+    """Settings that break a rule: a line for each."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        """`lines` name the setting, the rule and the value."""
+        super().__init__("; ".join(lines))
+        self.lines = tuple(lines)
+
+
+def load_settings(arguments: Sequence[str]) -> ServeSettings:
+    """Return the settings; raises SettingsRefusedError, or SystemExit 0 after --help."""
+    try:
+        source, config = _command_line(arguments)
+        values = read_yaml(config) if config is not None else {}
+        return ServeSettings(_cli_settings_source=source, **values)
+    except ValidationError as error:
+        raise SettingsRefusedError([_line(item) for item in error.errors(include_url=False)]) from None
+    except (SettingsError, ConfigError) as error:
+        raise SettingsRefusedError([str(error).removeprefix("error parsing CLI: ")]) from None
+
+
+def _command_line(arguments: Sequence[str]) -> tuple[CliSettingsSource[argparse.ArgumentParser], Path | None]:
+    source: CliSettingsSource[argparse.ArgumentParser] = CliSettingsSource(
+        ServeSettings,
+        cli_prog_name="bert-serve",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        cli_exit_on_error=False,
+        cli_parse_none_str="none",
+    )
+    parser = source.root_parser
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="YAML file of settings, by the same names."
+    )
+    _tidy(parser)
+    parsed = parser.parse_args(list(arguments))
+    config = parsed.config
+    del parsed.config
+    return source(parsed_args=parsed), config
+
+
+def _tidy(parser: argparse.ArgumentParser) -> None:
+    """Show units and shapes where the help has Python types, and the environment's names."""
+    parser.usage = "bert-serve [--config FILE] [--SETTING VALUE ...]"
+    parser.epilog = (
+        "Each is a name in the YAML file (max_body_bytes) and in the environment too "
+        "(BERT_SERVE_MAX_BODY_BYTES). "
+        "The command line wins over the environment, that over the file. docs/configuration.md says more."
+    )
+    for action in parser._actions:  # argparse has no public way to them
+        if action.dest in METAVARS:
+            action.metavar = METAVARS[action.dest]
+        elif isinstance(action.metavar, str):
+            action.metavar = {"int": "N", "float": "X"}.get(action.metavar, action.metavar)
+        if action.help and action.help.endswith(("(default: none)", "(default: {})")):
+            action.help = action.help.rpartition(" (default:")[0]
+        elif action.dest == "bundles" and action.help:
+            action.help = action.help.replace("[PosixPath('bundles')]", "bundles")
+
+
+def _line(item: Any) -> str:
+    """Return one validation error as a line: which setting, what is wrong, what was given."""
+    name = ".".join(str(part) for part in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f"{name}: there is no such setting"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    given = "" if name in SECRETS else f" (given: {item['input']!r})"
+    return f"{name}: {message[:1].lower()}{message[1:]}{given}"

@@ -1,0 +1,142 @@
+"""The engine: one ONNX Runtime session for each bundle, given whole batches on threads that are not the event
+loop's.
+
+N texts, P head positions, K outputs at each, H width.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from bert.bundle import Bundle
+from bert.errors import BundleError, EngineError
+from bert.tasks.ner import head_positions
+from bert.tokenizer import Encoding
+from service import packing
+
+Floats = NDArray[np.float32]
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a batch gave.
+
+    Per text (P_n, K), or (1, H) where the graph embeds; and the share of places that was padding.
+    """
+
+    texts: list[Floats]
+    padding_ratio: float
+
+
+class Engine(Protocol):
+    """Whatever runs a batch. Called from several threads at once."""
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        """Run the texts together; raises EngineError, or anything, if that fails."""
+        ...
+
+
+def _first_token(_: Encoding) -> NDArray[np.intp]:
+    return np.zeros(1, np.intp)
+
+
+def _all_tokens(encoding: Encoding) -> NDArray[np.intp]:
+    return np.arange(len(encoding))
+
+
+HEADS: dict[str, Callable[[Encoding], NDArray[np.intp]]] = {
+    "classification": _first_token,
+    "multiple_choice": _first_token,
+    "similarity": _first_token,
+    "ner": head_positions,
+    "qa": _all_tokens,
+}
+"""Task → the token positions of a text where its head is evaluated."""
+
+
+class OnnxEngine:
+    """A bundle's graph in an ONNX Runtime session."""
+
+    def __init__(self, bundle: Bundle, threads: int) -> None:
+        """Open the graph with `threads` threads; raises BundleError if this machine cannot run it."""
+        manifest = bundle.manifest
+        self.provider = PROVIDER_OF_LAYOUT[manifest.layout]
+        self._flat = manifest.layout == "flat"
+        self._heads = HEADS[manifest.task.task]
+        if self.provider not in onnxruntime.get_available_providers():
+            raise BundleError(
+                f"{bundle.folder} is for a GPU and this onnxruntime has no {self.provider}: install "
+                "onnxruntime-gpu, "
+                "or export the model for the CPU with bert-export"
+            )
+        options = session_options(threads, manifest.session)
+        if self._flat:
+            # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
+            # silence.
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        try:
+            self._session = onnxruntime.InferenceSession(
+                str(bundle.model_path), options, providers=[self.provider]
+            )
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            raise BundleError(f"{bundle.model_path} cannot be opened: {error}") from error
+        self._output = self._session.get_outputs()[0].name
+        self._inputs = {node.name for node in self._session.get_inputs()}
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        """Pack, run, unpack. Raises EngineError if the graph fails."""
+        heads = [self._heads(encoding) for encoding in encodings]
+        inputs, places = self._arrange(encodings, heads)
+        try:
+            (output,) = self._session.run([self._output], {n: inputs[n] for n in self._inputs})
+        except Exception as error:
+            raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
+        tokens = sum(len(encoding) for encoding in encodings)
+        return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
+
+    def _arrange(
+        self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
+    ) -> tuple[dict[str, NDArray[np.int32]], int]:
+        """Return the graph's inputs and the number of places computed."""
+        if self._flat:
+            return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
+        packed = packing.pack([len(encoding) for encoding in encodings])
+        return packing.row_inputs(encodings, packed, heads), packed.places
+
+
+def session_options(threads: int, session: dict[str, Any]) -> onnxruntime.SessionOptions:
+    """Return how every session is opened: what was verified at export is what runs, with so many threads.
+
+    Threads never spin: they would take the cores from the other sessions and from the event loop. The memory
+    pattern is off and the arena grows by what is asked for, because shapes vary with every batch.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    level = session.get("graph_optimization_level", "ORT_ENABLE_BASIC")
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    return options
+
+
+@functools.cache
+def share_memory_arena() -> None:
+    """Make one CPU arena for all sessions of this process, growing by what is asked for.
+
+    Again does nothing.
+    """
+    info = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg({"arena_extend_strategy": 1}))

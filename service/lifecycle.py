@@ -1,0 +1,182 @@
+"""The service's life: loading, ready, draining, closed."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from bert.errors import NotReadyError
+from service import tuning
+from service.call import Call
+from service.cpus import usable_cores
+from service.logs import LOGGER
+from service.metrics import Metrics
+from service.pipeline import Pipeline
+from service.policy import FairQueue
+from service.registry import Model, Registry, load_models
+from service.scheduler import Scheduler
+from service.settings import ServeSettings
+from service.texts import Texts
+
+WARM_UP_TEXT = "The quick brown fox jumps over the lazy dog in London."
+WARM_UP_TIMEOUT_MS = 60_000.0
+CURVE_TOKENS = 512
+PROBE_EVERY_S = 5.0
+STOPPING = "stopping"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What answers requests once it is there."""
+
+    registry: Registry
+    scheduler: Scheduler
+    pipeline: Pipeline
+    budgets: dict[str, int]
+
+
+class Service:
+    """Holds the models from load to close, and knows whether requests can be answered."""
+
+    def __init__(self, settings: ServeSettings) -> None:
+        """Nothing is loaded yet."""
+        self.settings, self.metrics = settings, Metrics()
+        self.metrics.ready.set_function(lambda: float(self.why_not_ready() is None))
+        self._loaded: Loaded | None = None
+        self._stage = "loading its models"
+        self._last_probe = 0.0
+        self._probe: asyncio.Task[None] | None = None
+
+    @property
+    def loaded(self) -> Loaded:
+        """Return what answers; raises NotReadyError while there is nothing."""
+        if self._loaded is None:
+            raise NotReadyError(f"the service is {self._stage}; /health/ready says when it can answer")
+        return self._loaded
+
+    @property
+    def is_stopping(self) -> bool:
+        """Tell whether `drain` was called."""
+        return self._stage == STOPPING
+
+    def why_not_ready(self) -> str | None:
+        """Return what keeps the service from answering, None if nothing."""
+        if self._stage:
+            return self._stage
+        sick = self.loaded.scheduler.sick_models()
+        return f"failing on {', '.join(sick)}" if sick else None
+
+    async def load(self) -> None:
+        """Open the bundles, measure, warm up; then the service is ready. Raises what stands in the way."""
+        settings, cores, began = self.settings, usable_cores(), time.monotonic()
+        plan = tuning.plan(cores, settings.engine_slots, settings.engine_threads_per_slot)
+        models = await asyncio.to_thread(
+            load_models,
+            settings.bundles,
+            threads=plan.threads,
+            verify_hashes=settings.verify_hashes,
+            workers=cores,
+        )
+        registry = Registry.of(models, settings.default_models)
+        budgets, tokens_per_s = await asyncio.to_thread(token_budgets, models, settings.batch_tokens)
+        queue = FairQueue(settings.max_queue_tokens, budgets)
+        scheduler = Scheduler(
+            {model.name: model.engine for model in models},
+            queue,
+            plan.slots,
+            observe=self.metrics.observe_batch,
+            tokens_per_s=tokens_per_s * plan.slots,
+        )
+        pipeline = Pipeline(scheduler, settings.tokenizer_threads or min(4, cores))
+        self.metrics.watch_queue(lambda: queue.tokens, lambda: queue.texts)
+        self._loaded = Loaded(registry, scheduler, pipeline, budgets)
+        for model in models:
+            await self.warm_up(model)
+            self._announce(model)
+        self._stage = "" if not self.is_stopping else STOPPING
+        LOGGER.info(
+            "ready in %.1f s: %d models, %d engine slots of %d threads, batches of %s tokens",
+            time.monotonic() - began,
+            len(models),
+            plan.slots,
+            plan.threads,
+            "/".join(map(str, sorted(set(budgets.values())))),
+        )
+
+    async def warm_up(self, model: Model) -> None:
+        """Answer one text with a model, the whole way."""
+        call = Call("warm-up", "warm-up", time.monotonic(), WARM_UP_TIMEOUT_MS)
+        pipeline, text = self.loaded.pipeline, Texts("text", [WARM_UP_TEXT], False)
+        async with asyncio.timeout(WARM_UP_TIMEOUT_MS / 1000):
+            match model.spec.task:
+                case "ner":
+                    await pipeline.entities(call, model, text)
+                case "qa":
+                    await pipeline.answers(call, model, text, text, top_k=1, max_answer_tokens=None)
+                case "similarity":
+                    await pipeline.embed(call, model, text, truncate=True)
+                case "classification":
+                    pair = text if model.spec.pair else None
+                    await pipeline.classify(call, model, text, pair, top_k=None, truncate=True)
+                case _:
+                    await pipeline.tokens(call, model, text)
+
+    def probe_soon(self) -> None:
+        """Ask failing models the warm-up text again, in the background.
+
+        Readiness comes back without real traffic.
+        """
+        now = time.monotonic()
+        if self._stage or now - self._last_probe < PROBE_EVERY_S or not self.loaded.scheduler.sick_models():
+            return
+        self._last_probe = now
+        self._probe = asyncio.create_task(self._probe_sick())
+
+    def drain(self) -> None:
+        """Say not ready from now on; requests are still answered."""
+        self._stage = STOPPING
+
+    async def close(self) -> None:
+        """Refuse what waits, let batches in the engine finish, end the threads."""
+        self.drain()
+        if self._probe is not None:
+            self._probe.cancel()
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            await loaded.scheduler.close()
+            await loaded.pipeline.close()
+
+    async def _probe_sick(self) -> None:
+        for name in self.loaded.scheduler.sick_models():
+            try:
+                await self.warm_up(self.loaded.registry.models[name])
+            except Exception as error:  # still sick; the next probe asks again
+                LOGGER.warning("model %s still fails: %s", name, error)
+
+    def _announce(self, model: Model) -> None:
+        manifest = model.bundle.manifest
+        self.metrics.model_info.labels(
+            model.name,
+            manifest.task.task,
+            manifest.version,
+            manifest.precision,
+            model.engine.provider,
+            str(self.loaded.registry.defaults.get(manifest.task.task) == model.name).lower(),
+        ).set(1)
+
+
+def token_budgets(models: list[Model], given: int | None) -> tuple[dict[str, int], float]:
+    """Return tokens a batch by model, and one engine slot's tokens a second.
+
+    Models of one shape and precision share a measurement: their cost is the same.
+    """
+    measured: dict[tuple[object, ...], list[tuning.Point]] = {}
+    budgets: dict[str, int] = {}
+    for model in models:
+        m = model.bundle.manifest
+        shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout)
+        if shape not in measured:
+            limit = min(CURVE_TOKENS, 16 if given else CURVE_TOKENS)
+            measured[shape] = tuning.cost_curve(model.engine, limit)
+        budgets[model.name] = given or tuning.knee(measured[shape])
+    slowest = min(curve[-1].tokens_per_s for curve in measured.values())
+    return budgets, slowest

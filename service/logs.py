@@ -1,0 +1,53 @@
+"""Log lines, as text for people or as JSON for collectors.
+
+One line an event, the request id in each that has one.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+LOGGER = logging.getLogger("bert_serve")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; what is passed as `extra={"fields": {...}}` is merged in."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        entry = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            entry["error"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, message, then the fields as key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        fields = "".join(f" {key}={value}" for key, value in getattr(record, "fields", {}).items())
+        return super().format(record) + fields if not record.exc_info else self._with_trace(record, fields)
+
+    def _with_trace(self, record: logging.LogRecord, fields: str) -> str:
+        first, _, rest = super().format(record).partition("\n")
+        return f"{first}{fields}\n{rest}"
+
+
+def configure(level: str, form: str) -> None:
+    """Send this program's log lines, and uvicorn's warnings, to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonFormatter() if form == "json" else TextFormatter("%(asctime)s %(levelname)-7s %(message)s")
+    )
+    for name, lowest in (("bert_serve", level.upper()), ("uvicorn", "WARNING")):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(lowest)
+        logger.propagate = False

@@ -1,0 +1,102 @@
+"""What /metrics shows. One registry for each app, so that two apps in one process do not meet."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+TOKENS = tuple(float(2**power) for power in range(3, 16))
+TEXTS = tuple(float(2**power) for power in range(0, 10))
+RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
+
+REJECTIONS = ("queue_full", "too_large", "deadline", "not_ready", "unauthorized", "client_gone")
+
+
+class Metrics:
+    """Every metric of the service; what each means is its help text."""
+
+    def __init__(self) -> None:
+        """Create all of them, with the known reasons of rejection at zero."""
+        self.registry = registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self.request_duration = Histogram(
+            "bert_request_duration_seconds",
+            "From the request's first byte read to the answer's last byte written; status 499: the client "
+            "left.",
+            ("endpoint", "model", "status"),
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.queue_duration = Histogram(
+            "bert_queue_duration_seconds",
+            "How long a request waited until its first text was in a batch.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.tokenize_duration = Histogram(
+            "bert_tokenize_duration_seconds",
+            "Tokenising one request's texts, the wait for a thread included.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.inference_duration = Histogram(
+            "bert_inference_duration_seconds",
+            "One batch in the engine: packing, graph, unpacking.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.batch_tokens = Histogram(
+            "bert_batch_tokens", "Tokens in a batch, without padding.", buckets=TOKENS, registry=registry
+        )
+        self.batch_texts = Histogram(
+            "bert_batch_texts",
+            "Texts, or windows of long texts, in a batch.",
+            buckets=TEXTS,
+            registry=registry,
+        )
+        self.batch_padding_ratio = Histogram(
+            "bert_batch_padding_ratio",
+            "Share of a batch's places that is padding.",
+            buckets=RATIOS,
+            registry=registry,
+        )
+        self.queue_tokens = Gauge("bert_queue_tokens", "Tokens that wait for a batch.", registry=registry)
+        self.queue_texts = Gauge(
+            "bert_queue_texts", "Texts or windows that wait for a batch.", registry=registry
+        )
+        self.requests_in_flight = Gauge(
+            "bert_requests_in_flight",
+            "Requests being answered, those to /health and /metrics left out.",
+            registry=registry,
+        )
+        self.requests_rejected = Counter(
+            "bert_requests_rejected",
+            "Requests that got no result, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        for reason in REJECTIONS:
+            self.requests_rejected.labels(reason)
+        self.model_info = Gauge(
+            "bert_model_info",
+            "1 for each loaded model.",
+            ("model", "task", "version", "precision", "provider", "default"),
+            registry=registry,
+        )
+        self.ready = Gauge("bert_ready", "1 while /health/ready answers 200.", registry=registry)
+
+    def watch_queue(self, tokens: Callable[[], float], texts: Callable[[], float]) -> None:
+        """Read the two queue gauges from these, so that they cannot drift from the truth."""
+        self.queue_tokens.set_function(tokens)
+        self.queue_texts.set_function(texts)
+
+    def observe_batch(self, tokens: int, texts: int, padding_ratio: float, seconds: float) -> None:
+        """Count one batch that ran."""
+        self.batch_tokens.observe(tokens)
+        self.batch_texts.observe(texts)
+        self.batch_padding_ratio.observe(padding_ratio)
+        self.inference_duration.observe(seconds)
+
+    def render(self) -> bytes:
+        """Return the text format that Prometheus scrapes."""
+        return generate_latest(self.registry)

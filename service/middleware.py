@@ -1,0 +1,118 @@
+"""Around every request: id, key, timing headers, metrics, errors to problem+json, a log line."""
+
+import hmac
+import time
+from collections.abc import Callable
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.call import Call, choose_request_id
+from service.logs import LOGGER
+from service.metrics import Metrics
+from service.problems import CLIENT_GONE, ClientGoneError, ProblemError, problem_of, problem_response
+from service.settings import ServeSettings
+
+UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
+"""Not requests in flight: what asks them is the monitoring."""
+OPEN = UNCOUNTED | {"/", "/docs", "/openapi.json"}
+"""Paths that need no key, with everything under /docs/."""
+
+
+class Observed:
+    """ASGI middleware; the innermost of the server's own, so that no error passes it by."""
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, settings: ServeSettings, paths: Callable[[], set[str]]
+    ) -> None:
+        """`paths` are those that exist: metrics name only them, whatever clients ask for."""
+        self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
+        key = settings.api_key
+        self._key = key.get_secret_value().encode() if key is not None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers, path = Headers(scope=scope), str(scope["path"])
+        call = Call(choose_request_id(headers.get("x-request-id")), path, time.monotonic())
+        scope.setdefault("state", {})["call"] = call
+        answer = _Answer(send, call)
+        counted = path not in UNCOUNTED
+        if counted:
+            self._metrics.requests_in_flight.inc()
+        try:
+            self._check_key(path, headers)
+            await self._app(scope, receive, answer.send)
+        except Exception as error:
+            await self._refuse(error, call, answer, scope, receive)
+        finally:
+            if counted:
+                self._metrics.requests_in_flight.dec()
+            self._record(call, answer.status or CLIENT_GONE, str(scope["method"]))
+
+    def _check_key(self, path: str, headers: Headers) -> None:
+        """Raise the 401 unless the path is open or the key is right.
+
+        The comparison takes the same time for any key.
+        """
+        if self._key is None or path in OPEN or path.startswith("/docs/"):
+            return
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        if not hmac.compare_digest(sent.encode(), self._key):
+            detail = "send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+            raise ProblemError(
+                401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"}, reason="unauthorized"
+            )
+
+    async def _refuse(
+        self, error: Exception, call: Call, answer: "_Answer", scope: Scope, receive: Receive
+    ) -> None:
+        """Answer with a problem, if anyone reads it and nothing has been sent."""
+        if isinstance(error, ClientGoneError):
+            self._metrics.requests_rejected.labels("client_gone").inc()
+            return
+        problem = problem_of(error)
+        if problem.reason:
+            self._metrics.requests_rejected.labels(problem.reason).inc()
+        if problem.status == 500:
+            LOGGER.error("request failed", exc_info=error, extra={"fields": {"request_id": call.request_id}})
+        if answer.status == 0:
+            await problem_response(problem, call.request_id)(scope, receive, answer.send)
+
+    def _record(self, call: Call, status: int, method: str) -> None:
+        """Observe the finished request."""
+        seconds = time.monotonic() - call.received
+        endpoint = call.endpoint if call.endpoint in self._paths() else "other"
+        self._metrics.request_duration.labels(endpoint, call.model, str(status)).observe(seconds)
+        if "tokenize" in call.seconds:
+            self._metrics.tokenize_duration.observe(call.seconds["tokenize"])
+        if "queue" in call.seconds:
+            self._metrics.queue_duration.observe(call.seconds["queue"])
+        if self._settings.access_log:
+            fields = {
+                "request_id": call.request_id,
+                "status": status,
+                "model": call.model,
+                "tokens": call.tokens,
+                "ms": round(1000 * seconds, 2),
+            }
+            LOGGER.info("%s %s", method, call.endpoint, extra={"fields": fields})
+
+
+class _Answer:
+    """The way back: adds the headers that every answer has, and remembers the status."""
+
+    def __init__(self, send: Send, call: Call) -> None:
+        self._send, self._call = send, call
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = int(message["status"])
+            headers = MutableHeaders(raw=message["headers"])
+            headers["X-Request-Id"] = self._call.request_id
+            headers["Server-Timing"] = self._call.server_timing()
+        await self._send(message)

@@ -1,0 +1,297 @@
+"""How the endpoints look from outside: paths, schemas, examples, errors. /docs shows it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import problems, routes, schemas
+
+Handler = Callable[[Request], Awaitable[Response]]
+PASSAGE = "Marie Curie was born in Warsaw in 1867 and moved to Paris to study physics."
+USAGE = {"tokens": 17}
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEndpoint:
+    """One POST: its handler, schemas and an example that the demo models answer like this."""
+
+    path: str
+    task: str
+    """Of the models that answer it."""
+    handler: Handler
+    request: type[BaseModel]
+    response: type[BaseModel]
+    sent: dict[str, Any]
+    results: list[dict[str, Any]]
+    model: str
+
+
+TASK_ENDPOINTS = (
+    TaskEndpoint(
+        "/classify",
+        "classification",
+        routes.classify,
+        schemas.ClassifyRequest,
+        schemas.ClassifyResponse,
+        {"text": "A warm, funny film that I would gladly see again."},
+        [
+            {
+                "label": "positive",
+                "score": 0.99,
+                "scores": [{"label": "positive", "score": 0.99}, {"label": "negative", "score": 0.01}],
+                "truncated": False,
+            }
+        ],
+        "sentiment",
+    ),
+    TaskEndpoint(
+        "/ner",
+        "ner",
+        routes.ner,
+        schemas.NerRequest,
+        schemas.NerResponse,
+        {"text": "Angela Merkel met engineers from Siemens in Munich."},
+        [
+            {
+                "entities": [
+                    {"text": "Angela Merkel", "label": "PER", "start": 0, "end": 13, "score": 0.99},
+                    {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.98},
+                    {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.99},
+                ]
+            }
+        ],
+        "ner",
+    ),
+    TaskEndpoint(
+        "/similarity",
+        "similarity",
+        routes.similarity,
+        schemas.SimilarityRequest,
+        schemas.SimilarityResponse,
+        {
+            "text": "How do I reset my password?",
+            "candidates": ["Opening hours on Sunday", "I forgot my login"],
+        },
+        [
+            {"text_index": 0, "index": 1, "score": 0.58, "truncated": False},
+            {"text_index": 0, "index": 0, "score": 0.05, "truncated": False},
+        ],
+        "similarity",
+    ),
+    TaskEndpoint(
+        "/qa",
+        "qa",
+        routes.qa,
+        schemas.QaRequest,
+        schemas.QaResponse,
+        {"question": "Where was Marie Curie born?", "context": PASSAGE},
+        [
+            {
+                "answer": "Warsaw",
+                "score": 0.97,
+                "start": 24,
+                "end": 30,
+                "no_answer_score": 0.01,
+                "alternatives": [],
+            }
+        ],
+        "qa",
+    ),
+    TaskEndpoint(
+        "/embed",
+        "similarity",
+        routes.embed,
+        schemas.EmbedRequest,
+        schemas.EmbedResponse,
+        {"text": "How do I reset my password?"},
+        [{"embedding": [0.04461369, -0.02127581, 0.07253908], "truncated": False}],
+        "similarity",
+    ),
+    TaskEndpoint(
+        "/tokenize",
+        "ner",
+        routes.tokenize,
+        schemas.TokenizeRequest,
+        schemas.TokenizeResponse,
+        {"text": "Warsaw!"},
+        [
+            {
+                "tokens": [
+                    {"id": 101, "text": "[CLS]", "start": 0, "end": 0, "special": True},
+                    {"id": 8199, "text": "warsaw", "start": 0, "end": 6, "special": False},
+                    {"id": 999, "text": "!", "start": 6, "end": 7, "special": False},
+                    {"id": 102, "text": "[SEP]", "start": 0, "end": 0, "special": True},
+                ]
+            }
+        ],
+        "ner",
+    ),
+)
+
+TRY_FIRST = ("/classify", "/ner", "/similarity", "/qa")
+"""What `bert-serve` shows as lines to paste."""
+
+MODELS_EXAMPLE = {
+    "models": [
+        {
+            "name": "sentiment",
+            "version": "1",
+            "task": "classification",
+            "default": True,
+            "labels": ["negative", "positive"],
+            "problem": "single_label",
+            "pair": False,
+            "max_tokens": 256,
+            "stride": 0,
+            "precision": "fp32",
+            "provider": "CPUExecutionProvider",
+            "batch_tokens": 128,
+            "dev_score": {"accuracy": 0.91},
+            "parity": {},
+        }
+    ]
+}
+
+ERRORS = {
+    400: ("malformed-json", "The body is not JSON."),
+    401: ("unauthorized", "The key is missing or wrong."),
+    404: (
+        "unknown-model",
+        "No model of that name, or none for this task, is loaded; the detail lists those that are.",
+    ),
+    408: ("body-timeout", "The body took too long to arrive."),
+    413: (
+        "body-too-large",
+        "The body, or the number of tokens in it, is over what the service takes at all.",
+    ),
+    415: ("unsupported-media-type", "The body is not declared as JSON."),
+    422: (
+        "invalid-request",
+        "A field is missing, unknown, of the wrong type or over a limit; `errors` names each.",
+    ),
+    429: (
+        "queue-full",
+        "Too much is waiting; nothing of the request was taken. Retry-After says when to try again.",
+    ),
+    500: ("internal", "The service failed on this request."),
+    503: ("not-ready", "The service is starting or stopping."),
+    504: ("deadline-exceeded", "The request's deadline (X-Timeout-Ms, or the service's own) passed."),
+}
+"""Status → code of the example, what it means. Every task endpoint may give each."""
+
+HEADERS = {
+    "X-Request-Id": {
+        "description": "The id that the client sent, or a new one.",
+        "schema": {"type": "string"},
+    },
+    "Server-Timing": {
+        "description": "Milliseconds: tokenize, queue, inference, decode, total.",
+        "schema": {"type": "string"},
+    },
+}
+TIMEOUT_PARAMETER = {
+    "name": "X-Timeout-Ms",
+    "in": "header",
+    "required": False,
+    "description": "Give the request up after so many milliseconds (504).",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
+def add_routes(app: FastAPI) -> None:
+    """Register every endpoint with its documentation."""
+    for endpoint in TASK_ENDPOINTS:
+        app.post(
+            endpoint.path, tags=["tasks"], responses=_responses(endpoint), openapi_extra=_extra(endpoint)
+        )(endpoint.handler)
+    app.get(
+        "/models",
+        tags=["service"],
+        responses={200: _ok("ModelsResponse", MODELS_EXAMPLE), 503: _problem(503)},
+    )(routes.models)
+    app.get("/health/live", tags=["service"], responses={200: _ok("HealthResponse", {"status": "live"})})(
+        routes.live
+    )
+    app.get(
+        "/health/ready",
+        tags=["service"],
+        responses={200: _ok("HealthResponse", {"status": "ready"}), 503: _problem(503)},
+    )(routes.ready)
+    text = {"text/plain": {"schema": {"type": "string"}, "example": "bert_ready 1.0\n"}}
+    app.get("/metrics", tags=["service"], responses={200: {"description": "Metrics.", "content": text}})(
+        routes.metrics
+    )
+
+
+def document(app: FastAPI, *, with_key: bool) -> dict[str, Any]:
+    """Return the OpenAPI document, with the schemas that the routes refer to."""
+    content = get_openapi(
+        title="bert-serve", version=app.version, description=app.description, routes=app.routes, tags=TAGS
+    )
+    used = [endpoint.request for endpoint in TASK_ENDPOINTS] + [
+        endpoint.response for endpoint in TASK_ENDPOINTS
+    ]
+    used += [schemas.ModelsResponse, schemas.HealthResponse, schemas.Problem]
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in used], ref_template="#/components/schemas/{model}"
+    )
+    components = content.setdefault("components", {})
+    components["schemas"] = definitions["$defs"]
+    if with_key:
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+        content["security"] = [{"bearer": []}, {"key": []}]
+    return content
+
+
+TAGS = [
+    {"name": "tasks", "description": "Each takes a string or a list, and gives a list of results in order."},
+    {"name": "service", "description": "What is loaded, and how it is."},
+]
+
+
+def _extra(endpoint: TaskEndpoint) -> dict[str, Any]:
+    content = {"schema": _ref(endpoint.request.__name__), "example": endpoint.sent}
+    return {
+        "requestBody": {"required": True, "content": {"application/json": content}},
+        "parameters": [TIMEOUT_PARAMETER],
+    }
+
+
+def _responses(endpoint: TaskEndpoint) -> dict[int | str, dict[str, Any]]:
+    example = {"model": endpoint.model, "results": endpoint.results, "usage": USAGE}
+    return {200: _ok(endpoint.response.__name__, example), **{status: _problem(status) for status in ERRORS}}
+
+
+def _ok(schema: str, example: dict[str, Any]) -> dict[str, Any]:
+    content = {"application/json": {"schema": _ref(schema), "example": example}}
+    return {"description": "The answer.", "headers": HEADERS, "content": content}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    code, meaning = ERRORS[status]
+    example = {
+        "type": f"urn:bert-serve:{code}",
+        "title": problems.title(status),
+        "status": status,
+        "detail": meaning,
+        "request_id": "3f2a9c0d1e4b5a69",
+    }
+    content = {problems.MEDIA_TYPE: {"schema": _ref("Problem"), "example": example}}
+    headers = dict(HEADERS)
+    if status in (429, 503):
+        headers["Retry-After"] = {"description": "Seconds.", "schema": {"type": "integer"}}
+    return {"description": meaning, "headers": headers, "content": content}
+
+
+def _ref(schema: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{schema}"}

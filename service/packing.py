@@ -1,0 +1,151 @@
+"""Packing: texts side by side in rows of one width, so that a batch of unlike lengths wastes little on
+padding.
+
+Shapes: N texts, T tokens of all of them together, R rows, S tokens a row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.tokenizer import Encoding
+
+Ints = NDArray[np.int32]
+Positions = NDArray[np.integer]
+
+WIDTH_STEP = 8
+"""Row widths are multiples of this.
+
+Vector units read whole registers, and fewer shapes reach the memory arena.
+"""
+
+ATTENTION_WIDTH = 600
+"""Row width at which attention costs as much as everything else in a layer.
+
+By operations alone it is 6 x hidden width (24 H^2 a token outside attention, 4 S H inside); softmax and the
+bias are bound by memory and cost more. Fitted on the MiniLM L6 x 384 graph, see docs/operations.md.
+"""
+
+MAX_SPLITS = 6
+"""Widths tried: the one that makes 1, 2 ... MAX_SPLITS even rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Where each of N texts lies in R rows of S tokens."""
+
+    rows: int
+    width: int
+    starts: tuple[int, ...]
+    """Per text, the index of its first token in the R * S places, row after row."""
+
+    @property
+    def places(self) -> int:
+        """Return R * S, what the engine computes."""
+        return self.rows * self.width
+
+    def cost(self, attention_width: float = ATTENTION_WIDTH) -> float:
+        """Return the expected time in units of one token outside attention."""
+        return self.places * (1.0 + self.width / attention_width)
+
+
+def pack(lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH) -> Packing:
+    """Place texts of these lengths (at least 1 each) in rows so that the expected time is least.
+
+    For each candidate width the texts are placed first-fit-decreasing; no text is split over rows.
+    """
+    if not lengths:
+        raise ValueError("there is no text to pack")
+    order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
+    packings = (_first_fit(lengths, order, width) for width in candidate_widths(lengths))
+    return min(packings, key=lambda packing: packing.cost(attention_width))
+
+
+def candidate_widths(lengths: Sequence[int]) -> list[int]:
+    """Return the widths worth trying: the longest text's, and those that make 1 to MAX_SPLITS even rows."""
+    longest, tokens = _round_up(max(lengths)), sum(lengths)
+    even = {_round_up(-(-tokens // rows)) for rows in range(1, MAX_SPLITS + 1)}
+    return sorted({longest, *(width for width in even if width > longest)})
+
+
+def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int) -> Packing:
+    """Place the texts, longest first as `order` gives them, each in the first row with room."""
+    used: list[int] = []
+    starts = [0] * len(lengths)
+    for text in order:
+        length = lengths[text]
+        row = next((r for r, taken in enumerate(used) if taken + length <= width), len(used))
+        if row == len(used):
+            used.append(0)
+        starts[text] = row * width + used[row]
+        used[row] += length
+    return Packing(len(used), width, tuple(starts))
+
+
+def _round_up(tokens: int) -> int:
+    return -(-tokens // WIDTH_STEP) * WIDTH_STEP
+
+
+def row_inputs(
+    encodings: Sequence[Encoding], packing: Packing, heads: Sequence[Positions], pad_id: int = 0
+) -> dict[str, Ints]:
+    """Return the graph's inputs for layout "rows".
+
+    `heads` are, per text, the token positions inside it where the head is evaluated. Gives input_ids,
+    segment_ids, position_ids and text_ids (R, S), text_ids -1 on padding, and positions (P,), flat, in text
+    order.
+    """
+    lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
+    before = np.cumsum(lengths) - lengths
+    starts = np.asarray(packing.starts, np.int64)
+    inside = np.arange(int(lengths.sum())) - np.repeat(before, lengths)
+    places = inside + np.repeat(starts, lengths)
+
+    def spread(values: NDArray[np.integer], empty: int) -> Ints:
+        out = np.full(packing.places, empty, np.int32)
+        out[places] = values
+        return out.reshape(packing.rows, packing.width)
+
+    counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
+    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
+    return {
+        "input_ids": spread(np.concatenate([e.ids for e in encodings]), pad_id),
+        "segment_ids": spread(np.concatenate([e.segment_ids for e in encodings]), 0),
+        "position_ids": spread(inside, 0),
+        "text_ids": spread(np.repeat(np.arange(len(encodings)), lengths), -1),
+        "positions": positions.astype(np.int32),
+    }
+
+
+def flat_inputs(encodings: Sequence[Encoding], heads: Sequence[Positions]) -> dict[str, Ints]:
+    """Return the graph's inputs for layout "flat" (CUDA): all T tokens in one row, no padding between texts.
+
+    token_offset (N, Smax) is what com.microsoft's packed attention reads: first the places, in the padded
+    batch, of the T tokens, then those of the padding. cumulative_lengths is (N + 1,).
+    """
+    lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
+    ends = np.cumsum(lengths)
+    inside = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    longest = int(lengths.max())
+    real = np.arange(longest)[None, :] < lengths[:, None]
+    padded = np.arange(real.size).reshape(real.shape)
+    counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
+    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(ends - lengths, counts)
+    arrays = {
+        "input_ids": np.concatenate([e.ids for e in encodings]),
+        "segment_ids": np.concatenate([e.segment_ids for e in encodings]),
+        "position_ids": inside,
+        "text_ids": np.repeat(np.arange(len(encodings)), lengths),
+        "positions": positions,
+        "token_offset": np.concatenate([padded[real], padded[~real]]).reshape(real.shape),
+        "cumulative_lengths": np.concatenate([[0], ends]),
+    }
+    return {name: array.astype(np.int32) for name, array in arrays.items()}
+
+
+def split(output: NDArray[np.float32], counts: Sequence[int]) -> list[NDArray[np.float32]]:
+    """Cut the head's output (P, K) into one (P_n, K) for each text, in text order."""
+    ends = np.cumsum(counts)
+    return [output[end - count : end] for end, count in zip(ends, counts, strict=True)]

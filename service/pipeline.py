@@ -1,0 +1,226 @@
+"""From texts to results: tokenise on a thread, run through the scheduler, decode. One method a task.
+
+Nothing here knows HTTP, but for the field names that messages use.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from bert.errors import TextTooLongError
+from bert.tasks import classification, embedding, ner, qa, spans
+from bert.tokenizer import Encoding, Pieces, Window
+from service.call import Call
+from service.engine import Floats
+from service.registry import Model
+from service.scheduler import Scheduler
+from service.texts import Texts, check_not_blank, each, pair_count, too_large
+
+Result = TypeVar("Result")
+INLINE_TOKENS = 2_000
+"""Results of fewer tokens are decoded on the event loop: a thread's hand-over costs more than the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors (N, H) of length 1, and which of the texts were cut."""
+
+    vectors: Floats
+    truncated: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token as the model reads it; special ones have start and end 0."""
+
+    id: int
+    text: str
+    start: int
+    end: int
+    special: bool
+
+
+class Pipeline:
+    """Answers questions to loaded models."""
+
+    def __init__(self, scheduler: Scheduler, threads: int) -> None:
+        """`threads` tokenise, and decode long documents."""
+        self._scheduler = scheduler
+        self._threads = ThreadPoolExecutor(threads, "tokenize")
+
+    async def classify(
+        self, call: Call, model: Model, text: Texts, pair: Texts | None, *, top_k: int | None, truncate: bool
+    ) -> tuple[list[classification.Classification], list[bool]]:
+        """Return a classification for each text or pair, and whether it was cut."""
+        encodings = await self._prepare(call, lambda: encode_texts(model, text, pair, truncate=truncate))
+        outputs = await self._infer(call, model, encodings)
+        with call.timed("decode"):
+            results = classification.decode(np.concatenate(outputs), model.spec, top_k)
+        return results, [encoding.truncated for encoding in encodings]
+
+    async def embed(self, call: Call, model: Model, text: Texts, *, truncate: bool) -> Embedded:
+        """Return a vector for each text."""
+        return await self._embed(call, model, [text], truncate=truncate)
+
+    async def rank(
+        self, call: Call, model: Model, text: Texts, candidates: Texts, *, top_k: int | None, truncate: bool
+    ) -> tuple[list[list[embedding.Ranked]], Embedded]:
+        """Rank the candidates for each text, best first; the vectors are the texts', then the candidates'."""
+        embedded = await self._embed(call, model, [text, candidates], truncate=truncate)
+        with call.timed("decode"):
+            queries, others = embedded.vectors[: len(text)], embedded.vectors[len(text) :]
+            return [embedding.rank(query, others, top_k) for query in queries], embedded
+
+    async def entities(self, call: Call, model: Model, text: Texts) -> list[list[ner.Entity]]:
+        """Return each text's entities; long texts are read in windows, a text without a word has none."""
+        spec = model.spec
+
+        def prepare() -> tuple[list[Pieces], list[list[Window]]]:
+            pieces = model.tokenizer.pieces(text.values)
+            cut = [model.tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
+            return pieces, cut
+
+        pieces, windows = await self._prepare(call, prepare)
+        logits = await self._infer_windows(call, model, windows)
+
+        def decode() -> list[list[ner.Entity]]:
+            return [
+                ner.decode(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), spec.labels)
+                if windows[i]
+                else []
+                for i in range(len(text))
+            ]
+
+        return await self._decode(call, decode)
+
+    async def answers(
+        self,
+        call: Call,
+        model: Model,
+        question: Texts,
+        context: Texts,
+        *,
+        top_k: int,
+        max_answer_tokens: int | None,
+    ) -> list[spans.Answer]:
+        """Answer each question from its context; long contexts are read in windows."""
+        check_not_blank(question, context)
+        count = pair_count(question, context)
+        windows = await self._prepare(call, lambda: question_windows(model, question, context, count))
+        logits = await self._infer_windows(call, model, windows)
+
+        def decode() -> list[spans.Answer]:
+            return [
+                spans.decode(
+                    context.values[context.index(i)],
+                    windows[i],
+                    logits[i],
+                    model.spec,
+                    top_k,
+                    max_answer_tokens,
+                )
+                for i in range(count)
+            ]
+
+        return await self._decode(call, decode)
+
+    async def tokens(self, call: Call, model: Model, text: Texts) -> list[list[Token]]:
+        """Return each text's tokens, as many as it has, special ones included."""
+
+        def prepare() -> list[list[Token]]:
+            tokenizer = model.tokenizer
+            encodings = [tokenizer.single(pieces) for pieces in tokenizer.pieces(text.values)]
+            call.tokens = sum(len(encoding) for encoding in encodings)
+            return [_tokens(model, encoding) for encoding in encodings]
+
+        return await self._prepare(call, prepare)
+
+    async def close(self) -> None:
+        """End the threads."""
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+
+    async def _embed(self, call: Call, model: Model, fields: Sequence[Texts], *, truncate: bool) -> Embedded:
+        def prepare() -> list[Encoding]:
+            return [e for field in fields for e in encode_texts(model, field, None, truncate=truncate)]
+
+        encodings = await self._prepare(call, prepare)
+        outputs = await self._infer(call, model, encodings)
+        return Embedded(np.concatenate(outputs), [encoding.truncated for encoding in encodings])
+
+    async def _prepare(self, call: Call, function: Callable[[], Result]) -> Result:
+        """Tokenise on a thread.
+
+        The tokenizer releases the interpreter's lock, and the event loop stays free.
+        """
+        with call.timed("tokenize"):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    async def _infer(self, call: Call, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
+        """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
+        call.tokens = sum(len(encoding) for encoding in encodings)
+        limit = self._scheduler.queue.max_tokens
+        if call.tokens > limit:
+            raise too_large(call.tokens, limit)
+        result = await self._scheduler.submit(model.name, encodings, call.deadline)
+        call.seconds["queue"], call.seconds["inference"] = result.queue_s, result.inference_s
+        return result.outputs
+
+    async def _infer_windows(
+        self, call: Call, model: Model, windows: Sequence[Sequence[Window]]
+    ) -> list[list[Floats]]:
+        """Run the windows of several texts as one job, and give each text its own outputs back."""
+        encodings = [window.encoding for text in windows for window in text]
+        outputs = iter(await self._infer(call, model, encodings) if encodings else [])
+        return [[next(outputs) for _ in text] for text in windows]
+
+    async def _decode(self, call: Call, function: Callable[[], Result]) -> Result:
+        with call.timed("decode"):
+            if call.tokens < INLINE_TOKENS:
+                return function()
+            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+
+def encode_texts(model: Model, text: Texts, pair: Texts | None, *, truncate: bool) -> list[Encoding]:
+    """Tokenise texts, or pairs of them.
+
+    Raises the 422 that says how long each text over the model's length is.
+    """
+    tokenizer, limit = model.tokenizer, model.spec.max_tokens
+    first = tokenizer.pieces(text.values)
+    if pair is None:
+        return each(len(text), lambda i: tokenizer.single(first[i], limit, truncate=truncate), text.where)
+    second = tokenizer.pieces(pair.values)
+
+    def encode(index: int) -> Encoding:
+        return tokenizer.pair(first[text.index(index)], second[pair.index(index)], limit, truncate=truncate)
+
+    return each(pair_count(text, pair), encode, lambda i: f"{text.where(i)} with {pair.where(i)}")
+
+
+def question_windows(model: Model, question: Texts, context: Texts, count: int) -> list[list[Window]]:
+    """Tokenise questions and contexts and cut the contexts.
+
+    A question over its limit is refused, never cut.
+    """
+    questions, contexts = model.tokenizer.pieces(question.values), model.tokenizer.pieces(context.values)
+    limit = model.spec.max_question_tokens
+
+    def windows(index: int) -> list[Window]:
+        asked = questions[question.index(index)]
+        if len(asked) > limit:
+            raise TextTooLongError(len(asked), limit)
+        return qa.encode(model.tokenizer, asked, contexts[context.index(index)], model.spec)
+
+    return each(count, windows, question.where)
+
+
+def _tokens(model: Model, encoding: Encoding) -> list[Token]:
+    columns = (encoding.ids.tolist(), encoding.offsets.tolist(), encoding.sequence_ids.tolist())
+    return [
+        Token(token_id, model.tokenizer.id_to_token(token_id), start, end, sequence < 0)
+        for token_id, (start, end), sequence in zip(*columns, strict=True)
+    ]

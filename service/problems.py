@@ -1,0 +1,173 @@
+"""Errors on the wire.
+
+Every refusal is application/problem+json (RFC 9457). The one place where errors become HTTP.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import pydantic
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from bert.errors import (
+    BertError,
+    DeadlineExceededError,
+    InputError,
+    NotReadyError,
+    QueueFullError,
+    UnknownModelError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+CLIENT_GONE = 499
+"""nginx's number for a client that left before its answer; seen in metrics and logs only."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """What is wrong with one field of the request; `field` reads like text[3]."""
+
+    field: str
+    message: str
+
+
+class ProblemError(BertError):
+    """A refusal with everything that its answer says."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        errors: Sequence[FieldError] = (),
+        headers: Mapping[str, str] | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """`code` names the kind of problem.
+
+        `reason` is the label of bert_requests_rejected_total, if it counts.
+        """
+        super().__init__(detail)
+        self.status, self.code, self.detail = status, code, detail
+        self.errors, self.headers, self.reason = tuple(errors), dict(headers or {}), reason
+
+
+@dataclass(slots=True)
+class ClientGoneError(Exception):
+    """The client closed the connection; nobody reads an answer."""
+
+    note: str = field(default="the client closed the connection")
+
+
+def unprocessable(errors: Sequence[FieldError]) -> ProblemError:
+    """Return the 422 that lists what is wrong, field by field."""
+    detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
+    return ProblemError(422, "invalid-request", detail, errors=errors)
+
+
+def problem_of(error: Exception) -> ProblemError:
+    """Turn any exception into the problem that the client reads.
+
+    Inner messages of unexpected ones stay inside.
+    """
+    match error:
+        case ProblemError():
+            return error
+        case UnknownModelError():
+            return ProblemError(404, "unknown-model", str(error), errors=[FieldError("model", str(error))])
+        case QueueFullError():
+            seconds = max(1, math.ceil(error.retry_after_s))
+            detail = f"{error}; try again in {seconds} s"
+            return ProblemError(
+                429, "queue-full", detail, headers={"Retry-After": str(seconds)}, reason="queue_full"
+            )
+        case DeadlineExceededError():
+            return ProblemError(504, "deadline-exceeded", str(error), reason="deadline")
+        case NotReadyError():
+            return ProblemError(
+                503, "not-ready", str(error), headers={"Retry-After": "1"}, reason="not_ready"
+            )
+        case InputError():
+            return ProblemError(422, "invalid-request", str(error))
+        case HTTPException():
+            return ProblemError(error.status_code, "http", _http_detail(error), headers=error.headers)
+        case _:
+            return ProblemError(500, "internal", "the service failed on this request; its log says why")
+
+
+def _http_detail(error: HTTPException) -> str:
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return "there is no such path; /docs lists what there is"
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        return f"this path takes {(error.headers or {}).get('Allow', 'other methods')}"
+    return str(error.detail)
+
+
+def problem_response(problem: ProblemError, request_id: str) -> Response:
+    """Return the answer's body and headers."""
+    body: dict[str, Any] = {
+        "type": f"urn:bert-serve:{problem.code}",
+        "title": title(problem.status),
+        "status": problem.status,
+        "detail": problem.detail,
+        "request_id": request_id,
+    }
+    if problem.errors:
+        body["errors"] = [{"field": error.field, "message": error.message} for error in problem.errors]
+    return Response(to_json(body), problem.status, problem.headers, MEDIA_TYPE)
+
+
+def title(status: int) -> str:
+    """Return the status' phrase."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def field_errors(error: pydantic.ValidationError) -> list[FieldError]:
+    """Return one error for each field at fault, without the value that was sent.
+
+    A field that takes a string or a list gives pydantic errors for both; the one inside the list says more.
+    """
+    found: dict[str, FieldError] = {}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        location = [part for part in item["loc"] if isinstance(part, int) or part in item["loc"][:1]]
+        inside = any(isinstance(part, int) for part in location)
+        one_of_two = len(item["loc"]) > 1 and not inside
+        name = _field_name(location)
+        if inside or not one_of_two:
+            found[name] = FieldError(name, _message(item["type"], item["msg"]))
+        else:
+            found.setdefault(name, FieldError(name, _union_message(item["type"], item["msg"])))
+    nested = {name.partition("[")[0] for name in found if "[" in name}
+    return [error for name, error in found.items() if name not in nested]
+
+
+def _field_name(location: Sequence[int | str]) -> str:
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+    return name or "body"
+
+
+def _message(kind: str, message: str) -> str:
+    match kind:
+        case "extra_forbidden":
+            return "is not a field of this request"
+        case "missing":
+            return "is required"
+        case "string_unicode":
+            return "is not valid Unicode: it holds half of a surrogate pair"
+        case _:
+            return message[:1].lower() + message[1:]
+
+
+def _union_message(kind: str, message: str) -> str:
+    if kind in ("string_type", "list_type"):
+        return "must be a string or a list of strings"
+    return _message(kind, message)

@@ -1,0 +1,125 @@
+"""The models that are loaded, and which of them answers a request."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.bundle import MANIFEST, Bundle, read_bundle
+from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from service.engine import OnnxEngine, share_memory_arena
+
+
+class NoModelError(UnknownModelError):
+    """A request names no model, and none is loaded for its task."""
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"no model for {self.model} is loaded; loaded are {', '.join(self.known) or 'none'}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A bundle that is ready to run."""
+
+    bundle: Bundle
+    tokenizer: Tokenizer
+    engine: OnnxEngine
+
+    @property
+    def name(self) -> str:
+        """The name that requests use."""
+        return self.bundle.manifest.name
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Task, labels and limits."""
+        return self.bundle.manifest.task
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """Models by name, and the name of each task's default."""
+
+    models: Mapping[str, Model]
+    defaults: Mapping[str, str]
+
+    @classmethod
+    def of(cls, models: Sequence[Model], chosen: Mapping[str, str]) -> "Registry":
+        """Index the models.
+
+        A task's default is the one chosen, else its first; raises ConfigError if that cannot be.
+        """
+        by_name: dict[str, Model] = {}
+        for model in models:
+            if model.name in by_name:
+                folders = f"{by_name[model.name].bundle.folder} and {model.bundle.folder}"
+                raise ConfigError(
+                    f"two bundles have the name {model.name!r}: {folders}; export one by another --name"
+                )
+            by_name[model.name] = model
+        defaults = {model.spec.task: model.name for model in reversed(models)}
+        for task, name in chosen.items():
+            if name not in by_name or by_name[name].spec.task != task:
+                fitting = [model.name for model in models if model.spec.task == task]
+                raise ConfigError(f"default_models: {name!r} is no loaded {task} model; loaded are {fitting}")
+            defaults[task] = name
+        return cls(by_name, defaults)
+
+    def find(self, name: str | None, task: str | None) -> Model:
+        """Return the model for a request.
+
+        `task` None takes any. Raises UnknownModelError if there is none of that name, or no default;
+        InputError if the model is for another task.
+        """
+        if name is None:
+            name = self.defaults.get(task, "") if task is not None else next(iter(self.models), "")
+            if not name:
+                raise NoModelError(task or "any task", sorted(self.models))
+        model = self.models.get(name)
+        if model is None:
+            raise UnknownModelError(name, sorted(self.models))
+        if task is not None and model.spec.task != task:
+            fitting = sorted(other.name for other in self.models.values() if other.spec.task == task)
+            raise InputError(
+                f"model {name!r} is for {model.spec.task}, this endpoint needs one for {task}: "
+                f"{', '.join(fitting) or 'none is loaded'}"
+            )
+        return model
+
+
+def bundle_folders(paths: Iterable[Path]) -> list[Path]:
+    """Return the bundle folders among the paths and directly inside them.
+
+    Raises BundleError where there are none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if (path / MANIFEST).is_file():
+            found.append(path)
+            continue
+        inside = sorted(
+            child.parent for child in path.glob(f"*/{MANIFEST}") if not child.parent.name.startswith(".")
+        )
+        if not inside:
+            what = "holds no bundle" if path.is_dir() else "is no folder"
+            raise BundleError(
+                f"{path} {what}: make one with bert-export, or the demo ones with `bert-export --demo "
+                f"--out {path}`"
+            )
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def load_models(paths: Iterable[Path], *, threads: int, verify_hashes: bool, workers: int) -> list[Model]:
+    """Open the bundles, several at a time; raises what the first failing one does."""
+    share_memory_arena()
+
+    def load(folder: Path) -> Model:
+        bundle = read_bundle(folder, verify_hashes=verify_hashes)
+        return Model(bundle, Tokenizer.load(bundle.tokenizer_path), OnnxEngine(bundle, threads))
+
+    with ThreadPoolExecutor(workers, "load") as pool:
+        return list(pool.map(load, bundle_folders(paths)))

@@ -1,0 +1,191 @@
+"""The endpoints.
+
+Body → pipeline → answer, each in a few lines. What they look like from outside is in openapi.py.
+"""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from bert.errors import InputError, NotReadyError
+from service import answers, schemas
+from service.bodies import Model as Body
+from service.bodies import parse, read_body
+from service.call import Call
+from service.guard import Guard, timeout_ms
+from service.lifecycle import Service
+from service.pipeline import Pipeline
+from service.problems import FieldError, unprocessable
+from service.registry import Model
+from service.texts import Texts, check_count, pair_count
+
+
+async def classify(request: Request) -> Response:
+    """Classify texts or pairs of texts."""
+    call, pipeline, body = await _begin(request, schemas.ClassifyRequest)
+    model = _choose(request, call, body.model, "classification")
+    text = Texts.of("text", body.text)
+    pair = Texts.of("text_pair", body.text_pair) if body.text_pair is not None else None
+    _check_pair(model, text, pair)
+    _check_count(request, text, *([pair] if pair is not None else []))
+    async with Guard(request, call):
+        results, truncated = await pipeline.classify(
+            call, model, text, pair, top_k=body.top_k, truncate=body.truncate
+        )
+    return answers.answer(call, answers.classified(results, truncated))
+
+
+async def ner(request: Request) -> Response:
+    """Find the entities of texts."""
+    call, pipeline, body = await _begin(request, schemas.NerRequest)
+    model, text = _choose(request, call, body.model, "ner"), Texts.of("text", body.text)
+    _check_count(request, text)
+    async with Guard(request, call):
+        entities = await pipeline.entities(call, model, text)
+    return answers.answer(call, answers.recognised(entities))
+
+
+async def similarity(request: Request) -> Response:
+    """Rank candidates by how near their meaning is to a text's."""
+    call, pipeline, body = await _begin(request, schemas.SimilarityRequest)
+    model, text = _choose(request, call, body.model, "similarity"), Texts.of("text", body.text)
+    candidates = Texts.of("candidates", body.candidates)
+    _check_count(request, text, candidates)
+    async with Guard(request, call):
+        rankings, embedded = await pipeline.rank(
+            call, model, text, candidates, top_k=body.top_k, truncate=body.truncate
+        )
+    return answers.answer(call, answers.ranked(rankings, embedded))
+
+
+async def qa(request: Request) -> Response:
+    """Answer questions from their contexts."""
+    call, pipeline, body = await _begin(request, schemas.QaRequest)
+    model, question = _choose(request, call, body.model, "qa"), Texts.of("question", body.question)
+    context = Texts.of("context", body.context)
+    _check_count(request, question, context)
+    async with Guard(request, call):
+        found = await pipeline.answers(
+            call, model, question, context, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
+        )
+    return answers.answer(call, answers.answered(found))
+
+
+async def embed(request: Request) -> Response:
+    """Turn texts into vectors."""
+    call, pipeline, body = await _begin(request, schemas.EmbedRequest)
+    model, text = _choose(request, call, body.model, "similarity"), Texts.of("text", body.text)
+    _check_count(request, text)
+    async with Guard(request, call):
+        embedded = await pipeline.embed(call, model, text, truncate=body.truncate)
+    return answers.answer(call, answers.embeddings(embedded))
+
+
+async def tokenize(request: Request) -> Response:
+    """Show texts as a model reads them."""
+    call, pipeline, body = await _begin(request, schemas.TokenizeRequest)
+    model, text = _choose(request, call, body.model, None), Texts.of("text", body.text)
+    _check_count(request, text)
+    async with Guard(request, call):
+        tokens = await pipeline.tokens(call, model, text)
+    return answers.answer(call, answers.tokenized(tokens))
+
+
+async def models(request: Request) -> Response:
+    """List the loaded models."""
+    loaded = _service(request).loaded
+    infos = [
+        _model_info(model, loaded.registry.defaults, loaded.budgets)
+        for model in loaded.registry.models.values()
+    ]
+    return JSONResponse({"models": infos})
+
+
+async def live(_: Request) -> Response:
+    """Tell that the process answers, whatever the state of its models."""
+    return JSONResponse({"status": "live"})
+
+
+async def ready(request: Request) -> Response:
+    """Tell whether requests can be answered now."""
+    service = _service(request)
+    service.probe_soon()
+    why_not = service.why_not_ready()
+    if why_not is None:
+        return JSONResponse({"status": "ready"})
+    raise NotReadyError(f"the service is {why_not}")
+
+
+async def metrics(request: Request) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    return Response(_service(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _begin(request: Request, schema: type[Body]) -> tuple[Call, Pipeline, Body]:
+    """Return what each task begins with.
+
+    Its call with the deadline, the pipeline if it is there, the validated body.
+    """
+    service, call = _service(request), _call(request)
+    pipeline = service.loaded.pipeline
+    call.timeout_ms = timeout_ms(request, service.settings.request_timeout_ms)
+    return call, pipeline, parse(schema, await read_body(request, service.settings))
+
+
+def _choose(request: Request, call: Call, name: str | None, task: str | None) -> Model:
+    """Return the model that answers, and note its name.
+
+    Raises UnknownModelError, or the 422 of the wrong task.
+    """
+    try:
+        model = _service(request).loaded.registry.find(name, task)
+    except InputError as error:
+        raise unprocessable([FieldError("model", str(error))]) from None
+    call.model = model.name
+    return model
+
+
+def _check_count(request: Request, *fields: Texts) -> None:
+    check_count(_service(request).settings.max_texts_per_request, *fields)
+
+
+def _check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
+    """Refuse a pair for a model of single texts, and the other way round."""
+    if pair is not None and not model.spec.pair:
+        raise unprocessable([FieldError("text_pair", f"model {model.name!r} reads single texts")])
+    if pair is None and model.spec.pair:
+        raise unprocessable([FieldError("text_pair", f"is required: model {model.name!r} reads pairs")])
+    if pair is not None:
+        pair_count(text, pair)
+
+
+def _service(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service)
+    return service
+
+
+def _call(request: Request) -> Call:
+    call = request.scope["state"]["call"]
+    assert isinstance(call, Call)
+    return call
+
+
+def _model_info(model: Model, defaults: object, budgets: dict[str, int]) -> dict[str, object]:
+    assert isinstance(defaults, dict)
+    manifest, spec = model.bundle.manifest, model.spec
+    return {
+        "name": model.name,
+        "version": manifest.version,
+        "task": spec.task,
+        "default": defaults.get(spec.task) == model.name,
+        "labels": list(spec.labels),
+        "problem": spec.problem if spec.task == "classification" else None,
+        "pair": spec.pair,
+        "max_tokens": spec.max_tokens,
+        "stride": spec.stride,
+        "precision": manifest.precision,
+        "provider": model.engine.provider,
+        "batch_tokens": budgets[model.name],
+        "dev_score": manifest.dev_score,
+        "parity": manifest.parity,
+    }

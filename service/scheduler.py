@@ -1,0 +1,240 @@
+"""The scheduler: `submit(model, encodings) → outputs`. Feeds free engine slots with batches that the policy
+forms.
+
+Everything here runs on the event loop except the engine's `run`, which gets a thread a slot. Slots are shared
+by all models, so there are never more busy engine threads than the plan says.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bert.errors import DeadlineExceededError, EngineError, NotReadyError, QueueFullError
+from bert.tokenizer import Encoding
+from service.engine import Engine, Floats, Outputs
+from service.policy import Batch, FairQueue, Job
+
+Clock = Callable[[], float]
+RATE_MEMORY = 0.9
+"""How much of the measured tokens a second is kept at each batch."""
+SICK_AFTER = 3
+"""Failures in a row after which a model counts as broken."""
+
+
+@dataclass(slots=True, eq=False)
+class Work(Job):
+    """A job with what it needs to run and to answer."""
+
+    encodings: Sequence[Encoding] = ()
+    outputs: list[Floats | None] = field(default_factory=list)
+    left: int = 0
+    """Sequences whose output is still missing."""
+    done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    submitted: float = 0.0
+    started: float | None = None
+    finished: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The engine's outputs in the order of the encodings, and how long they took."""
+
+    outputs: list[Floats]
+    queue_s: float
+    """Until the first sequence was in a batch."""
+    inference_s: float
+    """From then until the last sequence was done, turns of others included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a worker thread hands back: outputs, or why there are none, and the engine's seconds."""
+
+    outputs: Outputs | None
+    error: Exception | None
+    seconds: float
+
+
+BatchObserver = Callable[[int, int, float, float], None]
+"""Called with tokens, texts, padding ratio and seconds of each batch that ran."""
+
+
+class Scheduler:
+    """Runs jobs on a fixed number of engine slots."""
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        queue: FairQueue,
+        slots: int,
+        *,
+        observe: BatchObserver = lambda *_: None,
+        clock: Clock = time.monotonic,
+        tokens_per_s: float = 10_000.0,
+    ) -> None:
+        """`tokens_per_s` is the first guess of all slots' speed together; it is measured from then on."""
+        self.queue = queue
+        self.tokens_per_s = tokens_per_s
+        self._engines, self._observe, self._clock = engines, observe, clock
+        self._slots = self._free = slots
+        self._threads = ThreadPoolExecutor(slots, "engine")
+        self._wake: asyncio.Handle | None = None
+        self._failures: Counter[str] = Counter()
+        self._waiting: set[Work] = set()
+        self._closed = False
+
+    async def submit(
+        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+    ) -> Result:
+        """Run the encodings; cancel the caller to take them back.
+
+        Raises QueueFullError, with nothing queued, if they do not fit; EngineError if the engine fails on
+        them; NotReadyError when the scheduler closes first. `deadline` is on the scheduler's clock.
+        """
+        work = self._work(model, encodings, deadline)
+        self._offer(work)
+        self._waiting.add(work)
+        try:
+            self._dispatch_soon()
+            await work.done
+        finally:
+            self._waiting.discard(work)
+            self.queue.withdraw(work)
+            work.encodings = ()
+        started = work.started if work.started is not None else work.submitted
+        outputs = [output for output in work.outputs if output is not None]
+        return Result(outputs, started - work.submitted, work.finished - started)
+
+    def sick_models(self) -> list[str]:
+        """Return the models whose engine failed several times in a row."""
+        return [model for model, failures in self._failures.items() if failures >= SICK_AFTER]
+
+    async def close(self) -> None:
+        """Refuse what still waits, and end the threads when their batches are done."""
+        self._closed = True
+        for work in list(self._waiting):
+            self._fail(work, NotReadyError("the service is stopping"))
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+
+    def _work(self, model: str, encodings: Sequence[Encoding], deadline: float) -> Work:
+        if self._closed:
+            raise NotReadyError("the service is stopping")
+        return Work(
+            model,
+            [len(encoding) for encoding in encodings],
+            deadline,
+            encodings=encodings,
+            outputs=[None] * len(encodings),
+            left=len(encodings),
+            submitted=self._clock(),
+        )
+
+    def _offer(self, work: Work) -> None:
+        try:
+            self.queue.offer(work)
+        except QueueFullError as full:
+            excess = full.queued_tokens + sum(work.sizes) - full.max_queue_tokens
+            raise QueueFullError(
+                full.queued_tokens, full.max_queue_tokens, max(0.0, excess) / self.tokens_per_s
+            ) from None
+
+    def _dispatch_soon(self) -> None:
+        """Dispatch once the loop has run what is ready.
+
+        Requests that arrived together share a batch, without a timer.
+        """
+        if self._wake is None and self._free:
+            self._wake = asyncio.get_running_loop().call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        """Give each free slot a batch while there is one."""
+        self._wake = None
+        while self._free and not self._closed and (batch := self.queue.take(self._clock())):
+            self._start(batch)
+        for job in self.queue.expired:
+            work = _work_of(job)
+            self._fail(work, DeadlineExceededError(1000 * (work.deadline - work.submitted)))
+        self.queue.expired.clear()
+
+    def _start(self, batch: Batch) -> None:
+        """Send a batch to a worker thread; the loop hears of its end by `_finish`."""
+        now, encodings = self._clock(), list[Encoding]()
+        for share in batch.shares:
+            work = _work_of(share.job)
+            work.started = now if work.started is None else work.started
+            encodings += work.encodings[share.start : share.stop]
+        self._free -= 1
+        loop = asyncio.get_running_loop()
+        future = self._threads.submit(self._run, batch.model, encodings)
+        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._finish, batch, ended))
+
+    def _run(self, model: str, encodings: Sequence[Encoding]) -> Ran:
+        """Run a batch, on a worker thread."""
+        start = self._clock()
+        try:
+            outputs, error = self._engines[model].run(encodings), None
+        except Exception as caught:  # whatever it was: the requests in this batch fail, the service goes on
+            outputs, error = None, caught
+        return Ran(outputs, error, self._clock() - start)
+
+    def _finish(self, batch: Batch, future: "Future[Ran]") -> None:
+        """Hand the outputs of a batch to its jobs, and use the slot again."""
+        self._free += 1
+        self._dispatch()
+        ran = future.result()
+        if ran.outputs is None:
+            self._failed(batch, ran.error)
+        else:
+            self._measure(batch, ran)
+            self._deliver(batch, ran.outputs.texts)
+
+    def _measure(self, batch: Batch, ran: Ran) -> None:
+        assert ran.outputs is not None
+        self._failures.pop(batch.model, None)
+        rate = batch.tokens * self._slots / max(ran.seconds, 1e-6)
+        self.tokens_per_s = RATE_MEMORY * self.tokens_per_s + (1 - RATE_MEMORY) * rate
+        self._observe(batch.tokens, batch.texts, ran.outputs.padding_ratio, ran.seconds)
+
+    def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
+        at = 0
+        for share in batch.shares:
+            work, count = _work_of(share.job), share.stop - share.start
+            part = outputs[at : at + count]
+            at += count
+            if not all(np.isfinite(output).all() for output in part):
+                self._fail(work, EngineError("the model gave a number that is not finite"))
+                continue
+            work.outputs[share.start : share.stop] = part
+            work.left -= count
+            if work.left == 0 and not work.done.done():
+                work.finished = self._clock()
+                work.done.set_result(None)
+
+    def _failed(self, batch: Batch, error: Exception | None) -> None:
+        """Run each job of a failed batch alone, so that only the one at fault fails.
+
+        Fail one that was alone.
+        """
+        if len({id(share.job) for share in batch.shares}) > 1:
+            self.queue.retry_alone(batch)
+            self._dispatch_soon()
+            return
+        self._failures[batch.model] += 1
+        failure = error if isinstance(error, EngineError) else EngineError(f"the engine failed: {error!r}")
+        failure.__cause__ = error if failure is not error else error.__cause__
+        self._fail(_work_of(batch.shares[0].job), failure)
+
+    def _fail(self, work: Work, error: Exception) -> None:
+        self.queue.withdraw(work)
+        if not work.done.done():
+            work.done.set_exception(error)
+
+
+def _work_of(job: Job) -> Work:
+    assert isinstance(job, Work)
+    return job

@@ -1,0 +1,136 @@
+"""The process: a listening socket, uvicorn on it, signals, and what a person reads on the terminal."""
+
+import json
+import shlex
+import signal
+import socket
+import sys
+import threading
+from types import FrameType
+
+import uvicorn
+
+from bert.errors import BertError
+from service import openapi
+from service.app import create_app
+from service.lifecycle import Service
+from service.logs import LOGGER
+from service.settings import ServeSettings
+
+FAILURE = 1
+
+
+def serve(settings: ServeSettings) -> int:
+    """Serve until a signal; returns the exit code. A failed start says what to do."""
+    try:
+        listener = listen(settings)
+    except OSError as error:
+        print(
+            f"bert-serve: cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
+            "stop what uses it, or "
+            f"take another with --port",
+            file=sys.stderr,
+        )
+        return FAILURE
+    url = address(listener)
+    if settings.log_format == "text":
+        print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
+    server = Server(settings, url)
+    server.run(sockets=[listener])
+    return FAILURE if server.failed else 0
+
+
+def listen(settings: ServeSettings) -> socket.socket:
+    """Return a bound socket; raises OSError if the port is taken or the address is not this machine's."""
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(place)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """Return the URL by which this machine reaches the socket."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn, that drains before it stops, exits with 0 after a signal, and stops when the models cannot be
+    loaded.
+    """
+
+    def __init__(self, settings: ServeSettings, url: str) -> None:
+        """Build the application; nothing runs yet."""
+        self._settings, self._url = settings, url
+        self.failed = False
+        app = create_app(settings, on_ready=self._ready, on_failure=self._fail)
+        self._service: Service = app.state.service
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=settings.backlog_connections,
+                timeout_keep_alive=settings.keep_alive_s,
+                timeout_graceful_shutdown=settings.shutdown_grace_s,
+            )
+        )
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop.
+
+        Not ready at once, the listening socket closed after `drain_s`. A second signal does not wait.
+        """
+        first = not self._service.is_stopping
+        self._service.drain()
+        if first and sig == signal.SIGTERM and self._settings.drain_s > 0:
+            timer = threading.Timer(self._settings.drain_s, self._stop)
+            timer.daemon = True
+            timer.start()
+        else:
+            self.force_exit = not first and sig == signal.SIGINT
+            self._stop()
+
+    def _stop(self) -> None:
+        self.should_exit = True
+
+    def _ready(self) -> None:
+        if self._settings.log_format == "text":
+            print(
+                ready_message(self._service, self._url, with_key=self._settings.api_key is not None),
+                flush=True,
+            )
+
+    def _fail(self, error: Exception) -> None:
+        self.failed = True
+        if isinstance(error, BertError):
+            print(f"bert-serve: {error}", file=sys.stderr)
+        else:
+            LOGGER.error("the models could not be loaded", exc_info=error)
+        self._stop()
+
+
+def ready_message(service: Service, url: str, *, with_key: bool) -> str:
+    """Return the address, the models, and a curl line for each task that has a model."""
+    registry = service.loaded.registry
+    lines = [f"\nReady at {url} (docs: {url}/docs, metrics: {url}/metrics)"]
+    for model in registry.models.values():
+        manifest = model.bundle.manifest
+        default = ", default" if registry.defaults.get(model.spec.task) == model.name else ""
+        lines.append(f"  {model.name} {manifest.version}: {model.spec.task}, {manifest.precision}{default}")
+    lines.append("Try:")
+    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if with_key else ""
+    for endpoint in openapi.TASK_ENDPOINTS:
+        if endpoint.task in registry.defaults and endpoint.path in openapi.TRY_FIRST:
+            body = shlex.quote(json.dumps(endpoint.sent))
+            lines.append(f"  curl -s {url}{endpoint.path}{key} -H 'content-type: application/json' -d {body}")
+    return "\n".join((*lines, "Ctrl-C stops it."))

@@ -1,0 +1,209 @@
+"""Every limit of the service, one way for environment, YAML and command line. `python -m service.settings`
+writes docs.
+
+The command line wins over the environment, that over the YAML file, that over the defaults.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from bert.errors import ConfigError
+from bert.tasks.spec import TASKS
+
+ENV_PREFIX = "BERT_SERVE_"
+
+
+class ServeSettings(BaseSettings):
+    """Serve BERT bundles over HTTP: /classify /ner /similarity /qa /embed /tokenize."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", env_parse_none_str="none")
+
+    host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all of this machine's.")
+    port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    bundles: Annotated[list[Path], NoDecode] = Field(
+        default=[Path("bundles")],
+        min_length=1,
+        description="Bundle folders, or folders of bundles, separated by commas.",
+    )
+    default_models: Annotated[dict[str, str], NoDecode] = Field(
+        default={},
+        description="The model that answers where a request names none: task=name, separated by "
+        "commas. Default: the "
+        "first of each task, by folder and name.",
+    )
+    verify_hashes: bool = Field(True, description="Check each bundle's files against its manifest at start.")
+
+    api_key: SecretStr | None = Field(
+        None,
+        min_length=8,
+        description="If set, requests need it as `Authorization: Bearer KEY` or `X-API-Key: KEY`; "
+        "/health, /metrics and "
+        "/docs stay open. Set it by environment: a command line can be read by others.",
+    )
+    max_body_bytes: int = Field(2**21, ge=1, description="Largest request body, bytes; above it 413.")
+    max_texts_per_request: int = Field(
+        512, ge=1, description="Most texts in one request, all fields together; above it 422."
+    )
+    max_queue_tokens: int = Field(
+        131_072,
+        ge=512,
+        description="Most tokens that wait for the engine; a request that would pass it gets 429 with "
+        "Retry-After, one "
+        "that is larger by itself 413.",
+    )
+    request_timeout_ms: int = Field(
+        30_000,
+        ge=1,
+        description="A request is given up after so long, milliseconds (504). X-Timeout-Ms may ask for less.",
+    )
+    body_timeout_ms: int = Field(
+        10_000, ge=1, description="A request's body must have arrived after so long, milliseconds (408)."
+    )
+    keep_alive_s: int = Field(75, ge=1, description="An idle connection is closed after so many seconds.")
+    backlog_connections: int = Field(
+        2048, ge=1, description="Connections that the system holds until they are accepted."
+    )
+    drain_s: float = Field(
+        0.0,
+        ge=0,
+        description="After SIGTERM /health/ready says 503 for so many seconds while requests are still "
+        "taken, so that a "
+        "load balancer can turn away first.",
+    )
+    shutdown_grace_s: int = Field(
+        30, ge=0, description="Then requests in flight may take so many seconds to finish."
+    )
+
+    engine_slots: int | None = Field(
+        None, ge=1, description="Batches that run at once, for all models together. Default: one a core."
+    )
+    engine_threads_per_slot: int | None = Field(
+        None,
+        ge=1,
+        description="Threads of one batch. Slots times threads must not pass the cores. Default: cores "
+        "/ slots.",
+    )
+    batch_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="Tokens in a batch. Default: measured at start, where more stops being faster.",
+    )
+    tokenizer_threads: int | None = Field(
+        None, ge=1, description="Threads that tokenise and decode. Default: the cores, at most 4."
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged."
+    )
+    log_format: Literal["text", "json"] = Field(
+        "text", description="Log lines for people, or JSON for collectors."
+    )
+    access_log: bool = Field(False, description="Log a line for each request.")
+
+    @field_validator("bundles", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        items = [value] if isinstance(value, str | Path) else value
+        if not isinstance(items, list | tuple):
+            return value
+        return [part for item in items for part in str(item).split(",") if part]
+
+    @field_validator("default_models", mode="before")
+    @classmethod
+    def _split_pairs(cls, value: object) -> object:
+        if isinstance(value, str):
+            pairs = [part.partition("=") for part in value.split(",") if part]
+            if not all(name for _, _, name in pairs):
+                raise ValueError("write task=name, separated by commas")
+            return {task: name for task, _, name in pairs}
+        return value
+
+    @field_validator("default_models")
+    @classmethod
+    def _check_tasks(cls, value: dict[str, str]) -> dict[str, str]:
+        unknown = sorted(set(value) - set(TASKS))
+        if unknown:
+            raise ValueError(f"no such task: {', '.join(unknown)}; known are {', '.join(TASKS)}")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment above what is passed in, which is the YAML file's content."""
+        return env_settings, init_settings
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """Read a settings file; raises ConfigError if it is none."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"--config {file}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--config {file} is not YAML: {' '.join(str(error).split())}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"--config {file} must hold names and values, not {type(content).__name__}")
+    return {str(name): value for name, value in content.items()}
+
+
+def unknown_variables(environ: Iterable[str]) -> list[str]:
+    """Return the variables that look like settings and are none."""
+    known = {(ENV_PREFIX + name).upper() for name in ServeSettings.model_fields}
+    return sorted(
+        name for name in environ if name.upper().startswith(ENV_PREFIX) and name.upper() not in known
+    )
+
+
+def markdown() -> str:
+    """Return docs/configuration.md."""
+    rows = [
+        f"| `{name}` | {_default(name)} | {field.description} |"
+        for name, field in ServeSettings.model_fields.items()
+    ]
+    return "\n".join((_INTRODUCTION, *rows, ""))
+
+
+def _default(name: str) -> str:
+    default = ServeSettings.model_fields[name].default
+    match default:
+        case None:
+            return ""
+        case list():
+            return f"`{','.join(map(str, default))}`"
+        case bool():
+            return f"`{str(default).lower()}`"
+        case dict():
+            return ""
+        case _:
+            return f"`{default}`"
+
+
+_INTRODUCTION = """\
+# Configuration of the service
+
+This page is made by `python -m service.settings > docs/configuration.md`; a test fails when it is old.
+
+Each setting can be given on the command line (`--max-body-bytes 1000000`), in the environment
+(`BERT_SERVE_MAX_BODY_BYTES=1000000`) or in a YAML file (`max_body_bytes: 1000000`, read by
+`bert-serve --config FILE`). The command line wins over the environment, and that over the file.
+Units are in the names. `none` leaves a setting to its default. A value that breaks a rule stops the
+start with exit code 2 and a line that says which and why.
+
+| setting | default | meaning |
+|---|---|---|"""
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -1,0 +1,106 @@
+"""How many engine slots, and how many tokens a batch: measured when the engine warms up.
+
+Throughput rises with the tokens of a batch until the cores are used well, then stays; past that knee a larger
+batch only makes everyone in it wait longer. The budget is the knee.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert.errors import ConfigError
+from bert.tokenizer import Encoding
+from service.engine import Engine
+
+TEXT_TOKENS = 32
+"""Length of the texts that the curve is measured with; real sentences have about 35 tokens."""
+REPEATS = 3
+KNEE = 0.9
+"""The budget is the smallest batch with this share of the best throughput."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Engine slots, and threads in each."""
+
+    slots: int
+    threads: int
+
+
+def plan(cores: int, slots: int | None = None, threads: int | None = None) -> Plan:
+    """Divide the cores: a slot with one thread on each, unless told otherwise.
+
+    Raises ConfigError if slots x threads pass the cores: more busy threads than cores slow one another down.
+    """
+    if slots is None:
+        slots = max(1, cores // (threads or 1))
+    if threads is None:
+        threads = max(1, cores // slots)
+    if slots * threads > cores and (slots, threads) != (1, 1):
+        raise ConfigError(
+            f"engine_slots ({slots}) x engine_threads_per_slot ({threads}) is more than the {cores} cores "
+            "that this process may use"
+        )
+    return Plan(slots, threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A batch's tokens and the engine's seconds for it."""
+
+    tokens: int
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Return the throughput."""
+        return self.tokens / self.seconds
+
+
+def cost_curve(
+    engine: Engine, max_tokens: int, *, budget_s: float = 0.25, clock: Callable[[], float] = time.perf_counter
+) -> list[Point]:
+    """Time batches of 16, 32, 64 ...
+
+    `max_tokens` tokens, the best of REPEATS each; stops when `budget_s` is used.
+    """
+    began, points, tokens = clock(), list[Point](), 16
+    engine.run(sample_texts(tokens))
+    while tokens <= max_tokens:
+        texts = sample_texts(tokens)
+        seconds = []
+        for _ in range(REPEATS):
+            start = clock()
+            engine.run(texts)
+            seconds.append(clock() - start)
+        points.append(Point(tokens, min(seconds)))
+        if clock() - began + 2 * sum(seconds) > budget_s:  # the next size takes about twice as long
+            break
+        tokens *= 2
+    return points
+
+
+def knee(curve: Sequence[Point]) -> int:
+    """Return the tokens of the smallest batch whose throughput is near the best of the curve."""
+    best = max(point.tokens_per_s for point in curve)
+    return min(point.tokens for point in curve if point.tokens_per_s >= KNEE * best)
+
+
+def sample_texts(tokens: int) -> list[Encoding]:
+    """Return made-up texts of up to TEXT_TOKENS tokens each, `tokens` in all.
+
+    Their ids are small, so in any vocabulary.
+    """
+    lengths = [TEXT_TOKENS] * (tokens // TEXT_TOKENS) + (
+        [tokens % TEXT_TOKENS] if tokens % TEXT_TOKENS else []
+    )
+    return [_sample_text(length) for length in lengths]
+
+
+def _sample_text(length: int) -> Encoding:
+    zeros = np.zeros(length, np.int32)
+    word_ids = np.arange(length, dtype=np.int32) - 1
+    word_ids[-1] = -1
+    return Encoding(zeros, zeros, np.zeros((length, 2), np.int32), word_ids, np.minimum(word_ids, 0))
