@@ -17,7 +17,8 @@ from service.scheduler import Scheduler
 from service.settings import ServeSettings
 from service.texts import Texts
 
-WARM_UP_TEXT = "The quick brown fox jumps over the lazy dog in London."
+WARM_UP_TEXT = "a"
+"""Short enough for every model and vocabulary, as a question too."""
 WARM_UP_TIMEOUT_MS = 60_000.0
 CURVE_TOKENS = 512
 PROBE_EVERY_S = 5.0

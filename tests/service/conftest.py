@@ -1,0 +1,22 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.service.live import Live, serving
+from tests.service.tiny import write_tiny_bundles
+
+
+@pytest.fixture(scope="session")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of tiny bundles, one for each kind of task."""
+    folder = tmp_path_factory.mktemp("bundles")
+    write_tiny_bundles(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def live(bundles: Path) -> Iterator[Live]:
+    """A service with all tiny bundles; "mood" answers /classify by default."""
+    with serving(bundles=[bundles], default_models={"classification": "mood"}) as running:
+        yield running

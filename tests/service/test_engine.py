@@ -1,0 +1,79 @@
+"""A bundle's graph, through packing and back: the same numbers alone and in company."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.bundle import read_bundle
+from bert.errors import BundleError, EngineError
+from bert.tokenizer import Encoding, Tokenizer
+from service.engine import HEADS, OnnxEngine
+from tests.service.tiny import SPECS
+
+TEXTS = ["a warm film", "", "where is paris", "the " * 25, "munich", "how long is it and not dull"]
+
+
+def open_engine(bundles: Path, name: str, threads: int = 1) -> tuple[OnnxEngine, list[Encoding]]:
+    bundle = read_bundle(bundles / name)
+    tokenizer = Tokenizer.load(bundle.tokenizer_path)
+    return OnnxEngine(bundle, threads), [tokenizer.single(pieces) for pieces in tokenizer.pieces(TEXTS)]
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_a_text_gets_the_same_numbers_alone_first_last_and_in_company(bundles: Path, name: str) -> None:
+    engine, encodings = open_engine(bundles, name)
+    alone = [engine.run([encoding]).texts[0] for encoding in encodings]
+    for order in ([0, 1, 2, 3, 4, 5], [5, 3, 4, 0, 2, 1], [3, 3, 1, 0]):
+        together = engine.run([encodings[i] for i in order]).texts
+        for i, output in zip(order, together, strict=True):
+            assert output.shape == alone[i].shape
+            np.testing.assert_allclose(output, alone[i], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(SPECS))
+def test_each_text_gets_a_row_for_each_head(bundles: Path, name: str) -> None:
+    engine, encodings = open_engine(bundles, name)
+    spec = SPECS[name]
+    for encoding, output in zip(encodings, engine.run(encodings).texts, strict=True):
+        rows = len(HEADS[spec.task](encoding))
+        assert output.shape == (rows, spec.head_outputs or 32)
+
+
+def test_one_thread_and_two_give_the_same(bundles: Path) -> None:
+    one, encodings = open_engine(bundles, "mood", 1)
+    two, _ = open_engine(bundles, "mood", 2)
+    for a, b in zip(one.run(encodings).texts, two.run(encodings).texts, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_embeddings_have_length_one(bundles: Path) -> None:
+    engine, encodings = open_engine(bundles, "meaning")
+    lengths = [float(np.linalg.norm(output)) for output in engine.run(encodings).texts]
+    np.testing.assert_allclose(lengths, 1.0, atol=1e-5)
+
+
+def test_padding_is_measured(bundles: Path) -> None:
+    engine, encodings = open_engine(bundles, "mood")
+    run = engine.run([encodings[0]])  # 5 tokens in a row of 8
+    assert run.padding_ratio == pytest.approx(3 / 8)
+
+
+def test_ids_beyond_the_vocabulary_are_an_engine_error_and_the_engine_goes_on(bundles: Path) -> None:
+    engine, encodings = open_engine(bundles, "mood")
+    ids = encodings[0].ids.copy()
+    ids[1] = 10_000
+    broken = Encoding(ids, encodings[0].segment_ids, encodings[0].offsets, encodings[0].word_ids, ids)
+    with pytest.raises(EngineError, match="the graph failed on 1 texts"):
+        engine.run([broken])
+    assert np.isfinite(engine.run([encodings[0]]).texts[0]).all()
+
+
+def test_a_damaged_graph_says_which_file(bundles: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for file in (bundles / "mood").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    (folder / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(BundleError, match=r"model\.onnx cannot be opened"):
+        OnnxEngine(read_bundle(folder, verify_hashes=False), 1)

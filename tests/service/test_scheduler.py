@@ -1,0 +1,329 @@
+"""The scheduler with an engine that runs when the test says so, and a clock that the test moves."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from bert.errors import DeadlineExceededError, EngineError, NotReadyError, QueueFullError
+from bert.tokenizer import Encoding
+from service.engine import Outputs
+from service.policy import FairQueue
+from service.scheduler import SICK_AFTER, Result, Scheduler
+
+
+def text(tokens: int, mark: int = 0) -> Encoding:
+    ids = np.full(tokens, mark, np.int32)
+    return Encoding(ids, ids, np.zeros((tokens, 2), np.int32), ids, ids)
+
+
+@dataclass
+class FakeEngine:
+    """Answers each text with its mark; a text marked `poison` makes the batch fail, `nan` its own answer."""
+
+    gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1000))
+    batches: list[list[int]] = field(default_factory=list)
+    poison: int = -1
+    nan: int = -2
+    at_once: int = 0
+    most_at_once: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        marks = [int(encoding.ids[0]) for encoding in encodings]
+        with self.lock:
+            self.batches.append(marks)
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+        assert self.gate.acquire(timeout=10)
+        with self.lock:
+            self.at_once -= 1
+        if self.poison in marks:
+            raise ValueError("poisoned")
+        values = [np.nan if mark == self.nan else mark for mark in marks]
+        return Outputs([np.full((1, 1), value, np.float32) for value in values], 0.25)
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Bench:
+    """A scheduler with one closed gate, and what it was asked."""
+
+    slots: int = 1
+    budget: int = 100
+    max_tokens: int = 10_000
+    engine: FakeEngine = field(default_factory=lambda: FakeEngine(threading.Semaphore(0)))
+    clock: Clock = field(default_factory=Clock)
+    observed: list[tuple[int, int, float, float]] = field(default_factory=list)
+
+    def start(self) -> Scheduler:
+        queue = FairQueue(self.max_tokens, {"m": self.budget})
+        return Scheduler(
+            {"m": self.engine},
+            queue,
+            self.slots,
+            observe=lambda *values: self.observed.append(values),
+            clock=self.clock,
+            tokens_per_s=1000.0,
+        )
+
+    def run(self, scenario: Callable[[Scheduler], Awaitable[None]]) -> None:
+        async def main() -> None:
+            scheduler = self.start()
+            try:
+                await asyncio.wait_for(scenario(scheduler), 10)
+            finally:
+                self.engine.gate.release(1000)
+                await scheduler.close()
+
+        asyncio.run(main())
+
+    async def started(self, batches: int) -> None:
+        """Wait until so many batches are in the engine or through it."""
+        while len(self.engine.batches) < batches:
+            await asyncio.sleep(0.001)
+
+
+def submitted(
+    scheduler: Scheduler, *marks: int, tokens: int = 10, deadline: float = 1e9
+) -> "asyncio.Task[Result]":
+    return asyncio.create_task(scheduler.submit("m", [text(tokens, mark) for mark in marks], deadline))
+
+
+def values(result: Result) -> list[int]:
+    return [int(output[0, 0]) for output in result.outputs]
+
+
+def test_outputs_come_back_in_the_order_of_the_texts() -> None:
+    bench = Bench(budget=25)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        bench.engine.gate.release(100)
+        results = await asyncio.gather(submitted(scheduler, 3, 1, 2, 5), submitted(scheduler, 9, 8))
+        assert [values(result) for result in results] == [[3, 1, 2, 5], [9, 8]]
+
+    bench.run(scenario)
+
+
+def test_a_lone_text_does_not_wait_and_what_arrives_meanwhile_shares_the_next_batch() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        first = submitted(scheduler, 1)
+        await bench.started(1)
+        others = [submitted(scheduler, mark) for mark in (2, 3, 4)]
+        await asyncio.sleep(0.01)
+        bench.engine.gate.release(2)
+        await asyncio.gather(first, *others)
+        assert bench.engine.batches == [[1], [2, 3, 4]]
+
+    bench.run(scenario)
+
+
+def test_requests_that_arrive_together_share_a_batch_without_a_timer() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        bench.engine.gate.release(1)
+        await asyncio.gather(*(submitted(scheduler, mark) for mark in range(5)))
+        assert bench.engine.batches == [[0, 1, 2, 3, 4]]
+
+    bench.run(scenario)
+
+
+def test_no_more_batches_run_at_once_than_there_are_slots() -> None:
+    bench = Bench(slots=2, budget=10)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        tasks = [submitted(scheduler, mark) for mark in range(6)]
+        await bench.started(2)
+        await asyncio.sleep(0.02)
+        assert len(bench.engine.batches) == 2
+        bench.engine.gate.release(6)
+        await asyncio.gather(*tasks)
+        assert bench.engine.most_at_once == 2
+
+    bench.run(scenario)
+
+
+def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
+    bench = Bench(max_tokens=100)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        running = submitted(scheduler, 0, tokens=50)
+        await bench.started(1)
+        waiting = submitted(scheduler, 1, tokens=90)
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError) as refused:
+            await submitted(scheduler, 2, 3, tokens=30)
+        assert refused.value.retry_after_s == pytest.approx((90 + 60 - 100) / 1000)
+        assert scheduler.queue.tokens == 90
+        bench.engine.gate.release(2)
+        await asyncio.gather(running, waiting)
+
+    bench.run(scenario)
+
+
+def test_speed_is_measured_on_the_way() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        task = submitted(scheduler, 0, tokens=50)
+        await bench.started(1)
+        bench.clock.now = 0.01
+        bench.engine.gate.release(1)
+        await task
+        assert scheduler.tokens_per_s == pytest.approx(0.9 * 1000 + 0.1 * 5000)
+        assert bench.observed == [(50, 1, 0.25, pytest.approx(0.01))]
+
+    bench.run(scenario)
+
+
+def test_times_are_those_of_the_queue_and_of_the_engine() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        first = submitted(scheduler, 0)
+        await bench.started(1)
+        second = submitted(scheduler, 1)
+        await asyncio.sleep(0)
+        bench.clock.now = 2.0
+        bench.engine.gate.release(1)
+        await bench.started(2)
+        bench.clock.now = 5.0
+        bench.engine.gate.release(1)
+        results = await asyncio.gather(first, second)
+        assert [(result.queue_s, result.inference_s) for result in results] == [(0.0, 2.0), (2.0, 3.0)]
+
+    bench.run(scenario)
+
+
+def test_cancelled_work_leaves_the_queue_and_never_runs() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        first = submitted(scheduler, 0)
+        await bench.started(1)
+        gone, stays = submitted(scheduler, 1), submitted(scheduler, 2)
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        assert (scheduler.queue.tokens, scheduler.queue.texts) == (10, 1)
+        bench.engine.gate.release(2)
+        await asyncio.gather(first, stays)
+        assert bench.engine.batches == [[0], [2]]
+
+    bench.run(scenario)
+
+
+def test_work_cancelled_while_it_runs_harms_nobody() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        gone, stays = submitted(scheduler, 1), submitted(scheduler, 2)
+        await bench.started(1)
+        gone.cancel()
+        bench.engine.gate.release(1)
+        assert values(await stays) == [2]
+
+    bench.run(scenario)
+
+
+def test_work_past_its_deadline_is_dropped_when_the_batch_is_formed() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        first = submitted(scheduler, 0)
+        await bench.started(1)
+        late, early = submitted(scheduler, 1, deadline=1.0), submitted(scheduler, 2)
+        await asyncio.sleep(0)
+        bench.clock.now = 1.5
+        bench.engine.gate.release(2)
+        with pytest.raises(DeadlineExceededError):
+            await late
+        await asyncio.gather(first, early)
+        assert bench.engine.batches == [[0], [2]]
+        assert scheduler.queue.tokens == 0
+
+    bench.run(scenario)
+
+
+def test_a_poisoned_text_fails_alone() -> None:
+    bench = Bench(engine=FakeEngine(threading.Semaphore(0), poison=13))
+
+    async def scenario(scheduler: Scheduler) -> None:
+        bench.engine.gate.release(100)
+        tasks = [submitted(scheduler, mark) for mark in (1, 13, 2)]
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(results[1], EngineError)
+        assert [values(result) for result in (results[0], results[2]) if isinstance(result, Result)] == [
+            [1],
+            [2],
+        ]
+        assert bench.engine.batches == [[1, 13, 2], [1], [13], [2]]
+        assert values(await submitted(scheduler, 7)) == [7]
+        assert scheduler.queue.tokens == 0
+
+    bench.run(scenario)
+
+
+def test_an_answer_that_is_not_finite_is_an_error_of_its_own_request_only() -> None:
+    bench = Bench(engine=FakeEngine(threading.Semaphore(0), nan=5))
+
+    async def scenario(scheduler: Scheduler) -> None:
+        bench.engine.gate.release(100)
+        results = await asyncio.gather(
+            submitted(scheduler, 1), submitted(scheduler, 5), return_exceptions=True
+        )
+        assert isinstance(results[0], Result)
+        assert isinstance(results[1], EngineError)
+
+    bench.run(scenario)
+
+
+def test_a_model_that_keeps_failing_is_sick_until_it_answers() -> None:
+    bench = Bench(engine=FakeEngine(threading.Semaphore(0), poison=13))
+
+    async def scenario(scheduler: Scheduler) -> None:
+        bench.engine.gate.release(100)
+        for failures in range(SICK_AFTER):
+            assert (scheduler.sick_models() == ["m"]) == (failures >= SICK_AFTER)
+            with pytest.raises(EngineError):
+                await submitted(scheduler, 13)
+        assert scheduler.sick_models() == ["m"]
+        await submitted(scheduler, 1)
+        assert scheduler.sick_models() == []
+
+    bench.run(scenario)
+
+
+def test_closing_refuses_what_waits_and_lets_the_engine_finish() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        running = submitted(scheduler, 0)
+        await bench.started(1)
+        waiting = submitted(scheduler, 1)
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(scheduler.close())
+        await asyncio.sleep(0.01)
+        bench.engine.gate.release(1)
+        await closing
+        for task in (running, waiting):
+            with pytest.raises(NotReadyError):
+                await task
+        with pytest.raises(NotReadyError):
+            await submitted(scheduler, 2)
+        assert bench.engine.batches == [[0]]
+
+    bench.run(scenario)
