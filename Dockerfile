@@ -22,7 +22,7 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 COPY bert bert
 COPY model_export model_export
 COPY models models
-RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles && chmod -R a+rX /bundles
+RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles
 
 FROM environment AS application
 COPY . .

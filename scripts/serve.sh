@@ -6,13 +6,11 @@ cd "$(dirname "$0")/.."
 
 host=${HOST:-127.0.0.1}
 port=${PORT:-8000}
-case $port in '' | *[!0-9]*) die "PORT=$port is not a number" "PORT=8000 make serve" ;; esac
+case $port in '' | *[!0-9]*) die "PORT=$port is not a number" "make serve PORT=8000" ;; esac
+if (exec 3<>"/dev/tcp/$host/$port") 2>/dev/null; then
+  die "something is already listening on $host port $port" "stop it, or take another: make serve PORT=$((port + 1))"
+fi
 
 scripts/make_venv.sh serve
-python=.venv-serve/bin/python
-$python scripts/announce.py check "$host" "$port"
 scripts/make_bundles.sh
-
-# exec keeps the process id, so the announcer sees when the service ends before it is ready.
-$python scripts/announce.py ready "$host" "$port" --pid $$ &
 exec .venv-serve/bin/bert-serve --host "$host" --port "$port" --bundles bundles "$@"

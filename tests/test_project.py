@@ -1,6 +1,7 @@
 """The shape of the project: who imports whom, and that its settings files agree with one another."""
 
 import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -98,11 +99,21 @@ def test_scripts_parse(script: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / "scripts" / script)], check=True)
 
 
-def test_a_python_that_does_not_fit_is_refused_with_advice(tmp_path: Path) -> None:
-    environment = {"PATH": "/usr/bin:/bin", "PYTHON": "/bin/false"}
-    run = subprocess.run(
-        ["bash", str(ROOT / "scripts/make_venv.sh"), "serve"], capture_output=True, text=True, env=environment
-    )
+def refusal(script: str, *arguments: str, **environment: str) -> str:
+    command = ["bash", str(ROOT / "scripts" / script), *arguments]
+    environment["PATH"] = "/usr/bin:/bin"
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert run.returncode == 1
-    assert "PYTHON=/bin/false is not a Python 3.11" in run.stderr
-    assert "next: " in run.stderr
+    return run.stderr
+
+
+def test_a_python_that_does_not_fit_is_refused_with_advice() -> None:
+    message = refusal("make_venv.sh", "serve", PYTHON="/bin/false")
+    assert "PYTHON=/bin/false is not a Python 3.11" in message
+    assert "next: " in message
+
+
+def test_a_port_in_use_is_refused_with_another_to_take() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert f"make serve PORT={port + 1}" in refusal("serve.sh", PORT=str(port))
