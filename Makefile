@@ -2,7 +2,8 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-HOST ?= 127.0.0.1
+# Not taken from the environment: conda and some shells export a HOST of their own.
+HOST = 127.0.0.1
 PORT ?= 8000
 PYTHON ?=
 TORCH ?= torch==2.13.0

@@ -53,6 +53,7 @@ else
   exit 0
 fi
 
+compose version >/dev/null 2>&1 || die "docker is here, but neither docker compose nor docker-compose" "install either"
 progress "Building the image" "$log" docker build --network=host -t bert-serve:local . \
   || die "the image does not build" "docker build . shows the whole of it"
 up=yes

@@ -59,7 +59,13 @@ def test_bert_without_nn_is_numpy_and_tokenizers() -> None:
 
 
 def test_training_does_not_import_the_other_parts() -> None:
-    assert not modules_after_importing("training") & {"service", "model_export", "onnx", "onnxruntime", "fastapi"}
+    assert not modules_after_importing("training") & {
+        "service",
+        "model_export",
+        "onnx",
+        "onnxruntime",
+        "fastapi",
+    }
 
 
 def test_constraints_satisfy_every_requirement() -> None:
