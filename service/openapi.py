@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from service import problems, routes, schemas
 
@@ -225,9 +225,12 @@ def add_routes(app: FastAPI) -> None:
         responses={200: _ok("HealthResponse", {"status": "ready"}), 503: _problem(503)},
     )(routes.ready)
     text = {"text/plain": {"schema": {"type": "string"}, "example": "bert_ready 1.0\n"}}
-    app.get("/metrics", tags=["service"], responses={200: {"description": "Metrics.", "content": text}})(
-        routes.metrics
-    )
+    app.get(
+        "/metrics",
+        tags=["service"],
+        response_class=PlainTextResponse,
+        responses={200: {"description": "Metrics.", "content": text}},
+    )(routes.metrics)
 
 
 def document(app: FastAPI, *, with_key: bool) -> dict[str, Any]:

@@ -44,21 +44,26 @@ class Live:
     def connect(self) -> HTTPConnection:
         return HTTPConnection(*self.connect_to(), timeout=20)
 
-    def request(self, method: str, path: str, body: bytes | None = None, **headers: str) -> Reply:
+    def request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Reply:
         connection = self.connect()
         try:
-            connection.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+            connection.request(
+                method, path, body, {k.replace("_", "-"): v for k, v in (headers or {}).items()}
+            )
             response = connection.getresponse()
             return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
         finally:
             connection.close()
 
     def get(self, path: str, **headers: str) -> Reply:
-        return self.request("GET", path, **headers)
+        return self.request("GET", path, headers=headers)
 
     def post(self, path: str, body: object, **headers: str) -> Reply:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.request("POST", path, data, **{"content_type": "application/json", **headers})
+        headers.setdefault("content_type", "application/json")
+        return self.request("POST", path, data, headers)
 
     def metric(self, name: str, **labels: str) -> float:
         value = self.service.metrics.registry.get_sample_value(name, labels)

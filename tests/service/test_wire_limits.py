@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service import lifecycle
+from service import registry
 from service.metrics import REJECTIONS
 from service.scheduler import SICK_AFTER
 from tests.service.live import Live, Reply, eventually, serving
@@ -236,10 +236,8 @@ def test_thousands_of_sentences_do_not_wait_behind_a_long_document(
 def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, load = threading.Event(), lifecycle.load_models
-    monkeypatch.setattr(
-        lifecycle, "load_models", lambda *args, **kwargs: gate.wait(10) and load(*args, **kwargs)
-    )
+    gate, load = threading.Event(), registry.load_models
+    monkeypatch.setattr("service.lifecycle.load_models", lambda *a, **k: gate.wait(10) and load(*a, **k))
     with serving(wait=False, bundles=[bundles / "mood"]) as live:
         assert live.get("/health/live").status == 200
         for reply in (live.get("/health/ready"), live.post("/classify", TEXT), live.get("/models")):
