@@ -49,7 +49,7 @@ format: venv ## rewrite the code in the project's format
 
 bench: venv ## requests per second and latency against a loop that calls the engine directly
 	@scripts/make_bundles.sh
-	@$(BIN)/python -m benchmarks.closed_loop $(ARGS)
+	@$(BIN)/python -m benchmarks.serving.closed_loop bundles/sentiment $(ARGS)
 
 containers: ## build the image, start it with Prometheus, ask it, take it down
 	@scripts/check_containers.sh
