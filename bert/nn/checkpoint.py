@@ -7,15 +7,17 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, equal
 
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
 
 # What an encoder-only checkpoint begins with, where one with a head says `bert.embeddings`.
 _BARE = re.compile(r"^(embeddings|encoder|pooler)\.")
-# Buffers of old checkpoints, and second names of tied weights.
-_DROPPED = re.compile(r"embeddings\.position_ids$|cls\.predictions\.decoder\.(weight|bias)$")
+# Buffers of old checkpoints, and the second name of a tied bias.
+_DROPPED = re.compile(r"embeddings\.(position_ids|token_type_ids)$|cls\.predictions\.decoder\.bias$")
+_ENCODER = ("bert.embeddings.", "bert.encoder.")
+_EMBEDDING, _DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
 
 
 def normalise_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -30,21 +32,14 @@ def normalise_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read `model.safetensors` (or its shards) with normalised names. Pickles are never loaded."""
-    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
-    if single.is_file():
-        files = [single]
-    elif index.is_file():
-        shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-        files = [folder / shard for shard in sorted(set(shards))]
-    elif (folder / "pytorch_model.bin").is_file():
-        raise CheckpointError(
-            f"{folder} holds its weights as a pickle, which can run any code; convert it to model.safetensors first"
-        )
-    else:
-        raise CheckpointError(f"{single} is missing")
+    """Read `model.safetensors` (or its shards) with normalised names. Pickles are never loaded.
+
+    Raises CheckpointError for what is missing or damaged.
+    """
     weights: dict[str, Tensor] = {}
-    for file in files:
+    for file in _weight_files(folder):
+        if not file.is_file():
+            raise CheckpointError(f"{file} is missing")
         try:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
@@ -55,20 +50,23 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 def load_into(model: BertHead, folder: Path) -> list[str]:
     """Fill a model from a checkpoint and return the names that kept their fresh weights.
 
-    Only a head and the pooler may be missing; anything missing from the encoder, or of another shape, raises
-    CheckpointError. Tensors of other heads in the file are left out.
+    Only a head and the pooler may be missing; anything missing from the encoder, left over of it, or of another
+    shape, raises CheckpointError. Tensors of other heads in the file are left out.
     """
     weights, wanted = read_weights(folder), model.state_dict()
-    tied = {"cls.predictions.decoder.weight"}
+    missing = [name for name in wanted if name not in weights and name != _DECODER]
     wrong = [
         f"{name} has shape {tuple(weights[name].shape)}, expected {tuple(tensor.shape)}"
         for name, tensor in wanted.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
-    missing = [name for name in wanted if name not in weights and name not in tied]
-    broken = [name for name in missing if name.startswith(("bert.embeddings.", "bert.encoder."))]
-    if wrong or broken:
-        raise CheckpointError(f"{folder}: " + "; ".join((wrong + [f"{n} is missing" for n in broken])[:5]))
+    wrong += [f"{name} is missing" for name in missing if name.startswith(_ENCODER)]
+    wrong += [f"{name} is not in BERT" for name in weights if name.startswith(_ENCODER) and name not in wanted]
+    if wrong:
+        more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise CheckpointError(f"{folder} does not fit its config: {'; '.join(wrong[:5])}{more}")
+    if _DECODER in wanted and _DECODER in weights and not equal(weights[_DECODER], weights[_EMBEDDING]):
+        raise UnsupportedModelError(f"{folder}: {_DECODER} is not the word embedding, as it is in plain BERT")
     model.load_state_dict({name: weights[name] for name in wanted if name in weights}, strict=False)
     return missing
 
@@ -79,8 +77,31 @@ def save_checkpoint(model: BertHead, folder: Path, architecture: str, extra: Map
     weights = {
         name: tensor.detach().cpu().contiguous()
         for name, tensor in model.state_dict().items()
-        if name != "cls.predictions.decoder.weight"
+        if name != _DECODER
     }
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config = {**model.config.to_dict(), "architectures": [architecture], **extra}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        return [folder / shard for shard in _shards(index)]
+    if any(folder.glob("pytorch_model*.bin")):
+        raise CheckpointError(
+            f"{folder} holds its weights as a pickle, which can run any code; convert it to model.safetensors first"
+        )
+    return [single]
+
+
+def _shards(index: Path) -> list[str]:
+    try:
+        names = {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} is not an index of weights: {error!r}") from None
+    if any(Path(name).name != name for name in names):
+        raise CheckpointError(f"{index} names files outside its folder")
+    return sorted(names)

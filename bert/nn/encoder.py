@@ -36,7 +36,8 @@ class BertEmbeddings(nn.Module):
             + self.token_type_embeddings(segment_ids)
             + self.position_embeddings(position_ids)
         )
-        return self.dropout(self.LayerNorm(summed))
+        embedded: Tensor = self.dropout(self.LayerNorm(summed))
+        return embedded
 
 
 class BertSelfAttention(nn.Module):
@@ -52,11 +53,12 @@ class BertSelfAttention(nn.Module):
 
     def _heads(self, projected: Tensor) -> Tensor:
         batch, tokens, width = projected.shape
-        return projected.view(batch, tokens, self.num_heads, width // self.num_heads).transpose(1, 2)  # (B, A, T, D)
+        split = projected.view(batch, tokens, self.num_heads, width // self.num_heads)  # (B, T, A, D)
+        return split.transpose(1, 2)  # (B, A, T, D)
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Attend within hidden (B, T, H); `mask` is True where a key may be seen, broadcast to (B, A, T, T)."""
-        q, k, v = self._heads(self.query(hidden)), self._heads(self.key(hidden)), self._heads(self.value(hidden))
+        q, k, v = (self._heads(project(hidden)) for project in (self.query, self.key, self.value))
         dropout = self.dropout_prob if self.training else 0.0
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)  # (B, A, T, D)
         return context.transpose(1, 2).flatten(2)  # (B, T, H)
@@ -74,7 +76,8 @@ class BertResidual(nn.Module):
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
         """Add inner (B, T, inner_size), projected, to residual (B, T, H)."""
-        return self.LayerNorm(residual + self.dropout(self.dense(inner)))
+        normalised: Tensor = self.LayerNorm(residual + self.dropout(self.dense(inner)))
+        return normalised
 
 
 class BertAttention(nn.Module):
@@ -88,7 +91,8 @@ class BertAttention(nn.Module):
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        return self.output(self.self(hidden, mask), hidden)
+        attended: Tensor = self.output(self.self(hidden, mask), hidden)
+        return attended
 
 
 class BertIntermediate(nn.Module):
@@ -102,7 +106,8 @@ class BertIntermediate(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map (B, T, H) to (B, T, intermediate size)."""
-        return self.activation(self.dense(hidden))
+        widened: Tensor = self.activation(self.dense(hidden))
+        return widened
 
 
 class BertLayer(nn.Module):
@@ -118,7 +123,8 @@ class BertLayer(nn.Module):
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
         attended = self.attention(hidden, mask)
-        return self.output(self.intermediate(attended), attended)
+        fed: Tensor = self.output(self.intermediate(attended), attended)
+        return fed
 
 
 class BertLayers(nn.Module):

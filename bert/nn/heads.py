@@ -112,6 +112,27 @@ class BertForMultipleChoice(BertHead):
         return logits
 
 
+class BertForSimilarity(BertHead):
+    """A text as a unit vector: the mean of its tokens (Reimers & Gurevych 2019, arXiv 1908.10084).
+
+    It has no weights of its own.
+    """
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Embed ids (B, T): (B, H), each of length 1. The mask is 1 at tokens and 0 at padding, (B, T)."""
+        hidden = self.bert(input_ids, segment_ids, attention_mask, position_ids)
+        if attention_mask is None:
+            return F.normalize(hidden.float().mean(1), dim=-1)
+        weight = attention_mask.to(hidden.dtype)[..., None]  # (B, T, 1)
+        return F.normalize(((hidden * weight).sum(1) / weight.sum(1)).float(), dim=-1)
+
+
 class MlmTransform(nn.Module):
     """Dense, activation, LayerNorm: what the masked positions pass before the vocabulary."""
 
@@ -152,8 +173,11 @@ class PretrainingHeads(nn.Module):
         """Make one or both heads under the names of checkpoints."""
         super().__init__()
         self.predictions = MlmPredictions(config, word_embeddings)
+        # Not the decoder: it is the embedding table, which has its weights.
+        initialize(self.predictions.transform.dense, config.initializer_range)
         if nsp:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
+            initialize(self.seq_relationship, config.initializer_range)
 
 
 class BertForMaskedLM(BertHead):
@@ -163,7 +187,6 @@ class BertForMaskedLM(BertHead):
         """Make the head, H to V."""
         super().__init__(config)
         self.cls = PretrainingHeads(config, self.bert.embeddings.word_embeddings, nsp=False)
-        self.cls.apply(lambda module: initialize_head(module, config))
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (..., H), all positions or a selection: logits (..., V)."""
@@ -197,7 +220,6 @@ class BertForPreTraining(BertHead):
         """Make the heads, H to V and H to 2."""
         super().__init__(config)
         self.cls = PretrainingHeads(config, self.bert.embeddings.word_embeddings, nsp=True)
-        self.cls.apply(lambda module: initialize_head(module, config))
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (B, T, H), or a selection of positions (P, H), against the vocabulary."""
@@ -209,9 +231,3 @@ class BertForPreTraining(BertHead):
         assert self.bert.pooler is not None
         logits: Tensor = self.cls.seq_relationship(self.bert.pooler(hidden))
         return logits
-
-
-def initialize_head(module: nn.Module, config: BertConfig) -> None:
-    """Give a head's linear layer fresh weights, but leave a decoder that is tied to the embedding as it is."""
-    if isinstance(module, nn.Linear) and module.out_features != config.vocab_size:
-        initialize(module, config.initializer_range)

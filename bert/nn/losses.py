@@ -43,7 +43,9 @@ def multi_label(logits: Tensor, targets: Tensor) -> Loss:
 
 def regression(logits: Tensor, targets: Tensor) -> Loss:
     """Compare numbers (B, K) with targets (B, K) by squared difference."""
-    return Loss(F.mse_loss(logits.float(), targets.float().reshape(logits.shape), reduction="sum"), targets.numel())
+    return Loss(
+        F.mse_loss(logits.float(), targets.float().reshape(logits.shape), reduction="sum"), targets.numel()
+    )
 
 
 def spans(logits: Tensor, starts: Tensor, ends: Tensor, allowed: Tensor | None = None) -> Loss:

@@ -1,0 +1,158 @@
+"""Runs from data to checkpoint, on samples and a tiny base."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from bert.config import BertConfig
+from bert.errors import ConfigError, DataError, TrainingError
+from bert.nn.checkpoint import load_into
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from tests.training.conftest import FILES
+from training.finetune import TASKS, finetune
+from training.loop import Loop
+from training.settings import FinetuneSettings
+
+Make = Callable[..., FinetuneSettings]
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settings_for: Make) -> None:
+    settings = settings_for(task)
+    best = finetune(settings, "the command")
+    spec = TaskSpec.read(best)
+    assert spec.task == task
+    assert spec.command == "the command"
+    assert spec.scores
+    assert {path.name for path in best.iterdir()} == {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "task.json",
+    }
+    assert (settings.output_dir / "report" / "report.md").is_file()
+    assert (settings.output_dir / "report" / "curve.png").is_file()
+
+
+def test_a_checkpoint_gives_the_same_logits_in_transformers(settings_for: Make) -> None:
+    best = finetune(settings_for("classification"))
+    reference = transformers.AutoModelForSequenceClassification.from_pretrained(best).eval()
+    spec, tokenizer = TaskSpec.read(best), Tokenizer.load(best)
+    model = TASKS["classification"](tokenizer, spec).model(BertConfig.read(best)).eval()
+    assert load_into(model, best) == []
+    ids = torch.tensor(
+        tokenizer.single(tokenizer.pieces(["A warm and funny film."])[0]).ids[None].astype(np.int64)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(model(ids), reference(ids).logits, atol=1e-5, rtol=0)
+    assert reference.config.id2label == dict(enumerate(spec.labels))
+
+
+# peft reads an attribute that transformers has renamed.
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+def test_an_adapter_loads_in_peft_over_transformers(settings_for: Make, tiny_base: Path) -> None:
+    settings = settings_for("ner", lora={"rank": 4})
+    best = finetune(settings)
+    assert {p.name for p in best.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+        "task.json",
+    }
+    spec = TaskSpec.read(best)
+    theirs = transformers.BertForTokenClassification.from_pretrained(tiny_base, num_labels=len(spec.labels))
+    tokenizer = Tokenizer.load(tiny_base)
+    ours = TASKS["ner"](tokenizer, spec).model(BertConfig.read(tiny_base))
+    load_into(ours, tiny_base)
+    ids = torch.tensor(
+        tokenizer.single(tokenizer.pieces(["Ada lived in London."])[0]).ids[None].astype(np.int64)
+    )
+    with torch.no_grad():
+        expected = peft.PeftModel.from_pretrained(theirs, str(best)).eval()(ids).logits
+        found = peft.PeftModel.from_pretrained(ours, str(best)).eval()(ids)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    saved = load_file(best / "adapter_model.safetensors")
+    assert any(float(value.abs().max()) > 0 for name, value in saved.items() if "lora_B" in name)
+
+
+def trained_weights(settings: FinetuneSettings) -> dict[str, torch.Tensor]:
+    best = finetune(settings)
+    return load_file(best / "model.safetensors")
+
+
+def test_accumulated_parts_train_as_the_whole_batch_does(settings_for: Make, tmp_path: Path) -> None:
+    # NER: the parts hold different numbers of targets, so a mean of means would show.
+    whole = trained_weights(settings_for("ner", output_dir=tmp_path / "whole"))
+    parts = trained_weights(settings_for("ner", output_dir=tmp_path / "parts", accumulation_steps=4))
+    for name, weight in whole.items():
+        torch.testing.assert_close(weight, parts[name], atol=2e-5, rtol=0)
+
+
+class Killed(Exception):
+    """Stands in for a kill at a chosen step."""
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(
+    settings_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = {"epochs": 3, "save_every_steps": 1, "dropout": 0.1}
+    straight = trained_weights(settings_for("classification", output_dir=tmp_path / "straight", **common))
+    settings = settings_for("classification", output_dir=tmp_path / "killed", **common)
+    step = Loop.step
+
+    def dies_at_the_fourth_step(loop: Loop, features: object) -> dict[str, float]:
+        if loop.progress.step == 3:
+            raise Killed
+        return step(loop, features)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Loop, "step", dies_at_the_fourth_step)
+    with pytest.raises(Killed):
+        finetune(settings)
+    monkeypatch.setattr(Loop, "step", step)
+    resumed = trained_weights(settings)
+    for name, weight in straight.items():
+        assert torch.equal(weight, resumed[name]), name
+
+
+def test_a_run_with_other_settings_is_not_gone_on_with(settings_for: Make) -> None:
+    finetune(settings_for("classification"))
+    with pytest.raises(TrainingError, match="learning_rate"):
+        finetune(settings_for("classification", learning_rate=2e-3))
+
+
+def test_early_stopping_ends_a_run_that_gets_no_better(settings_for: Make) -> None:
+    settings = settings_for("classification", epochs=50, learning_rate=1e-12, patience=2)
+    finetune(settings)
+    report = json.loads((settings.output_dir / "report" / "report.json").read_text())
+    assert len(report["evaluations"]) == 3
+
+
+def test_bad_data_is_refused_with_its_line_before_training(settings_for: Make, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("text,label\nGood,positive\n,negative\n")
+    with pytest.raises(DataError, match=r"bad\.csv:3"):
+        finetune(settings_for("classification", train=[{"path": bad}]))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_format_of_another_task_is_refused(settings_for: Make) -> None:
+    with pytest.raises(ConfigError, match="squad"):
+        finetune(settings_for("ner", train=[{"path": "x.json", "format": "squad"}]))
+
+
+def test_a_text_longer_than_the_models_positions_is_refused(settings_for: Make) -> None:
+    with pytest.raises(ConfigError, match=r"max_tokens \(512\)"):
+        finetune(settings_for("classification", max_tokens=512))
+
+
+def test_similarity_without_training_data_scores_the_base(settings_for: Make) -> None:
+    folder = finetune(settings_for("similarity", train=[]))
+    assert [path.name for path in folder.iterdir()] == ["task.json"]
+    assert "spearman" in next(iter(TaskSpec.read(folder).scores.values()))

@@ -1,0 +1,39 @@
+"""Settings from YAML, environment and command line."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from training.settings import FinetuneSettings, from_command_line
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.name)
+def test_each_shipped_yaml_loads_and_opens_with_its_command(file: Path) -> None:
+    assert from_command_line(["--config", str(file)]).task
+    first = file.read_text(encoding="utf-8").splitlines()[0]
+    assert first == f"# bert-finetune --config configs/{file.name}"
+
+
+def test_command_line_wins_over_environment_over_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERT_FINETUNE_EPOCHS", "7")
+    monkeypatch.setenv("BERT_FINETUNE_BATCH_SIZE", "7")
+    settings = from_command_line(["--config", str(ROOT / "configs/demo-ner.yaml"), "--epochs", "9"])
+    assert (settings.epochs, settings.batch_size) == (9, 7)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": 0}, "greater than 0"),
+        ({"stride": 126}, r"stride \(126\) must be below"),
+        ({"accumulation_steps": 64}, r"accumulation_steps \(64\) cannot pass batch_size"),
+        ({"epoch": 3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        FinetuneSettings(task="ner", output_dir=Path("x"), **changes)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Fine-tuning of BERT: labelled data in, a checkpoint folder out."""

@@ -1,0 +1,115 @@
+"""`bert-finetune`: labelled data to a fine-tuned checkpoint."""
+
+import logging
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from bert.base_models import MINILM, MINILM_SHA256, resolve_base
+from bert.errors import BertError, ConfigError
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from training import model as models
+from training.data.validate import shared_with_training
+from training.loop import Dataset, Loop
+from training.progress import progress, stage
+from training.run import Run, score_base
+from training.settings import FinetuneSettings, from_command_line
+from training.sources import Source, find_labels, read_sources, read_training
+from training.tasks.base import FinetuneTask
+from training.tasks.choice import ChoiceTask
+from training.tasks.ner import NerTask
+from training.tasks.qa import QaTask
+from training.tasks.sequence import SequenceTask
+from training.tasks.similarity import SimilarityTask
+
+TASKS: dict[str, type[FinetuneTask]] = {
+    "classification": SequenceTask,
+    "ner": NerTask,
+    "qa": QaTask,
+    "similarity": SimilarityTask,
+    "multiple_choice": ChoiceTask,
+}
+
+
+def finetune(settings: FinetuneSettings, command: str = "") -> Path:
+    """Run from data to report; return the folder of the best checkpoint.
+
+    Raises DataError for data that cannot be read, before anything is trained.
+    """
+    torch.manual_seed(settings.seed)
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    with stage("reading data"):
+        train = read_training(settings)
+        labels = find_labels(settings, train)
+        dev = read_sources(settings.dev, settings, labels or None)
+        shared_with_training(_examples(train), _examples(dev))
+        tokenizer = Tokenizer.load(resolve_base(settings.base))
+        task = TASKS[settings.task](tokenizer, make_spec(settings, train, labels, command))
+        data = _dataset(task, train)
+    loop = Loop(settings, task, *models.build(settings, task), data)
+    if not settings.train:
+        if settings.task != "similarity":
+            raise ConfigError(
+                f"no training data: only similarity works without a head, not {settings.task!r}"
+            )
+        return score_base(settings, task, loop, dev)
+    run = Run(settings, task, loop, dev)
+    return run.run(progress(loop.total_steps, loop.progress.step))
+
+
+def make_spec(
+    settings: FinetuneSettings, train: Sequence[Source], labels: tuple[str, ...], command: str
+) -> TaskSpec:
+    """Describe the task from the settings and the data."""
+    examples = _examples(train)
+    return TaskSpec(
+        task=settings.task,
+        labels=labels,
+        problem=settings.problem,
+        pair=settings.task == "classification" and any(e.text_pair is not None for e in examples),
+        max_tokens=settings.max_tokens,
+        stride=settings.stride,
+        max_question_tokens=settings.max_question_tokens,
+        max_answer_tokens=settings.max_answer_tokens,
+        allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
+        base={"name": MINILM, "sha256": MINILM_SHA256} if settings.base == MINILM else {},
+        command=command,
+    )
+
+
+def _dataset(task: FinetuneTask, train: Sequence[Source]) -> Dataset:
+    parts = [task.features(source.examples) for source in train]
+    return Dataset(
+        [feature for part in parts for feature in part],
+        [len(part) for part in parts],
+        [source.repeat for source in train],
+    )
+
+
+def _examples(sources: Sequence[Source]) -> list[Any]:
+    return [example for source in sources for example in source.examples]
+
+
+def main() -> None:
+    """Run from the command line."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        settings = from_command_line()
+        finetune(settings, shlex.join(["bert-finetune", *sys.argv[1:]]))
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise SystemExit("error: settings are wrong\n  " + "\n  ".join(lines)) from None
+    except (BertError, SettingsError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

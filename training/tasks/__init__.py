@@ -1,0 +1,1 @@
+"""What fine-tuning needs of each task: features, loss, and scores on held-out data."""

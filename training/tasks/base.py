@@ -1,0 +1,128 @@
+"""The seam between the training loop and a task."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.encoding import Encoding
+from bert.nn.heads import BertHead
+from bert.nn.losses import Loss
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from training.findings import Findings
+
+Floats = NDArray[np.float32]
+Predict = Callable[[Sequence[Encoding]], list[Floats]]
+"""Encodings to logits, one array an encoding, in order: (K,) for a text's head, (T, K) for a token's."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Feature:
+    """What is trained on at once: one row of a batch, or several that are compared, and their target."""
+
+    encodings: tuple[Encoding, ...]
+    target: Any
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the longest row."""
+        return max(len(encoding) for encoding in self.encodings)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """B rows padded to the longest, T tokens; a feature's rows lie one after another."""
+
+    input_ids: Tensor
+    segment_ids: Tensor
+    attention_mask: Tensor | None
+    """(B, T), None where no row is padded."""
+    sequence_ids: Tensor
+    """(B, T): 0 first text, 1 second, -1 special tokens and padding."""
+    targets: list[Any]
+    tokens: int
+    """Tokens that are not padding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Scores on held-out data, settings that were tuned on it, and what a report shows."""
+
+    scores: dict[str, float]
+    tuned: dict[str, float]
+    """Fields of the TaskSpec that were chosen by these predictions."""
+    findings: Findings | None
+    """Errors and confusions, for the report."""
+
+
+class FinetuneTask(ABC):
+    """One task; examples are those of `training.data.examples`."""
+
+    architecture: str
+    """Name of the head in `transformers`."""
+    head_modules: tuple[str, ...]
+    """Modules that LoRA trains whole."""
+
+    def __init__(self, tokenizer: Tokenizer, spec: TaskSpec) -> None:
+        """Keep what encoding and decoding need."""
+        self.tokenizer, self.spec = tokenizer, spec
+
+    @property
+    @abstractmethod
+    def metric(self) -> str:
+        """Name of the score that decides which checkpoint is best."""
+
+    @abstractmethod
+    def model(self, config: BertConfig) -> BertHead:
+        """Return BERT with the task's head, weights fresh."""
+
+    @abstractmethod
+    def features(self, examples: Sequence[Any]) -> list[Feature]:
+        """Encode examples for training."""
+
+    @abstractmethod
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """Compare the model's logits with the batch's targets."""
+
+    @abstractmethod
+    def evaluate(self, predict: Predict, examples: Sequence[Any]) -> Evaluation:
+        """Score held-out examples with the task's own metric."""
+
+
+def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> Batch:
+    """Pad features to the longest of them."""
+    rows = [encoding for feature in features for encoding in feature.encodings]
+    lengths = [len(row) for row in rows]
+    shape = (len(rows), max(lengths))
+    ids, segments = np.full(shape, pad_id, np.int64), np.zeros(shape, np.int64)
+    sequences = np.full(shape, -1, np.int64)
+    for index, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        ids[index, :length] = row.ids
+        segments[index, :length] = row.segment_ids
+        sequences[index, :length] = row.sequence_ids
+    mask = None
+    if min(lengths) < shape[1]:
+        mask = torch.from_numpy(np.arange(shape[1])[None] < np.array(lengths)[:, None]).to(device)
+    return Batch(
+        torch.from_numpy(ids).to(device),
+        torch.from_numpy(segments).to(device),
+        mask,
+        torch.from_numpy(sequences).to(device),
+        [feature.target for feature in features],
+        sum(lengths),
+    )
+
+
+def padded(rows: Sequence[NDArray[np.int64]], tokens: int, fill: int) -> Tensor:
+    """Return targets of a token's head as (B, T), filled up."""
+    out = np.full((len(rows), tokens), fill, np.int64)
+    for index, row in enumerate(rows):
+        out[index, : len(row)] = row
+    return torch.from_numpy(out)

@@ -1,0 +1,58 @@
+"""Fine-tuning for multiple choice: each ending is read beside the prompt and scored."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.encoding import Encoding
+from bert.metrics import accuracy
+from bert.nn import losses
+from bert.nn.heads import BertForMultipleChoice, BertHead
+from bert.nn.losses import Loss
+from training.data.examples import ChoiceExample
+from training.findings import choice_findings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict
+
+
+class ChoiceTask(FinetuneTask):
+    """One right ending of several."""
+
+    architecture = "BertForMultipleChoice"
+    head_modules = ("classifier", "pooler")
+
+    @property
+    def metric(self) -> str:
+        """What decides which checkpoint is best."""
+        return "accuracy"
+
+    def model(self, config: BertConfig) -> BertHead:
+        """Return BERT with one score a choice."""
+        return BertForMultipleChoice(config)
+
+    def _rows(self, examples: Sequence[ChoiceExample]) -> list[tuple[Encoding, ...]]:
+        prompts = self.tokenizer.pieces([example.prompt for example in examples])
+        endings = iter(self.tokenizer.pieces([choice for example in examples for choice in example.choices]))
+        limit = self.spec.max_tokens
+        return [
+            tuple(self.tokenizer.pair(prompt, next(endings), limit, truncate=True) for _ in example.choices)
+            for prompt, example in zip(prompts, examples, strict=True)
+        ]
+
+    def features(self, examples: Sequence[ChoiceExample]) -> list[Feature]:
+        """One feature an example, one row a choice."""
+        return [Feature(rows, x.label) for rows, x in zip(self._rows(examples), examples, strict=True)]
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """Cross entropy among the choices."""
+        return losses.multiple_choice(logits, torch.tensor(batch.targets, device=logits.device))
+
+    def evaluate(self, predict: Predict, examples: Sequence[ChoiceExample]) -> Evaluation:
+        """How often the right ending scores highest."""
+        rows = self._rows(examples)
+        scores = iter(predict([row for choices in rows for row in choices]))
+        chosen = [int(np.argmax([next(scores)[0] for _ in choices])) for choices in rows]
+        gold = [example.label for example in examples]
+        return Evaluation({"accuracy": accuracy(gold, chosen)}, {}, choice_findings(examples, chosen))

@@ -1,0 +1,71 @@
+"""Fine-tuning for named entities: a BIO label at the first piece of each word."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.metrics import entity_f1
+from bert.nn import losses
+from bert.nn.heads import BertForTokenClassification, BertHead
+from bert.nn.losses import IGNORED, Loss
+from bert.tasks.ner import given_tags, head_positions, merge_windows, word_targets
+from bert.tokenizer import Pieces, Window
+from training.data.examples import WordsExample
+from training.findings import entity_findings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, padded
+
+
+class NerTask(FinetuneTask):
+    """Words are the tokenizer's own, as the service meets them; a sentence too long is read in windows, not cut."""
+
+    architecture = "BertForTokenClassification"
+    head_modules = ("classifier",)
+
+    @property
+    def metric(self) -> str:
+        """What decides which checkpoint is best."""
+        return "f1"
+
+    def model(self, config: BertConfig) -> BertHead:
+        """Return BERT with one output a label at each token."""
+        return BertForTokenClassification(config, len(self.spec.labels))
+
+    def _windows(self, examples: Sequence[WordsExample]) -> list[tuple[Pieces, list[Window]]]:
+        pieces = self.tokenizer.pieces([" ".join(example.words) for example in examples])
+        return [(p, self.tokenizer.windows(p, self.spec.max_tokens, self.spec.stride)) for p in pieces]
+
+    def features(self, examples: Sequence[WordsExample]) -> list[Feature]:
+        """One feature a window; a sentence without any piece is left out."""
+        features = []
+        for example, (pieces, windows) in zip(examples, self._windows(examples), strict=True):
+            targets = np.full(len(pieces), IGNORED, np.int64)
+            heads = np.flatnonzero(np.diff(pieces.word_ids, prepend=-1))
+            targets[heads] = word_targets(example.words, example.labels, pieces, self.spec.labels)
+            for window in windows:
+                if window.stop > window.start:
+                    row = np.full(len(window.encoding), IGNORED, np.int64)
+                    row[1:-1] = targets[window.start : window.stop]
+                    features.append(Feature((window.encoding,), row))
+        return features
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """Cross entropy at the first piece of each word."""
+        return losses.cross_entropy(
+            logits, padded(batch.targets, batch.input_ids.shape[1], IGNORED).to(logits.device)
+        )
+
+    def evaluate(self, predict: Predict, examples: Sequence[WordsExample]) -> Evaluation:
+        """Entity F1 over the words that the data gives: exact span and type."""
+        encoded = self._windows(examples)
+        logits = iter(predict([window.encoding for _, windows in encoded for window in windows]))
+        tags = []
+        for example, (pieces, windows) in zip(examples, encoded, strict=True):
+            parts = [next(logits)[head_positions(window.encoding)] for window in windows]
+            chosen = merge_windows(windows, parts).argmax(axis=-1)
+            tags.append(given_tags(example.words, pieces, chosen, self.spec.labels))
+        found = entity_f1([list(example.labels) for example in examples], tags)
+        scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
+        scores |= {f"f1_{name}": of_type.f1 for name, of_type in found.types.items()}
+        return Evaluation(scores, {}, entity_findings(examples, tags))

@@ -1,0 +1,86 @@
+"""Fine-tuning for reading comprehension, with and without "no answer"."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.metrics import best_null_threshold, squad_em_f1, squad_v2
+from bert.nn import losses
+from bert.nn.heads import BertForQuestionAnswering, BertHead
+from bert.nn.losses import Loss
+from bert.tasks import qa
+from bert.tasks.spans import Answer, decode
+from bert.tokenizer import Window
+from training.data.examples import QaExample
+from training.findings import answer_findings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict
+
+
+class QaTask(FinetuneTask):
+    """Spans in a paragraph; a window without the answer points to [CLS]."""
+
+    architecture = "BertForQuestionAnswering"
+    head_modules = ("qa_outputs",)
+
+    @property
+    def metric(self) -> str:
+        """What decides which checkpoint is best."""
+        return "f1"
+
+    def model(self, config: BertConfig) -> BertHead:
+        """Return BERT with start and end scores."""
+        return BertForQuestionAnswering(config)
+
+    def windows(self, examples: Sequence[QaExample]) -> list[list[Window]]:
+        """Encode the windows of each example."""
+        questions = self.tokenizer.pieces([example.question for example in examples])
+        contexts = self.tokenizer.pieces([example.context for example in examples])
+        return [qa.encode(self.tokenizer, q, c, self.spec) for q, c in zip(questions, contexts, strict=True)]
+
+    def features(self, examples: Sequence[QaExample]) -> list[Feature]:
+        """One feature a window; of several gold answers the first is trained on."""
+        features = []
+        for example, windows in zip(examples, self.windows(examples), strict=True):
+            for window in windows:
+                target = (0, 0)
+                if example.answers:
+                    text, start = example.answers[0]
+                    target = qa.span_target(window.encoding, start, start + len(text))
+                features.append(Feature((window.encoding,), target))
+        return features
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """Spans may start and end in the context or at [CLS]."""
+        allowed = batch.sequence_ids == 1
+        allowed[:, 0] = True
+        starts, ends = torch.tensor(batch.targets, device=logits.device).unbind(-1)
+        return losses.spans(logits, starts, ends, allowed)
+
+    def evaluate(self, predict: Predict, examples: Sequence[QaExample]) -> Evaluation:
+        """SQuAD's official scores; the threshold of "no answer" is tuned where some questions have none."""
+        answers = self._answers(predict, examples)
+        golds = [[text for text, _ in example.answers] for example in examples]
+        texts = [answer.best.text if answer.best else "" for answer in answers]
+        if all(golds):
+            found = squad_em_f1(golds, texts)
+            return Evaluation(
+                {"exact_match": found.exact, "f1": found.f1}, {}, answer_findings(examples, texts)
+            )
+        margins = [answer.null_margin for answer in answers]
+        threshold = best_null_threshold(golds, texts, margins).threshold
+        given = ["" if margin > threshold else text for margin, text in zip(margins, texts, strict=True)]
+        scores = squad_v2(golds, given).to_dict()
+        names = {"exact_match": "exact", "f1": "f1", "has_answer_f1": "HasAns_f1", "no_answer_f1": "NoAns_f1"}
+        kept = {ours: scores[theirs] for ours, theirs in names.items() if theirs in scores}
+        return Evaluation(kept, {"null_threshold": threshold}, answer_findings(examples, given))
+
+    def _answers(self, predict: Predict, examples: Sequence[QaExample]) -> list[Answer]:
+        """Answer each question; the null answer is weighed by the caller."""
+        windows = self.windows(examples)
+        logits = iter(predict([window.encoding for parts in windows for window in parts]))
+        return [
+            decode(example.context, parts, [next(logits) for _ in parts], self.spec)
+            for example, parts in zip(examples, windows, strict=True)
+        ]

@@ -1,0 +1,66 @@
+"""Fine-tuning for similarity: the cosine of two texts learns a score (Reimers & Gurevych 2019, arXiv 1908.10084)."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bert import metrics
+from bert.config import BertConfig
+from bert.encoding import Encoding
+from bert.errors import ConfigError
+from bert.nn import losses
+from bert.nn.heads import BertForSimilarity, BertHead
+from bert.nn.losses import Loss
+from bert.tasks.embedding import cosine
+from training.data.examples import TextExample
+from training.findings import number_findings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict
+
+
+class SimilarityTask(FinetuneTask):
+    """Two texts, each for itself, and how alike they are."""
+
+    architecture = "BertModel"
+    head_modules = ()
+
+    @property
+    def metric(self) -> str:
+        """What decides which checkpoint is best."""
+        return "spearman"
+
+    def model(self, config: BertConfig) -> BertHead:
+        """Return BERT with mean pooling."""
+        return BertForSimilarity(config)
+
+    def _pairs(self, examples: Sequence[TextExample]) -> list[tuple[Encoding, Encoding]]:
+        if any(example.text_pair is None for example in examples):
+            raise ConfigError("similarity needs two texts an example: name the column of `text_pair`")
+        pieces = self.tokenizer.pieces([text for x in examples for text in (x.text, x.text_pair or "")])
+        rows = [self.tokenizer.single(p, self.spec.max_tokens, truncate=True) for p in pieces]
+        return list(zip(rows[::2], rows[1::2], strict=True))
+
+    def features(self, examples: Sequence[TextExample]) -> list[Feature]:
+        """Two rows an example; scores are scaled so that the highest of the data is 1."""
+        highest = max(float(example.label) for example in examples)  # type: ignore[arg-type]
+        return [
+            Feature(pair, float(example.label) / highest)  # type: ignore[arg-type]
+            for pair, example in zip(self._pairs(examples), examples, strict=True)
+        ]
+
+    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+        """Compare the cosine of each two rows, unit vectors (2B, H), with the score."""
+        cosines = (logits[::2] * logits[1::2]).sum(-1)
+        return losses.regression(cosines, torch.tensor(batch.targets, device=logits.device))
+
+    def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
+        """Correlate cosines with scores."""
+        vectors = np.stack(predict([row for pair in self._pairs(examples) for row in pair]))
+        predicted = cosine(vectors[::2], vectors[1::2])
+        gold = [float(example.label) for example in examples]  # type: ignore[arg-type]
+        scores = {
+            "spearman": metrics.spearman(gold, predicted),
+            "pearson": metrics.pearson(gold, predicted),
+        }
+        return Evaluation(scores, {}, number_findings(examples, predicted.tolist()))
