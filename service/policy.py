@@ -103,14 +103,17 @@ class FairQueue:
         """Put each job's share of a failed batch first in line, as a batch of its own."""
         self._alone.extend(Batch(batch.model, (share,)) for share in batch.shares if not share.job.gone)
 
-    def take(self, now: float) -> Batch | None:
-        """Form the next batch, None if nobody waits. Drops jobs that are gone or past their deadline."""
+    def take(self, now: float, free_slots: int = 1) -> Batch | None:
+        """Form the next batch, None if nobody waits. Drops jobs that are gone or past their deadline.
+
+        With several free slots it takes only its part of what waits, so that the others get theirs.
+        """
         while self._alone:
             batch = self._alone.popleft()
             if not batch.shares[0].job.gone:
                 return batch
         heads = [(line[0].ticket, model) for model, line in self._lines.items() if self._has_head(line, now)]
-        return self._fill(min(heads)[1], now) if heads else None
+        return self._fill(min(heads)[1], now, -(-self.tokens // free_slots)) if heads else None
 
     def _has_head(self, line: deque[Job], now: float) -> bool:
         """Drop what is over from the front of a line; tell whether anyone is left."""
@@ -123,10 +126,10 @@ class FairQueue:
             self.withdraw(line.popleft())
         return False
 
-    def _fill(self, model: str, now: float) -> Batch:
-        """Take turns from the front of a line that has a head until the budget is used."""
+    def _fill(self, model: str, now: float, part: int) -> Batch:
+        """Take turns from the front of a line that has a head until the budget, or this slot's part, is used."""
         line, budget = self._lines[model], self.budgets[model]
-        left, shares = budget, list[Share]()
+        left, shares = min(budget, part), list[Share]()
         while self._has_head(line, now):
             share = next_turn(line[0], turn=budget // 2, room=left, must=not shares)
             if share is None:

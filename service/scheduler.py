@@ -154,7 +154,7 @@ class Scheduler:
     def _dispatch(self) -> None:
         """Give each free slot a batch while there is one."""
         self._wake = None
-        while self._free and not self._closed and (batch := self.queue.take(self._clock())):
+        while self._free and not self._closed and (batch := self.queue.take(self._clock(), self._free)):
             self._start(batch)
         for job in self.queue.expired:
             work = _work_of(job)

@@ -16,7 +16,7 @@ from service.engine import Engine
 
 TEXT_TOKENS = 32
 """Length of the texts that the curve is measured with; real sentences have about 35 tokens."""
-REPEATS = 3
+REPEATS = 2
 KNEE = 0.9
 """The budget is the smallest batch with this share of the best throughput."""
 
@@ -60,7 +60,7 @@ class Point:
 
 
 def cost_curve(
-    engine: Engine, max_tokens: int, *, budget_s: float = 0.25, clock: Callable[[], float] = time.perf_counter
+    engine: Engine, max_tokens: int, *, budget_s: float = 0.5, clock: Callable[[], float] = time.perf_counter
 ) -> list[Point]:
     """Time batches of 16, 32, 64 ...
 

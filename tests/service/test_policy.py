@@ -61,6 +61,19 @@ def test_a_long_document_takes_turns_with_sentences() -> None:
     assert sum(stop - start for job, start, stop in shares if job is document) <= 3
 
 
+def test_what_waits_is_divided_among_the_free_slots() -> None:
+    line = queue(100)
+    a, b, c, d = offered(line, [20], [20], [20], [20])
+    assert taken(line.take(0, free_slots=2)) == [(a, 0, 1), (b, 0, 1)]
+    assert taken(line.take(0, free_slots=1)) == [(c, 0, 1), (d, 0, 1)]
+
+
+def test_a_text_is_taken_by_one_of_many_free_slots() -> None:
+    line = queue(100)
+    (a,) = offered(line, [90])
+    assert taken(line.take(0, free_slots=8)) == [(a, 0, 1)]
+
+
 def test_a_document_alone_fills_the_batch() -> None:
     line = queue(100)
     offered(line, [25] * 8)
