@@ -50,7 +50,8 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         train = read_training(settings)
         labels = find_labels(settings, train)
         dev = read_sources(settings.dev, settings, labels or None)
-        shared_with_training(_examples(train), _examples(dev))
+        test = read_sources(settings.test, settings, labels or None)
+        shared_with_training(_examples(train), _examples([*dev, *test]))
         tokenizer = Tokenizer.load(resolve_base(settings.base))
         task = TASKS[settings.task](tokenizer, make_spec(settings, train, labels, command))
         data = _dataset(task, train)
@@ -60,8 +61,8 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
             raise ConfigError(
                 f"no training data: only similarity works without a head, not {settings.task!r}"
             )
-        return score_base(settings, task, loop, dev)
-    run = Run(settings, task, loop, dev)
+        return score_base(settings, task, loop, [*dev, *test])
+    run = Run(settings, task, loop, dev, test)
     return run.run(progress(loop.total_steps, loop.progress.step))
 
 

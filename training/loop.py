@@ -193,7 +193,7 @@ def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
 
     It can be made longer or shorter: the schedule then leads to the new end.
     """
-    places = {"config", "output_dir", "dev", "threads", "resume"}
+    places = {"config", "output_dir", "dev", "test", "threads", "resume"}
     ends = {"epochs", "max_steps", "patience", "metric"}
     rhythm = {"eval_every_steps", "eval_limit", "save_every_steps"}
     values: dict[str, Any] = settings.model_dump(mode="json", exclude=places | ends | rhythm)

@@ -1,6 +1,7 @@
 """A loop with its evaluations, saves, messages and report."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,16 @@ logger = logging.getLogger(__name__)
 class Run:
     """What happens around the steps. `best/` is the checkpoint to use, `last/` what a killed run goes on from."""
 
-    def __init__(self, settings: FinetuneSettings, task: FinetuneTask, loop: Loop, dev: list[Source]) -> None:
+    def __init__(
+        self,
+        settings: FinetuneSettings,
+        task: FinetuneTask,
+        loop: Loop,
+        dev: list[Source],
+        test: Sequence[Source] = (),
+    ) -> None:
         """Go on from the last save if there is one and the settings ask for it."""
-        self.settings, self.task, self.loop, self.dev = settings, task, loop, dev
+        self.settings, self.task, self.loop, self.dev, self.test = settings, task, loop, dev, test
         self.last, self.best = settings.output_dir / "last", settings.output_dir / "best"
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
@@ -48,6 +56,7 @@ class Run:
                 "scoring the best checkpoint on all dev data ..." if self.dev else "no dev data to score"
             )
             self._score(limit=0)
+            self._score_test()
             models.save(self.best, self.loop.model, self.loop.trained, self.settings, self.task)
             reporter.say(f"report: {self._report()}")
             reporter.say(f"checkpoint: {self.best}")
@@ -99,6 +108,16 @@ class Run:
                 sink.evaluation(step, by_file)
         values = [scores[self.metric] for scores in by_file.values()]
         return sum(values) / len(values) if values else float(step)
+
+    def _score_test(self) -> None:
+        """Add the scores of test data, which chose nothing, to the task's description."""
+        for source in self.test:
+            found = self.task.evaluate(self.loop.predict, source.examples)
+            scores = {name: round(value, 4) for name, value in found.scores.items()}
+            self.dev_files.append(DevFile(source.name, scores, found.findings))
+            self.task.spec = replace(self.task.spec, scores={**self.task.spec.scores, source.name: scores})
+            for sink in self.sinks:
+                sink.evaluation(self.loop.progress.step, {source.name: scores})
 
     def _report(self) -> Path:
         progress = self.loop.progress

@@ -69,6 +69,9 @@ class FinetuneSettings(BaseSettings):
     dev: list[DataFile] = Field(
         default_factory=list, description="held-out files: early stopping and the report"
     )
+    test: list[DataFile] = Field(
+        default_factory=list, description="files scored once at the end; nothing is chosen by them"
+    )
     labels: list[str] = Field(
         default_factory=list, description="labels in order; empty takes them from the data"
     )
