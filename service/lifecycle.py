@@ -8,6 +8,7 @@ from bert.errors import NotReadyError
 from service import tuning
 from service.call import Call
 from service.cpus import usable_cores
+from service.engine import CPU
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline import Pipeline
@@ -78,7 +79,9 @@ class Service:
             workers=cores,
         )
         registry = Registry.of(models, settings.default_models)
-        budgets, tokens_per_s = await asyncio.to_thread(token_budgets, models, settings.batch_tokens)
+        budgets, tokens_per_s = await asyncio.to_thread(
+            token_budgets, models, settings.batch_tokens, plan.threads
+        )
         queue = FairQueue(settings.max_queue_tokens, budgets)
         scheduler = Scheduler(
             {model.name: model.engine for model in models},
@@ -165,7 +168,7 @@ class Service:
         ).set(1)
 
 
-def token_budgets(models: list[Model], given: int | None) -> tuple[dict[str, int], float]:
+def token_budgets(models: list[Model], given: int | None, threads: int) -> tuple[dict[str, int], float]:
     """Return tokens a batch by model, and one engine slot's tokens a second.
 
     Models of one shape and precision share a measurement: their cost is the same.
@@ -176,8 +179,10 @@ def token_budgets(models: list[Model], given: int | None) -> tuple[dict[str, int
         m = model.bundle.manifest
         shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout)
         if shape not in measured:
+            on_this_thread = threads == 1 and model.engine.provider == CPU
+            clock = time.thread_time if on_this_thread else time.perf_counter
             limit = min(CURVE_TOKENS, 16 if given else CURVE_TOKENS)
-            measured[shape] = tuning.cost_curve(model.engine, limit)
+            measured[shape] = tuning.cost_curve(model.engine, limit, clock=clock)
         budgets[model.name] = given or tuning.knee(measured[shape])
     slowest = min(curve[-1].tokens_per_s for curve in measured.values())
     return budgets, slowest

@@ -17,6 +17,9 @@ from service.engine import Engine
 TEXT_TOKENS = 32
 """Length of the texts that the curve is measured with; real sentences have about 35 tokens."""
 REPEATS = 2
+MIN_BUDGET = 64
+"""A measurement that was disturbed must not make batches of single words."""
+Clock = Callable[[], float]
 KNEE = 0.9
 """The budget is the smallest batch with this share of the best throughput."""
 
@@ -60,32 +63,42 @@ class Point:
 
 
 def cost_curve(
-    engine: Engine, max_tokens: int, *, budget_s: float = 0.5, clock: Callable[[], float] = time.perf_counter
+    engine: Engine,
+    max_tokens: int,
+    *,
+    budget_s: float = 0.5,
+    clock: Clock = time.perf_counter,
+    wall: Clock = time.perf_counter,
 ) -> list[Point]:
-    """Time batches of 16, 32, 64 ...
+    """Time batches of 16, 32, 64 ... `max_tokens` tokens, the best of REPEATS each.
 
-    `max_tokens` tokens, the best of REPEATS each; stops when `budget_s` is used.
+    Stops before `budget_s` on the clock on the `wall` is used, but not before the second size. `clock` may be the
+    thread's CPU time, which other programs on the machine disturb less.
     """
-    began, points, tokens = clock(), list[Point](), 16
+    began, points, tokens = wall(), list[Point](), 16
     engine.run(sample_texts(tokens))
     while tokens <= max_tokens:
-        texts = sample_texts(tokens)
-        seconds = []
-        for _ in range(REPEATS):
-            start = clock()
-            engine.run(texts)
-            seconds.append(clock() - start)
-        points.append(Point(tokens, min(seconds)))
-        if clock() - began + 2 * sum(seconds) > budget_s:  # the next size takes about twice as long
+        texts, started = sample_texts(tokens), wall()
+        points.append(Point(tokens, min(_timed(engine, texts, clock) for _ in range(REPEATS))))
+        now = wall()
+        if (
+            len(points) > 1 and now - began + 2 * (now - started) > budget_s
+        ):  # the next size takes twice as long
             break
         tokens *= 2
     return points
 
 
+def _timed(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:
+    start = clock()
+    engine.run(texts)
+    return max(clock() - start, 1e-6)
+
+
 def knee(curve: Sequence[Point]) -> int:
-    """Return the tokens of the smallest batch whose throughput is near the best of the curve."""
+    """Return the tokens of the smallest batch whose throughput is near the best of the curve, at least MIN_BUDGET."""
     best = max(point.tokens_per_s for point in curve)
-    return min(point.tokens for point in curve if point.tokens_per_s >= KNEE * best)
+    return max(MIN_BUDGET, min(point.tokens for point in curve if point.tokens_per_s >= KNEE * best))
 
 
 def sample_texts(tokens: int) -> list[Encoding]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from bert.errors import ConfigError
 from bert.tokenizer import Encoding
 from service.engine import Outputs
-from service.tuning import KNEE, Plan, Point, cost_curve, knee, plan, sample_texts
+from service.tuning import KNEE, MIN_BUDGET, Plan, Point, cost_curve, knee, plan, sample_texts
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,17 @@ def test_more_threads_than_cores_are_refused() -> None:
 
 
 def test_the_knee_is_where_more_stops_being_faster() -> None:
-    curve = [Point(16, 0.004), Point(32, 0.006), Point(64, 0.009), Point(128, 0.0175), Point(256, 0.035)]
-    assert knee(curve) == 64
+    curve = [Point(64, 0.0120), Point(128, 0.0175), Point(256, 0.032), Point(512, 0.063)]
+    assert knee(curve) == 256
+
+
+def test_a_disturbed_measurement_does_not_make_tiny_batches() -> None:
+    assert knee([Point(16, 0.001), Point(32, 0.1)]) == MIN_BUDGET
 
 
 @given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=8))
 def test_the_knee_is_near_the_best_and_nothing_smaller_is(seconds: list[float]) -> None:
-    curve = [Point(16 << i, s) for i, s in enumerate(seconds)]
+    curve = [Point(MIN_BUDGET << i, s) for i, s in enumerate(seconds)]
     best = max(point.tokens_per_s for point in curve)
     chosen = next(point for point in curve if point.tokens == knee(curve))
     assert chosen.tokens_per_s >= KNEE * best
@@ -51,6 +55,9 @@ class TimedEngine:
 
     now = 0.0
 
+    def clock(self) -> float:
+        return self.now
+
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         self.now += 1e-3 + 1e-4 * sum(len(encoding) for encoding in encodings)
         return Outputs([np.zeros((1, 1), np.float32) for _ in encodings], 0.0)
@@ -58,7 +65,7 @@ class TimedEngine:
 
 def test_the_curve_is_measured_up_to_the_limit() -> None:
     engine = TimedEngine()
-    curve = cost_curve(engine, 128, budget_s=10, clock=lambda: engine.now)
+    curve = cost_curve(engine, 128, budget_s=10, clock=engine.clock, wall=engine.clock)
     assert [point.tokens for point in curve] == [16, 32, 64, 128]
     assert curve[2].seconds == pytest.approx(0.0074)
     assert knee(curve) == 64
@@ -66,7 +73,7 @@ def test_the_curve_is_measured_up_to_the_limit() -> None:
 
 def test_the_curve_stops_when_its_time_is_used() -> None:
     engine = TimedEngine()
-    curve = cost_curve(engine, 4096, budget_s=0.04, clock=lambda: engine.now)
+    curve = cost_curve(engine, 4096, budget_s=0.04, clock=engine.clock, wall=engine.clock)
     assert [point.tokens for point in curve] == [16, 32, 64]
     assert engine.now < 0.04
 
