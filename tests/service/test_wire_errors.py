@@ -146,3 +146,19 @@ def test_a_deadline_must_be_a_number(live: Live, sent: str) -> None:
 
 def test_errors_are_json_that_a_strict_parser_reads(live: Live) -> None:
     json.loads(live.post("/ner", {"text": 1}).body, parse_constant=pytest.fail)
+
+
+def test_after_a_refusal_the_connection_goes_on(live: Live) -> None:
+    connection = live.connect()
+    good = (b'{"text": "a"}', "application/json", 200)
+    for data, kind, status in (
+        good,
+        (b"x" * 100_000, "text/plain", 415),
+        (b"{", "application/json", 400),
+        good,
+    ):
+        connection.request("POST", "/ner", data, {"content-type": kind})
+        response = connection.getresponse()
+        assert response.status == status
+        response.read()
+    connection.close()
