@@ -25,7 +25,7 @@ serve: ## set up, build the demo bundles if missing, serve them on PORT
 	@scripts/serve.sh $(ARGS)
 
 bundles: ## build the demo bundles again
-	@rm -f bundles/.made-from
+	@rm -f bundles/.made-from bundles/.made-by
 	@scripts/make_bundles.sh
 
 venv:

