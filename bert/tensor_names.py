@@ -1,0 +1,71 @@
+"""The tensors of a BERT checkpoint: names as this project knows them, and the shapes that a config asks for."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.config import BertConfig
+from bert.errors import CheckpointError
+from bert.tasks.spec import TaskSpec
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+def canonical_name(key: str) -> str:
+    """Return the name under which a tensor is known here: Hugging Face's, the encoder's prefixed `bert.`.
+
+    TensorFlow's gamma and beta become weight and bias; a bare encoder has no prefix in its file.
+    """
+    if key.endswith(".gamma"):
+        key = key.removesuffix("gamma") + "weight"
+    elif key.endswith(".beta"):
+        key = key.removesuffix("beta") + "bias"
+    if key.startswith(("embeddings.", "encoder.", "pooler.")):
+        key = f"bert.{key}"
+    return key
+
+
+def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
+    h, i = config.hidden_size, config.intermediate_size
+    yield "bert.embeddings.word_embeddings.weight", (config.vocab_size, h)
+    yield "bert.embeddings.position_embeddings.weight", (config.max_position_embeddings, h)
+    yield "bert.embeddings.token_type_embeddings.weight", (config.type_vocab_size, h)
+    yield from _weight_and_bias("bert.embeddings.LayerNorm", (h,))
+    for layer in range(config.num_hidden_layers):
+        name = f"bert.encoder.layer.{layer}"
+        for part in ("self.query", "self.key", "self.value", "output.dense"):
+            yield from _weight_and_bias(f"{name}.attention.{part}", (h, h))
+        yield from _weight_and_bias(f"{name}.attention.output.LayerNorm", (h,))
+        yield from _weight_and_bias(f"{name}.intermediate.dense", (i, h))
+        yield from _weight_and_bias(f"{name}.output.dense", (h, i))
+        yield from _weight_and_bias(f"{name}.output.LayerNorm", (h,))
+    if spec.task in ("classification", "multiple_choice"):
+        yield from _weight_and_bias("bert.pooler.dense", (h, h))
+    if spec.task != "similarity":
+        yield from _weight_and_bias(head_name(spec), (spec.head_outputs, h))
+
+
+def head_name(spec: TaskSpec) -> str:
+    """Return the name of the linear layer that gives the task's scores."""
+    return "qa_outputs" if spec.task == "qa" else "classifier"
+
+
+def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig, spec: TaskSpec) -> None:
+    """Raise CheckpointError for a tensor that is missing, of another shape, or not finite."""
+    for name, shape in needed_shapes(config, spec):
+        tensor = weights.get(name)
+        if tensor is None:
+            raise CheckpointError(f"the checkpoint has no tensor {name!r}, which a {spec.task} model needs")
+        if tensor.shape != shape:
+            raise CheckpointError(
+                f"tensor {name!r} has shape {tensor.shape}; config and task ask for {shape}"
+            )
+        if not np.isfinite(tensor).all():
+            raise CheckpointError(f"tensor {name!r} holds values that are no numbers (inf or nan)")
+
+
+def _weight_and_bias(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", shape
+    yield f"{name}.bias", shape[:1]

@@ -1,0 +1,147 @@
+"""Checkpoint folders as numpy weights under one set of names; adapters are merged on the way. No torch."""
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert import lora
+from bert.base_models import resolve_base
+from bert.config import BertConfig
+from bert.errors import CheckpointError
+from bert.tasks.from_config import spec_from_config
+from bert.tasks.spec import TaskSpec
+from bert.tensor_names import Weights, canonical_name, check_shapes
+
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """All that an export needs of a checkpoint."""
+
+    config: BertConfig
+    spec: TaskSpec
+    weights: Weights
+    """By Hugging Face's names, the encoder's prefixed `bert.`; float32; adapters merged."""
+    tokenizer_file: Path
+    """`tokenizer.json` or `vocab.txt`."""
+    sources: dict[str, Any]
+    """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""
+
+
+def read_checkpoint(folder: Path, base: Path | None = None) -> Checkpoint:
+    """Read a fine-tuned checkpoint: a full one, a LoRA adapter, or a `task.json` that names a base as it is.
+
+    `base` says where the adapter's base is; by default `task.json` or `adapter_config.json` names it. Raises
+    CheckpointError for what is missing or does not fit together.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
+        )
+    checkpoint = _read_full(folder) if _has_weights(folder) else _read_with_base(folder, base)
+    check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
+    return checkpoint
+
+
+def file_hashes(folder: Path) -> dict[str, str]:
+    """Return the sha256 of the files that make a checkpoint, by name."""
+    suffixes = (".json", ".safetensors", ".txt")
+    files = (file for file in sorted(folder.iterdir()) if file.suffix in suffixes and file.is_file())
+    return {file.name: _sha256(file) for file in files}
+
+
+def read_weights(folder: Path) -> Weights:
+    """Read `model.safetensors`, or the files that its index names, as float32 under one set of names."""
+    weights: Weights = {}
+    for file in _weight_files(folder):
+        weights |= {canonical_name(key): value for key, value in read_safetensors(file).items()}
+    return {key: value for key, value in weights.items() if not key.endswith(".position_ids")}
+
+
+def read_safetensors(file: Path) -> Weights:
+    """Read one file's tensors as float32; whole numbers are left out. Raises CheckpointError."""
+    # Imported here: the service shares this package and has no safetensors.
+    import safetensors
+
+    try:
+        tensors = safetensors.deserialize(file.read_bytes())  # type: ignore[no-untyped-call]
+    except (OSError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{file} cannot be read as safetensors: {error}") from None
+    found: Weights = {}
+    for key, tensor in tensors:
+        if tensor["dtype"] in _TO_FLOAT32:
+            found[key] = _TO_FLOAT32[tensor["dtype"]](tensor["data"]).reshape(tensor["shape"])
+    return found
+
+
+def _read_with_base(folder: Path, base: Path | None) -> Checkpoint:
+    is_adapter = (folder / lora.ADAPTER_CONFIG).is_file()
+    if not is_adapter and not (folder / "task.json").is_file():
+        raise CheckpointError(
+            f"{folder} holds neither {WEIGHTS} nor {lora.ADAPTER_CONFIG} nor task.json; pickles are never read"
+        )
+    spec = TaskSpec.read(folder)
+    adapter_config = lora.read_adapter_config(folder) if is_adapter else {}
+    name = str(base or spec.base.get("name") or adapter_config.get("base_model_name_or_path") or "")
+    if not name:
+        raise CheckpointError(f"{folder}/task.json names no base; say where it is with --base")
+    whole = _read_full(resolve_base(name, spec.base.get("sha256")))
+    base_name = spec.base.get("name") or Path(name).name
+    sources = {"files": file_hashes(folder), "base": {"name": base_name, **whole.sources}}
+    if not is_adapter:
+        return replace(whole, spec=spec, sources=sources)
+    adapter = read_safetensors(folder / lora.ADAPTER_WEIGHTS)
+    merged = lora.merge(whole.weights, adapter, adapter_config)
+    return replace(whole, spec=spec, weights=merged, sources=sources)
+
+
+def _read_full(folder: Path) -> Checkpoint:
+    config = BertConfig.read(folder)
+    has_task = (folder / "task.json").is_file()
+    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    spec = TaskSpec.read(folder) if has_task else spec_from_config(values, config.max_position_embeddings)
+    tokenizer = next((f for f in (folder / "tokenizer.json", folder / "vocab.txt") if f.is_file()), None)
+    if tokenizer is None:
+        raise CheckpointError(f"{folder} holds neither tokenizer.json nor vocab.txt")
+    return Checkpoint(config, spec, read_weights(folder), tokenizer, {"files": file_hashes(folder)})
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    index = folder / WEIGHTS_INDEX
+    if (folder / WEIGHTS).is_file() or not index.is_file():
+        return [folder / WEIGHTS]
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError) as error:
+        raise CheckpointError(f"{index} cannot be read: {error!r}") from None
+    if any(Path(name).name != name for name in names):
+        raise CheckpointError(f"{index} names files outside its folder")
+    return [folder / name for name in sorted(names)]
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _from_bfloat16(data: bytes) -> NDArray[np.float32]:
+    # bfloat16 is the upper half of a float32.
+    return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+_TO_FLOAT32 = {
+    "F64": lambda data: np.frombuffer(data, np.float64).astype(np.float32),
+    "F32": lambda data: np.frombuffer(data, np.float32),
+    "F16": lambda data: np.frombuffer(data, np.float16).astype(np.float32),
+    "BF16": _from_bfloat16,
+}
