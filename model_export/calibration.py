@@ -1,0 +1,50 @@
+"""What the checkpoint's linear layers read on real texts: the 8-bit export fits its scales to it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from bert.config import BertConfig
+from bert.encoding import Encoding
+from bert.tasks.spec import TaskSpec
+from bert.tensor_names import Weights
+from model_export.reference import Floats, Reference
+
+MAX_TOKENS = 2048
+"""Of each layer's inputs are kept: more changed nothing, and BERT large would fill the memory."""
+
+
+class Calibration:
+    """Inputs of every linear layer by its name in the checkpoint. M tokens, K features."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._kept: dict[str, list[Floats]] = {}
+        self._tokens: dict[str, int] = {}
+        self._largest: dict[str, Floats] = {}
+
+    def observe(self, name: str, x: Floats) -> None:
+        """Take in what one layer read of one text, (T, K)."""
+        self._largest[name] = np.maximum(self._largest.get(name, np.float32(0)), np.abs(x).max(axis=0))
+        room = MAX_TOKENS - self._tokens.get(name, 0)
+        self._kept.setdefault(name, []).append(x[:room])
+        self._tokens[name] = MAX_TOKENS - room + min(room, len(x))
+
+    def inputs(self, name: str) -> Floats:
+        """Return at most MAX_TOKENS of the vectors that a layer read, (M, K)."""
+        return np.concatenate(self._kept[name])
+
+    def largest(self, name: str) -> Floats:
+        """Return the largest magnitude of each feature that a layer read, (K,)."""
+        return self._largest[name]
+
+
+def calibrate(
+    config: BertConfig, spec: TaskSpec, weights: Weights, encodings: Iterable[Encoding]
+) -> Calibration:
+    """Run texts through the reference and watch its linear layers."""
+    calibration = Calibration()
+    reference = Reference(config, spec, weights, observe=calibration.observe)
+    for encoding in encodings:
+        reference.hidden(encoding.ids, encoding.segment_ids)
+    return calibration

@@ -1,0 +1,158 @@
+"""The score of a graph on labelled data, by the project's own decoders and metrics, task by task."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert import metrics
+from bert.errors import DataError, ExportError
+from bert.tasks import classification, embedding, ner, qa, spans
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from model_export.batch import Text, make_text
+from model_export.dev_data import LabelledText, read_questions, read_sentences, read_texts
+from model_export.reference import Floats
+
+
+class DevSet(Protocol):
+    """Labelled data, encoded once for every graph that is scored on it."""
+
+    metric: str
+    texts: list[Text]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        """Return the score of the graph's outputs for `texts`, 0 to 1 (a correlation: -1 to 1)."""
+
+
+def read_dev(path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None = None) -> DevSet:
+    """Read and encode labelled data for a task; at most `limit` examples. Raises DataError or ExportError."""
+    if spec.task == "multiple_choice":
+        raise ExportError("multiple choice is not scored at export; leave --dev out")
+    makers: dict[str, Callable[[Path, TaskSpec, Tokenizer, int | None], DevSet]] = {
+        "classification": _Classes,
+        "ner": _Entities,
+        "qa": _Answers,
+        "similarity": _Pairs,
+    }
+    return makers[spec.task](path, spec, tokenizer, limit)
+
+
+def labels_of(task: str, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+    """Return the top label of every text, of NER of every word; None for tasks that have none."""
+    if task not in ("classification", "ner") or outputs[0].shape[1] < 2:
+        return None
+    return np.asarray(np.concatenate(outputs).argmax(axis=-1))
+
+
+class _Classes:
+    """Texts or pairs with labels, or with numbers."""
+
+    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        if spec.problem == "multi_label":
+            raise ExportError("multi-label data is not scored at export; leave --dev out")
+        self._spec = spec
+        self.metric = "spearman" if spec.problem == "regression" else "accuracy"
+        rows = read_texts(path)[:limit]
+        self._gold = [self._target(path, number, row.label) for number, row in enumerate(rows, start=2)]
+        firsts = tokenizer.pieces([row.first for row in rows])
+        if spec.pair:
+            seconds = tokenizer.pieces([row.second or "" for row in rows])
+            pairs = zip(firsts, seconds, strict=True)
+            encodings = [tokenizer.pair(a, b, spec.max_tokens, truncate=True) for a, b in pairs]
+        else:
+            encodings = [tokenizer.single(pieces, spec.max_tokens, truncate=True) for pieces in firsts]
+        self.texts = [make_text(encoding, spec.task) for encoding in encodings]
+
+    def _target(self, path: Path, line: int, label: str) -> float:
+        try:
+            if self._spec.problem == "regression":
+                return float(label)
+            # GLUE writes some labels as names and some as numbers.
+            return self._spec.labels.index(label) if label in self._spec.labels else int(label)
+        except ValueError:
+            known = ", ".join(self._spec.labels)
+            raise DataError(path, line, f"label {label!r} is none of the model's: {known}") from None
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        predicted = classification.predict(np.concatenate(outputs), self._spec)
+        if self._spec.problem == "regression":
+            return metrics.spearman(self._gold, predicted)
+        return metrics.accuracy(self._gold, predicted)
+
+
+class _Entities:
+    """Sentences with tagged words; words are read as training and the service read them."""
+
+    metric = "entity_f1"
+
+    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        self._spec = spec
+        self._sentences = read_sentences(path, spec.labels)[:limit]
+        self._pieces = tokenizer.pieces([" ".join(sentence.words) for sentence in self._sentences])
+        self._windows = [tokenizer.windows(p, spec.max_tokens, spec.stride) for p in self._pieces]
+        self.texts = [make_text(w.encoding, spec.task) for windows in self._windows for w in windows]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        left = iter(outputs)
+        found = []
+        for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
+            tags = ner.merge_windows(windows, [next(left) for _ in windows]).argmax(axis=-1)
+            found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
+        return metrics.entity_f1([sentence.tags for sentence in self._sentences], found).f1
+
+
+class _Answers:
+    """Questions about paragraphs."""
+
+    metric = "f1"
+
+    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        self._spec = spec
+        self._rows = read_questions(path)[:limit]
+        questions = tokenizer.pieces([row.question for row in self._rows])
+        contexts = tokenizer.pieces([row.context for row in self._rows])
+        self._windows = [
+            qa.encode(tokenizer, question, context, spec)
+            for question, context in zip(questions, contexts, strict=True)
+        ]
+        self.texts = [make_text(w.encoding, spec.task) for windows in self._windows for w in windows]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        left = iter(outputs)
+        golds = [row.answers for row in self._rows]
+        answers = [
+            spans.decode(row.context, windows, [next(left) for _ in windows], self._spec)
+            for row, windows in zip(self._rows, self._windows, strict=True)
+        ]
+        if all(golds):  # SQuAD 1.1 has an answer to everything, and its scorer takes the best span
+            return metrics.squad_em_f1(golds, [a.best.text if a.best else "" for a in answers]).f1
+        return metrics.squad_v2(golds, [a.answer or "" for a in answers]).to_dict()["f1"]
+
+
+class _Pairs:
+    """Pairs of texts with a number that says how alike they are."""
+
+    metric = "spearman"
+
+    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        rows = read_texts(path)[:limit]
+        self._gold = [self._number(path, number, row) for number, row in enumerate(rows, start=2)]
+        pieces = tokenizer.pieces([text for row in rows for text in (row.first, row.second or "")])
+        encodings = [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces]
+        self.texts = [make_text(encoding, spec.task) for encoding in encodings]
+
+    @staticmethod
+    def _number(path: Path, line: int, row: LabelledText) -> float:
+        if row.second is None:
+            raise DataError(path, 1, "similarity needs two texts a line")
+        try:
+            return float(row.label)
+        except ValueError:
+            raise DataError(path, line, f"{row.label!r} is no number") from None
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        vectors = np.concatenate(outputs)
+        return metrics.spearman(self._gold, embedding.cosine(vectors[::2], vectors[1::2]))

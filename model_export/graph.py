@@ -1,0 +1,107 @@
+"""BERT as a fused ONNX graph, built operator by operator from the weights.
+
+T tokens, H width, I the feed-forward layer's, P positions, K scores, N texts.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import onnx
+
+from bert.config import BertConfig
+from bert.tasks.spec import TaskSpec
+from bert.tensor_names import Weights, head_name
+from model_export.writer import GraphWriter
+
+
+class Forms(Protocol):
+    """How one kind of device writes the parts; `rows.py`, `int8.py` and `flat.py` have them."""
+
+    w: GraphWriter
+
+    def inputs(self, *, text_ids: bool) -> None:
+        """Declare the inputs."""
+
+    def embeddings(self) -> str:
+        """Write (T, H): word, position and segment, normalised."""
+
+    def attention(self, x: str, name: str) -> str:
+        """Write self-attention with its projections; (T, H) → (T, H)."""
+
+    def intermediate(self, x: str, name: str) -> str:
+        """Write the feed-forward layer's first half; (T, H) → (T, I)."""
+
+    def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
+        """Write LayerNorm(x W + b + residual)."""
+
+    def text_ids(self) -> str:
+        """Write (T,): the text of each token."""
+
+    def to_float32(self, x: str) -> str:
+        """Write a cast to float32, if x has another type."""
+
+
+def build_graph(
+    config: BertConfig,
+    spec: TaskSpec,
+    weights: Weights,
+    make_forms: Callable[[GraphWriter, BertConfig, Weights], Forms],
+) -> onnx.ModelProto:
+    """Return the graph of encoder and head.
+
+    Output: `logits` (P, K), or for similarity `embeddings` (N, H) of length 1, both float32.
+    """
+    writer = GraphWriter()
+    forms = make_forms(writer, config, weights)
+    needs_all = spec.task == "similarity"
+    forms.inputs(text_ids=needs_all)
+    x = forms.embeddings()
+    # All after the last attention works token by token, and the head sees few of them: gather there.
+    for layer in range(config.num_hidden_layers):
+        is_last = layer == config.num_hidden_layers - 1
+        x = _layer(forms, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
+    if needs_all:
+        writer.output(_mean_pooling(forms, x), "embeddings", ["texts", config.hidden_size])
+    else:
+        writer.output(_head(forms, x, weights, spec), "logits", ["positions", spec.head_outputs])
+    return writer.model(f"bert-{spec.task}")
+
+
+def _layer(forms: Forms, x: str, name: str, *, gather: bool) -> str:
+    """Write one encoder layer; (T, H) → (T, H), or (P, H) with `gather`."""
+    attended = forms.attention(x, f"{name}.attention.self")
+    if gather:
+        attended, x = (forms.w.node("Gather", tensor, "positions", axis=0) for tensor in (attended, x))
+    out = f"{name}.attention.output"
+    x = forms.project_add_norm(attended, x, f"{out}.dense", f"{out}.LayerNorm")
+    wide = forms.intermediate(x, f"{name}.intermediate.dense")
+    out = f"{name}.output"
+    return forms.project_add_norm(wide, x, f"{out}.dense", f"{out}.LayerNorm")
+
+
+def _head(forms: Forms, x: str, weights: Weights, spec: TaskSpec) -> str:
+    """Write the head; (P, H) → (P, K). It is small, and always float32."""
+    w = forms.w
+
+    def linear(x: str, name: str) -> str:
+        weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
+        return w.node("Gemm", x, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
+
+    x = forms.to_float32(x)
+    if spec.task in ("classification", "multiple_choice"):
+        x = w.node("Tanh", linear(x, "bert.pooler.dense"))
+    return linear(x, head_name(spec))
+
+
+def _mean_pooling(forms: Forms, x: str) -> str:
+    """Write each text's mean over its tokens, scaled to length 1; (T, H) → (N, H)."""
+    w, axis = forms.w, forms.w.constant("axis_1", [1])
+    text_ids = forms.text_ids()
+    order = w.node("Gather", text_ids, "positions", axis=0)  # any token of a text names it: here its [CLS]
+    belongs = w.node("Equal", w.node("Unsqueeze", order, axis), text_ids)
+    member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)
+    total = w.node("MatMul", member, forms.to_float32(x))
+    mean = w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
+    length = w.node("ReduceL2", mean, axis, keepdims=1)
+    # The floor is sentence-transformers' own (torch.nn.functional.normalize).
+    return w.node("Div", mean, w.node("Max", length, w.constant("smallest_length", 1e-12)))

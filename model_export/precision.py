@@ -1,0 +1,99 @@
+"""The three precisions: which forms write the graph, and what can be run here to check it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+
+from bert.weights import Checkpoint
+from model_export import half_check
+from model_export.batch import PackingRules, Text
+from model_export.calibration import calibrate
+from model_export.flat import FlatForms
+from model_export.graph import build_graph
+from model_export.int8 import Int8Forms
+from model_export.reference import Floats
+from model_export.rows import RowsForms
+from model_export.session import CUDA, Runner, packing_rules
+from model_export.structure import check_types
+
+LAYOUT = {"fp32": "rows", "int8": "rows", "fp16": "flat"}
+
+
+class Fp32:
+    """Float32 for the CPU: the graph that is written is the graph that is checked."""
+
+    precision = "fp32"
+    how = "the written graph was run on CPU"
+
+    def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
+        """Build the graph; `texts` are looked at by the 8-bit one only."""
+        self.model = self._build(checkpoint, texts)
+        self.packing = packing_rules(checkpoint.config, self.precision)
+        self._runner = Runner(self.model, LAYOUT[self.precision], self.packing)
+
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+        return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+
+    def alone(self, texts: Sequence[Text]) -> list[Floats]:
+        """Run each text by itself."""
+        return self._runner.alone(texts)
+
+    def packed(self, texts: Sequence[Text]) -> list[Floats]:
+        """Run the texts in batches."""
+        return self._runner.packed(texts)
+
+    def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
+        """Run the texts where this machine has no kernels for the graph; None where it has."""
+        return None
+
+
+class Int8(Fp32):
+    """8-bit products for the CPU."""
+
+    precision = "int8"
+
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+        config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
+        # Every other text, so that the rest is new to it when it is verified.
+        calibration = calibrate(config, spec, weights, [text.encoding for text in texts[::2]])
+        return build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration))
+
+
+class Fp16(Fp32):
+    """Float16 for CUDA.
+
+    Without a GPU the written graph is evaluated in numpy, and what runs on the CPU is its likeness: the same weights,
+    rounded to float16, in the CPU's graph.
+    """
+
+    precision = "fp16"
+    how = (
+        "not run on a GPU: the written graph was evaluated in numpy, operator by operator, with every result rounded "
+        "to float16, and its rounded weights were run in the CPU's float32 graph"
+    )
+
+    def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
+        """Build the graph; raises ExportError where float16 cannot hold the weights."""
+        config, spec = checkpoint.config, checkpoint.spec
+        self.model = build_graph(config, spec, checkpoint.weights, FlatForms)
+        self.packing = PackingRules()
+        self._on_gpu = CUDA in ort.get_available_providers()
+        if self._on_gpu:
+            self.how = "the written graph was run on a GPU"
+            self._runner = Runner(self.model, "flat", self.packing)
+            return
+        check_types(self.model)
+        rounded = {
+            name: value.astype(np.float16).astype(np.float32) for name, value in checkpoint.weights.items()
+        }
+        self._runner = Runner(build_graph(config, spec, rounded, RowsForms), "rows", self.packing)
+
+    def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
+        """Run the texts in the written graph; None where a GPU runs it anyway."""
+        return None if self._on_gpu else half_check.run_flat(self.model, texts)
+
+
+MAKERS: dict[str, type[Fp32]] = {"fp32": Fp32, "fp16": Fp16, "int8": Int8}

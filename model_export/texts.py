@@ -1,0 +1,33 @@
+"""The real texts that every export is verified on, and that the 8-bit export is fitted to."""
+
+import json
+from importlib import resources
+
+from bert.encoding import Encoding
+from bert.tasks import qa
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from model_export.batch import Text, make_text
+
+
+def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
+    """Return sentences, questions and paragraphs of 3 to some 200 tokens, encoded as the task's model reads them."""
+    return [make_text(encoding, spec.task) for encoding in _encodings(tokenizer, spec)]
+
+
+def _encodings(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
+    content = json.loads(resources.files("model_export").joinpath("texts.json").read_text("utf-8"))
+    texts, rows = content["texts"], content["questions"]
+    questions = tokenizer.pieces([row["question"] for row in rows])
+    contexts = tokenizer.pieces([row["context"] for row in rows])
+    pairs = list(zip(questions, contexts, strict=True))
+    if spec.task == "qa":
+        # Any text can be asked about; so that short ones are among them, each question goes to the next texts too.
+        pairs += [(questions[n % len(questions)], pieces) for n, pieces in enumerate(tokenizer.pieces(texts))]
+        return [w.encoding for q, c in pairs for w in qa.encode(tokenizer, q, c, spec)]
+    singles = tokenizer.pieces(texts)
+    limit = spec.max_tokens
+    if spec.pair or spec.task == "multiple_choice":
+        pairs += zip(singles[::2], singles[1::2], strict=True)
+        return [tokenizer.pair(a, b, limit, truncate=True) for a, b in pairs]
+    return [tokenizer.single(pieces, limit, truncate=True) for pieces in [*singles, *contexts]]

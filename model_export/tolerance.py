@@ -1,0 +1,40 @@
+"""How far a graph may be from its checkpoint."""
+
+from dataclasses import dataclass
+
+_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}
+_NEIGHBOURS = {"fp32": 1e-5, "fp16": 1e-2, "int8": 1e-3}
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Beyond one of these a bundle is not written."""
+
+    difference: float
+    """Largest difference of one score from the checkpoint's; in fp16, whose steps grow with the value, relative for
+    scores above 1. 8 bits are judged by labels, relative error, and the score on labelled data."""
+    neighbours: float
+    """Largest difference that the other texts of a batch may make, relative for scores above 1."""
+    same_labels: float = 0.995
+    """int8: share of texts (NER: words) whose top label must stay."""
+    score_drop: float = 0.005
+    """Of the score on labelled data, 0 to 1."""
+    relative_error: float = 0.15
+    """int8: of all scores together (root mean square); catches a graph that is broken, not one that is coarse."""
+
+    @classmethod
+    def of(
+        cls,
+        precision: str,
+        difference: float | None = None,
+        neighbours: float | None = None,
+        same_labels: float = 0.995,
+        score_drop: float = 0.005,
+    ) -> "Tolerance":
+        """Return a precision's tolerances; None takes its own."""
+        return cls(
+            _DIFFERENCE[precision] if difference is None else difference,
+            _NEIGHBOURS[precision] if neighbours is None else neighbours,
+            same_labels,
+            score_drop,
+        )

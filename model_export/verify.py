@@ -1,0 +1,113 @@
+"""The proof that a graph answers as its checkpoint does: alone, among other texts, and on labelled data."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert.errors import ParityError
+from bert.tasks.spec import TaskSpec
+from model_export.batch import Text
+from model_export.dev_score import DevSet, labels_of
+from model_export.reference import Floats, Reference
+from model_export.tolerance import Tolerance
+
+Run = Callable[[Sequence[Text]], list[Floats]]
+
+
+def references(reference: Reference, texts: Sequence[Text]) -> list[Floats]:
+    """Return what the checkpoint itself answers, text by text."""
+    return [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
+
+
+def check_parity(
+    precision: str,
+    spec: TaskSpec,
+    expected: Sequence[Floats],
+    alone: Sequence[Floats],
+    packed: Sequence[Floats],
+    tolerance: Tolerance,
+    in_numpy: Sequence[Floats] | None = None,
+) -> dict[str, Any]:
+    """Compare each text's scores, run alone and packed with others, with the checkpoint's.
+
+    `in_numpy` are the written graph's own where something like it had to run in its stead. Returns what was
+    measured. Raises ParityError with the numbers if something passes its tolerance.
+    """
+    scaled = precision == "fp16"
+    found = [outputs for outputs in (alone, packed, in_numpy) if outputs is not None]
+    measured: dict[str, Any] = {
+        "texts": len(expected),
+        "largest_difference": max(_largest(expected, outputs, scaled=scaled) for outputs in found),
+        "relative_error": _relative_error(expected, packed),
+        "neighbours_difference": _largest(alone, packed, scaled=True),
+    }
+    checks = [
+        ("largest_difference", tolerance.difference, "the scores differ from the checkpoint's by"),
+        ("neighbours_difference", tolerance.neighbours, "other texts in a batch change the scores by"),
+    ]
+    if precision == "int8":
+        checks.append(("relative_error", tolerance.relative_error, "the scores' relative error is"))
+        measured |= _same_labels(spec, expected, packed, tolerance)
+    for name, allowed, what in checks:
+        if not measured[name] <= allowed:  # also false for nan
+            raise ParityError(f"{what} {measured[name]:.2g}, and {allowed:g} is allowed. {advice(precision)}")
+    measured["tolerance"] = {name: allowed for name, allowed, _ in checks if np.isfinite(allowed)}
+    return measured
+
+
+def check_score(
+    precision: str, spec: TaskSpec, dev: DevSet, before: Run, after: Run, tolerance: Tolerance
+) -> dict[str, Any]:
+    """Score both graphs on labelled data; raises ParityError if the score drops or too many labels change."""
+    old = before(dev.texts)
+    new = old if before is after else after(dev.texts)
+    scores = {"before": dev.score(old), "after": dev.score(new)}
+    measured = {"metric": dev.metric, "texts": len(dev.texts), **scores}
+    drop = scores["before"] - scores["after"]
+    if not drop <= tolerance.score_drop:
+        raise ParityError(
+            f"{dev.metric} falls from {scores['before']:.4f} to {scores['after']:.4f}, and "
+            f"{tolerance.score_drop:g} is allowed. {advice(precision)}"
+        )
+    if precision == "int8":
+        measured |= _same_labels(spec, old, new, tolerance)
+    return measured
+
+
+def advice(precision: str) -> str:
+    """Return what to do when a graph fails."""
+    if precision == "fp32":
+        return "Nothing was written; this is a bug of bert-export, or the checkpoint holds extreme weights."
+    return (
+        f"Nothing was written; export with --precision fp32, or allow more with --tolerance-* ({precision})."
+    )
+
+
+def _same_labels(
+    spec: TaskSpec, expected: Sequence[Floats], found: Sequence[Floats], tolerance: Tolerance
+) -> dict[str, Any]:
+    was, is_now = labels_of(spec.task, expected), labels_of(spec.task, found)
+    if was is None or is_now is None:
+        return {}
+    changed = int((was != is_now).sum())
+    # One label of a few texts says nothing of a share of half a percent.
+    allowed = max(1, int(len(was) * (1 - tolerance.same_labels)))
+    if changed > allowed:
+        raise ParityError(
+            f"{changed} of {len(was)} top labels differ from the checkpoint's, and {allowed} may "
+            f"({tolerance.same_labels:.1%} must stay). {advice('int8')}"
+        )
+    return {"labels": len(was), "changed_labels": changed}
+
+
+def _largest(first: Sequence[Floats], second: Sequence[Floats], *, scaled: bool) -> float:
+    """Return the largest difference; `scaled`: divided by the first's magnitude where that is above 1."""
+    a, b = (np.concatenate([x.reshape(-1) for x in outputs]) for outputs in (first, second))
+    scale = np.maximum(np.abs(a), 1) if scaled else 1
+    return float((np.abs(a - b) / scale).max())
+
+
+def _relative_error(expected: Sequence[Floats], found: Sequence[Floats]) -> float:
+    a, b = (np.concatenate([x.reshape(-1) for x in outputs]) for outputs in (expected, found))
+    return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(a)), 1e-12))

@@ -1,0 +1,69 @@
+"""A graph in the making: nodes and constants, written one after the other."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+MICROSOFT = "com.microsoft"
+OPSET, MICROSOFT_OPSET, IR_VERSION = 21, 1, 10
+
+Dim = int | str
+
+
+class GraphWriter:
+    """Collects what `onnx.helper.make_graph` wants; every method returns the name of the tensor that it adds."""
+
+    def __init__(self) -> None:
+        """Start an empty graph."""
+        self._nodes: list[onnx.NodeProto] = []
+        self._constants: dict[str, onnx.TensorProto] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+
+    def input(self, name: str, shape: Sequence[Dim]) -> str:
+        """Declare an int32 input."""
+        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.INT32, list(shape)))
+        return name
+
+    def output(self, tensor: str, name: str, shape: Sequence[Dim]) -> None:
+        """Declare a tensor as the float32 output `name`."""
+        self._nodes.append(helper.make_node("Identity", [tensor], [name], name=name))
+        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+
+    def constant(self, name: str, value: NDArray[Any] | Sequence[int] | float) -> str:
+        """Store a constant once under its name; numbers become int64 (shapes and axes) or float32."""
+        if name not in self._constants:
+            array = np.asarray(value)
+            if not isinstance(value, np.ndarray) and array.dtype == np.float64:
+                array = array.astype(np.float32)
+            self._constants[name] = numpy_helper.from_array(
+                np.ascontiguousarray(array).reshape(array.shape), name
+            )
+        return name
+
+    def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node with one output, named after the operator."""
+        return self.nodes(operator, *inputs, domain=domain, outputs=1, **attributes)[0]
+
+    def nodes(
+        self, operator: str, *inputs: str, domain: str = "", outputs: int, **attributes: Any
+    ) -> list[str]:
+        """Add a node with several outputs. An empty input name leaves an optional input out."""
+        name = f"{operator}_{len(self._nodes)}"
+        names = [name] if outputs == 1 else [f"{name}_{i}" for i in range(outputs)]
+        self._nodes.append(helper.make_node(operator, inputs, names, name=name, domain=domain, **attributes))
+        return names
+
+    def model(self, name: str) -> onnx.ModelProto:
+        """Return the finished model."""
+        graph = helper.make_graph(
+            self._nodes, name, self._inputs, self._outputs, list(self._constants.values())
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(MICROSOFT, MICROSOFT_OPSET)]
+        return helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="bert-export"
+        )
