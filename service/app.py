@@ -17,6 +17,7 @@ from starlette.staticfiles import StaticFiles
 from service import openapi
 from service.call import Call
 from service.lifecycle import Service
+from service.logs import LOGGER
 from service.middleware import Observed
 from service.problems import problem_of, problem_response
 from service.settings import ServeSettings
@@ -25,13 +26,17 @@ ASSETS = "/docs/assets"
 Failed = Callable[[Exception], None]
 
 
+def log_failure(error: Exception) -> None:
+    """Say why the models could not be loaded."""
+    LOGGER.error("the models could not be loaded: %s", error, exc_info=error)
+
+
 def create_app(
-    settings: ServeSettings, *, on_ready: Callable[[], None] = lambda: None, on_failure: Failed | None = None
+    settings: ServeSettings, *, on_ready: Callable[[], None] = lambda: None, on_failure: Failed = log_failure
 ) -> FastAPI:
     """Build the service. Nothing is loaded before its lifespan begins, and requests get 503 until it is.
 
-    `on_ready` is called when it can answer, `on_failure` with what kept it from loading; without that the
-    lifespan's end raises it.
+    `on_ready` is called when it can answer, `on_failure` with what kept it from loading.
     """
     service = Service(settings)
 
@@ -42,7 +47,7 @@ def create_app(
             yield
         finally:
             loading.cancel()
-            await asyncio.gather(loading, return_exceptions=on_failure is not None or not loading.done())
+            await asyncio.wait([loading])
             await service.close()
 
     app = FastAPI(
@@ -57,17 +62,15 @@ def create_app(
     openapi.add_routes(app)
     _add_docs(app, with_key=settings.api_key is not None)
     app.add_exception_handler(HTTPException, _http_problem)
-    paths = {str(getattr(route, "path", "")) for route in app.routes}
-    app.add_middleware(Observed, metrics=service.metrics, settings=settings, paths=lambda: paths)
+    paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
+    app.add_middleware(Observed, metrics=service.metrics, settings=settings, paths=paths)
     return app
 
 
-async def _load(service: Service, on_ready: Callable[[], None], on_failure: Failed | None) -> None:
+async def _load(service: Service, on_ready: Callable[[], None], on_failure: Failed) -> None:
     try:
         await service.load()
     except Exception as error:
-        if on_failure is None:
-            raise
         on_failure(error)
     else:
         on_ready()

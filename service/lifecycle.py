@@ -20,7 +20,10 @@ from service.texts import Texts
 
 WARM_UP_TEXT = "a"
 """Short enough for every model and vocabulary, as a question too."""
-WARM_UP_TIMEOUT_MS = 60_000.0
+WARM_UP_TIMEOUT_S = 60.0
+PROBE_TIMEOUT_S = 10.0
+STUCK_AFTER_S = 60.0
+"""No batch takes so long; one that does means that the device is gone."""
 CURVE_TOKENS = 512
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
@@ -45,6 +48,7 @@ class Service:
         self.metrics.ready.set_function(lambda: float(self.why_not_ready() is None))
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
+        self._sick: set[str] = set()
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
 
@@ -64,8 +68,10 @@ class Service:
         """Return what keeps the service from answering, None if nothing."""
         if self._stage:
             return self._stage
-        sick = self.loaded.scheduler.sick_models()
-        return f"failing on {', '.join(sick)}" if sick else None
+        if self._sick:
+            return f"failing on {', '.join(sorted(self._sick))}"
+        busy_s = self.loaded.scheduler.longest_run_s()
+        return f"stuck: a batch has been in the engine for {busy_s:.0f} s" if busy_s > STUCK_AFTER_S else None
 
     async def load(self) -> None:
         """Open the bundles, measure, warm up; then the service is ready. Raises what stands in the way."""
@@ -106,11 +112,11 @@ class Service:
             "/".join(map(str, sorted(set(budgets.values())))),
         )
 
-    async def warm_up(self, model: Model) -> None:
+    async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
         """Answer one text with a model, the whole way."""
-        call = Call("warm-up", "warm-up", time.monotonic(), WARM_UP_TIMEOUT_MS)
+        call = Call("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
         pipeline, text = self.loaded.pipeline, Texts("text", [WARM_UP_TEXT], False)
-        async with asyncio.timeout(WARM_UP_TIMEOUT_MS / 1000):
+        async with asyncio.timeout(timeout_s):
             match model.spec.task:
                 case "ner":
                     await pipeline.entities(call, model, text)
@@ -125,15 +131,17 @@ class Service:
                     await pipeline.tokens(call, model, text)
 
     def probe_soon(self) -> None:
-        """Ask failing models the warm-up text again, in the background.
+        """Ask models that seem broken the warm-up text, in the background.
 
-        Readiness comes back without real traffic.
+        Texts that an engine chokes on do not take the service out: only a model that fails on this one is sick. And it
+        is well again when it answers, without real traffic.
         """
-        now = time.monotonic()
-        if self._stage or now - self._last_probe < PROBE_EVERY_S or not self.loaded.scheduler.sick_models():
+        if self._stage or not (self._sick | self.loaded.scheduler.suspects()):
             return
-        self._last_probe = now
-        self._probe = asyncio.create_task(self._probe_sick())
+        is_running = self._probe is not None and not self._probe.done()
+        if not is_running and time.monotonic() - self._last_probe >= PROBE_EVERY_S:
+            self._last_probe = time.monotonic()
+            self._probe = asyncio.create_task(self._probe_suspects())
 
     def drain(self) -> None:
         """Say not ready from now on; requests are still answered."""
@@ -149,12 +157,15 @@ class Service:
             await loaded.scheduler.close()
             await loaded.pipeline.close()
 
-    async def _probe_sick(self) -> None:
-        for name in self.loaded.scheduler.sick_models():
+    async def _probe_suspects(self) -> None:
+        for name in self._sick | self.loaded.scheduler.suspects():
             try:
-                await self.warm_up(self.loaded.registry.models[name])
-            except Exception as error:  # still sick; the next probe asks again
-                LOGGER.warning("model %s still fails: %s", name, error)
+                await self.warm_up(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
+            except Exception as error:
+                LOGGER.warning("model %s fails on the warm-up text: %r", name, error)
+                self._sick.add(name)
+            else:
+                self._sick.discard(name)
 
     def _announce(self, model: Model) -> None:
         manifest = model.bundle.manifest

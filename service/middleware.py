@@ -2,7 +2,6 @@
 
 import hmac
 import time
-from collections.abc import Callable
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,7 +22,7 @@ class Observed:
     """ASGI middleware; the innermost of the server's own, so that no error passes it by."""
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, settings: ServeSettings, paths: Callable[[], set[str]]
+        self, app: ASGIApp, metrics: Metrics, settings: ServeSettings, paths: frozenset[str]
     ) -> None:
         """`paths` are those that exist: metrics name only them, whatever clients ask for."""
         self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
@@ -85,7 +84,7 @@ class Observed:
     def _record(self, call: Call, status: int, method: str) -> None:
         """Observe the finished request."""
         seconds = time.monotonic() - call.received
-        endpoint = call.endpoint if call.endpoint in self._paths() else "other"
+        endpoint = call.endpoint if call.endpoint in self._paths else "other"
         self._metrics.request_duration.labels(endpoint, call.model, str(status)).observe(seconds)
         if "tokenize" in call.seconds:
             self._metrics.tokenize_duration.observe(call.seconds["tokenize"])

@@ -3,6 +3,8 @@
 Body → pipeline → answer, each in a few lines. What they look like from outside is in openapi.py.
 """
 
+from collections.abc import Mapping
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -170,8 +172,7 @@ def _call(request: Request) -> Call:
     return call
 
 
-def _model_info(model: Model, defaults: object, budgets: dict[str, int]) -> dict[str, object]:
-    assert isinstance(defaults, dict)
+def _model_info(model: Model, defaults: Mapping[str, str], budgets: Mapping[str, int]) -> dict[str, object]:
     manifest, spec = model.bundle.manifest, model.spec
     return {
         "name": model.name,

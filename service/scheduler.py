@@ -22,8 +22,8 @@ from service.policy import Batch, FairQueue, Job
 Clock = Callable[[], float]
 RATE_MEMORY = 0.9
 """How much of the measured tokens a second is kept at each batch."""
-SICK_AFTER = 3
-"""Failures in a row after which a model counts as broken."""
+SUSPECT_AFTER = 3
+"""Failures in a row after which a model is suspected to be broken."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +85,7 @@ class Scheduler:
         self._threads = ThreadPoolExecutor(slots, "engine")
         self._wake: asyncio.Handle | None = None
         self._failures: Counter[str] = Counter()
+        self._running: dict[int, float] = {}
         self._waiting: set[Work] = set()
         self._closed = False
 
@@ -110,9 +111,13 @@ class Scheduler:
         outputs = [output for output in work.outputs if output is not None]
         return Result(outputs, started - work.submitted, work.finished - started)
 
-    def sick_models(self) -> list[str]:
+    def suspects(self) -> set[str]:
         """Return the models whose engine failed several times in a row."""
-        return [model for model, failures in self._failures.items() if failures >= SICK_AFTER]
+        return {model for model, failures in self._failures.items() if failures >= SUSPECT_AFTER}
+
+    def longest_run_s(self) -> float:
+        """Return how long the oldest batch has been in the engine."""
+        return self._clock() - min(self._running.values(), default=self._clock())
 
     async def close(self) -> None:
         """Refuse what still waits, and end the threads when their batches are done."""
@@ -169,6 +174,7 @@ class Scheduler:
             work.started = now if work.started is None else work.started
             encodings += work.encodings[share.start : share.stop]
         self._free -= 1
+        self._running[id(batch)] = now
         loop = asyncio.get_running_loop()
         future = self._threads.submit(self._run, batch.model, encodings)
         future.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._finish, batch, ended))
@@ -185,6 +191,7 @@ class Scheduler:
     def _finish(self, batch: Batch, future: "Future[Ran]") -> None:
         """Hand the outputs of a batch to its jobs, and use the slot again."""
         self._free += 1
+        del self._running[id(batch)]
         self._dispatch()
         ran = future.result()
         if ran.outputs is None:

@@ -12,7 +12,7 @@ from bert.errors import DeadlineExceededError, EngineError, NotReadyError, Queue
 from bert.tokenizer import Encoding
 from service.engine import Outputs
 from service.policy import FairQueue
-from service.scheduler import SICK_AFTER, Result, Scheduler
+from service.scheduler import SUSPECT_AFTER, Result, Scheduler
 
 
 def text(tokens: int, mark: int = 0) -> Encoding:
@@ -291,18 +291,37 @@ def test_an_answer_that_is_not_finite_is_an_error_of_its_own_request_only() -> N
     bench.run(scenario)
 
 
-def test_a_model_that_keeps_failing_is_sick_until_it_answers() -> None:
+def test_a_model_that_keeps_failing_is_suspected_until_it_answers() -> None:
     bench = Bench(engine=FakeEngine(threading.Semaphore(0), poison=13))
 
     async def scenario(scheduler: Scheduler) -> None:
         bench.engine.gate.release(100)
-        for failures in range(SICK_AFTER):
-            assert (scheduler.sick_models() == ["m"]) == (failures >= SICK_AFTER)
+        for _ in range(SUSPECT_AFTER):
+            assert scheduler.suspects() == set()
             with pytest.raises(EngineError):
                 await submitted(scheduler, 13)
-        assert scheduler.sick_models() == ["m"]
+        assert scheduler.suspects() == {"m"}
         await submitted(scheduler, 1)
-        assert scheduler.sick_models() == []
+        assert scheduler.suspects() == set()
+
+    bench.run(scenario)
+
+
+def test_it_knows_how_long_the_engine_has_been_at_a_batch() -> None:
+    bench = Bench(slots=2, budget=10)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        assert scheduler.longest_run_s() == 0
+        first = submitted(scheduler, 0)
+        await bench.started(1)
+        bench.clock.now = 7.0
+        second = submitted(scheduler, 1)
+        await bench.started(2)
+        bench.clock.now = 9.0
+        assert scheduler.longest_run_s() == 9.0
+        bench.engine.gate.release(2)
+        await asyncio.gather(first, second)
+        assert scheduler.longest_run_s() == 0
 
     bench.run(scenario)
 
