@@ -91,6 +91,12 @@ def test_every_make_target_in_the_docs_exists() -> None:
             assert target in targets, f"{page}: make {target}"
 
 
+def test_links_in_the_docs_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*.md")]:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page}: {link}"
+
+
 def test_prometheus_scrapes_the_service_of_the_compose_file() -> None:
     compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
     prometheus = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
