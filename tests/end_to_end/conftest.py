@@ -1,0 +1,58 @@
+"""A workshop for the session: tiny checkpoints trained on the sample data, and bundles made when asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bert.base_models import MINILM, resolve_base
+from bert.errors import CheckpointError
+from tests.end_to_end.workshop import Workshop
+from tests.training.conftest import files, tiny_base
+from training.finetune import finetune
+from training.settings import from_command_line
+
+__all__ = ["tiny_base"]
+
+# Task → epochs and learning rate: enough to learn the samples, and no more, for weights out of the ordinary are hard to
+# round to 8 and 16 bits.
+TINY_TASKS = {"classification": (15, 1e-3), "ner": (20, 2e-3), "qa": (15, 1e-3)}
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The checkpoint folder of the packaged base."""
+    try:
+        return resolve_base(MINILM)
+    except CheckpointError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Makes bundles, each once a session."""
+    return Workshop(tmp_path_factory.mktemp("workshop"))
+
+
+@pytest.fixture(scope="session")
+def tiny_workshop(workshop: Workshop, tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """The workshop with a checkpoint for each of TINY_TASKS: 2 layers of 32, trained on the sample data."""
+    for task in TINY_TASKS:
+        workshop.checkpoints[f"tiny-{task}"] = train_tiny(task, tiny_base, tmp_path_factory.mktemp(task))
+    return workshop
+
+
+def train_tiny(task: str, base: Path, folder: Path) -> Path:
+    """Train on the sample data, told so on the command line of bert-finetune."""
+    epochs, learning_rate = TINY_TASKS[task]
+    settings = from_command_line(
+        [
+            *("--task", task, "--base", str(base), "--output-dir", str(folder)),
+            *("--train", json.dumps(files(task, "train"), default=str)),
+            *("--dev", json.dumps(files(task, "dev"), default=str)),
+            *("--epochs", str(epochs), "--batch-size", "8", "--learning-rate", str(learning_rate)),
+            *("--max-tokens", "60", "--max-question-tokens", "20", "--stride", "16"),
+            *("--eval-every-steps", "1000", "--threads", "1"),
+        ]
+    )
+    return finetune(settings)
