@@ -50,6 +50,8 @@ def merge(base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Map
     factors: dict[str, Weights] = {}
     for key, tensor in adapter.items():
         name = _base_name(key)
+        if ".original_module." in name:  # with bias="all" peft also saves what its copy took the place of
+            continue
         match = _FACTORS.match(name)
         if match:
             factor = match["factor"] + (".bias" if match["kind"] == "bias" else "")
@@ -64,8 +66,8 @@ def merge(base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Map
 
 
 def _base_name(key: str) -> str:
-    name = key.removeprefix("base_model.model.")
-    return name.replace(".base_layer.", ".").replace(".modules_to_save.default.", ".")
+    name = key.removeprefix("base_model.model.").replace(".base_layer.", ".")
+    return name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".")
 
 
 def _add_product(merged: Weights, module: str, parts: Weights, config: Mapping[str, Any]) -> None:

@@ -1,0 +1,167 @@
+"""`bert-export` from the command line to the bundle, and what is left where it fails: nothing."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.bundle import read_bundle
+from bert.tokenizer import Tokenizer
+from model_export.cli import main
+from model_export.demo import is_current
+from tests.model_export.checkpoints import SPECS, write_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    write_checkpoint(folder, SPECS["classification"])
+    return folder
+
+
+def run(checkpoint: Path, out: Path, *more: str) -> int:
+    return main(["--checkpoint", str(checkpoint), "--out", str(out), *more])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_a_bundle_holds_what_the_service_needs(precision: str, checkpoint: Path, tmp_path: Path) -> None:
+    assert run(checkpoint, tmp_path / "b", "--precision", precision, "--name", "tiny", "--version", "7") == 0
+    manifest = read_bundle(tmp_path / "b").manifest
+    assert (manifest.name, manifest.version, manifest.precision) == ("tiny", "7", precision)
+    assert manifest.task == SPECS["classification"]
+    assert manifest.layout == ("flat" if precision == "fp16" else "rows")
+    assert manifest.session["graph_optimization_level"] == "ORT_ENABLE_BASIC"
+    assert manifest.packing["align_tokens"] == (4 if precision == "int8" else 1)
+    assert manifest.parity["texts"] == 60 and "check" in manifest.parity
+    assert sum(n for name, n in manifest.fused_operators.items() if "Attention" in name) == 2
+    assert set(manifest.source["files"]) >= {"model.safetensors", "config.json", "task.json"}
+    assert Tokenizer.load(tmp_path / "b" / "tokenizer.json").pieces(["a yes"])[0].ids.tolist()
+
+
+def test_it_says_whether_half_precision_ran_on_a_gpu(checkpoint: Path, tmp_path: Path) -> None:
+    run(checkpoint, tmp_path / "b", "--precision", "fp16")
+    check = read_bundle(tmp_path / "b").manifest.parity["check"]
+    assert "not run on a GPU" in check or "run on a GPU" in check
+
+
+def test_a_bundle_is_not_replaced_unless_asked(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(checkpoint, tmp_path / "b") == 0
+    before = (tmp_path / "b" / "bundle.json").read_bytes()
+    assert run(checkpoint, tmp_path / "b", "--version", "2") == 1
+    assert "is there already" in capsys.readouterr().err
+    assert (tmp_path / "b" / "bundle.json").read_bytes() == before
+    assert run(checkpoint, tmp_path / "b", "--version", "2", "--overwrite") == 0
+    assert read_bundle(tmp_path / "b").manifest.version == "2"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--tolerance-difference", "0"], "the scores differ from the checkpoint's by"),
+        (["--precision", "fp16", "--tolerance-difference", "1e-7"], "export with --precision fp32"),
+    ],
+)
+def test_nothing_is_left_of_a_graph_that_answers_otherwise(
+    arguments: list[str],
+    why: str,
+    checkpoint: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(checkpoint, tmp_path / "out" / "b", *arguments) == 1
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failed_export_leaves_the_old_bundle(checkpoint: Path, tmp_path: Path) -> None:
+    assert run(checkpoint, tmp_path / "b") == 0
+    assert run(checkpoint, tmp_path / "b", "--overwrite", "--tolerance-difference", "0") == 1
+    assert read_bundle(tmp_path / "b").manifest.precision == "fp32"
+    assert [file.name for file in tmp_path.iterdir()] == ["b"]
+
+
+def test_the_score_on_labelled_data_is_in_the_manifest(checkpoint: Path, tmp_path: Path) -> None:
+    dev = tmp_path / "dev.tsv"
+    rows = ["sentence\tlabel", *(f"the soup was cold {n}\t{n % 3}" for n in range(12))]
+    dev.write_text("\n".join(rows), encoding="utf-8")
+    arguments = ["--precision", "int8", "--dev", str(dev), "--dev-limit", "10"]
+    assert run(checkpoint, tmp_path / "b", *arguments, "--tolerance-score-drop", "1") == 0
+    score = read_bundle(tmp_path / "b").manifest.dev_score
+    assert score["data"] == "dev.tsv" and score["metric"] == "accuracy" and score["texts"] == 10
+    assert {"before", "after", "labels", "changed_labels"} <= set(score)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--out", "b"], "give either --checkpoint FOLDER or --demo"),
+        (["--checkpoint", "c", "--out", "b", "--precision", "fp8"], "--precision"),
+        (["--checkpoint", "c"], "--out"),
+        (["--nonsense", "1"], "nonsense"),
+    ],
+)
+def test_wrong_settings_are_named(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "nowhere", tmp_path / "b") == 1
+    assert "is no folder" in capsys.readouterr().err
+    assert run(tmp_path, tmp_path / "b") == 1
+    assert "pickles are never read" in capsys.readouterr().err
+
+
+def test_demo_builds_what_is_not_there_and_leaves_the_rest(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--demo", "--models", str(checkpoint.parent), "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    first = (tmp_path / "tiny" / "bundle.json").stat().st_ino
+    assert main(arguments) == 0
+    assert (tmp_path / "tiny" / "bundle.json").stat().st_ino == first
+    assert "tiny is there" in capsys.readouterr().err
+    assert is_current(tmp_path / "tiny", checkpoint, "fp32")
+    assert not is_current(tmp_path / "tiny", checkpoint, "int8")
+    task = json.loads((checkpoint / "task.json").read_text())
+    (checkpoint / "task.json").write_text(json.dumps({**task, "max_tokens": 64}))
+    assert main(arguments) == 0
+    assert read_bundle(tmp_path / "tiny").manifest.task.max_tokens == 64
+
+
+def test_an_export_killed_in_the_middle_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
+    script = (
+        "import os, signal, bert.bundle\n"
+        "bert.bundle._sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "from model_export.cli import main\n"
+        f"main(['--checkpoint', {str(checkpoint)!r}, '--out', {str(tmp_path / 'b')!r}])\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == -9
+    assert not (tmp_path / "b").exists()
+    assert run(checkpoint, tmp_path / "b") == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["b"]  # what the killed one left is gone too
+
+
+def test_export_needs_no_torch_and_help_no_onnx() -> None:
+    heavy = ("torch", "transformers", "safetensors.torch")
+    script = (
+        "import sys; from model_export import cli; assert 'onnx' not in sys.modules\n"
+        "from model_export import export\n"
+        f"assert not [m for m in {heavy!r} if m in sys.modules]\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    text = capsys.readouterr().out
+    from model_export.cli import ExportSettings
+
+    for field in ExportSettings.model_fields:
+        assert f"--{field.replace('_', '-')}" in text
+    assert all(field.description for field in ExportSettings.model_fields.values())

@@ -1,0 +1,90 @@
+"""8 bits: close to the checkpoint, and no text's answer depends on its neighbours."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.weights import Checkpoint
+from model_export.batch import Text
+from model_export.calibration import Calibration, calibrate
+from model_export.graph import build_graph
+from model_export.int8 import Int8Forms
+from model_export.reference import Reference
+from model_export.rounding import LEVELS, round_weight
+from model_export.session import Runner, packing_rules
+from model_export.structure import check_structure
+from tests.model_export.checkpoints import SPECS, checkpoint_and_texts, random_text, write_checkpoint
+
+
+def runner_of(checkpoint: Checkpoint, texts: list[Text]) -> Runner:
+    config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
+    calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
+    graph = build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration))
+    check_structure(graph, config.num_hidden_layers)
+    return Runner(graph, "rows", packing_rules(config, "int8"), threads=1)
+
+
+@pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu"}], ids=str)
+def test_scores_stay_near_the_checkpoint(changes: dict[str, str], tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS["ner"], **changes)
+    checkpoint, texts = checkpoint_and_texts(tmp_path)
+    runner = runner_of(checkpoint, texts[::2])
+    reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)
+    expected = [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
+    a, b = np.concatenate(expected), np.concatenate(runner.packed(texts))
+    assert np.linalg.norm(a - b) < 0.03 * np.linalg.norm(a)
+    assert (a.argmax(-1) == b.argmax(-1)).mean() > 0.97
+
+
+@pytest.mark.parametrize("name", ["classification", "similarity", "qa"])
+def test_neighbours_change_nothing(name: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS[name])
+    checkpoint, texts = checkpoint_and_texts(tmp_path)
+    runner = runner_of(checkpoint, texts[:8])
+    text, short, long = (random_text(SPECS[name], tokens, seed=tokens) for tokens in (17, 3, 120))
+    (alone,) = runner.run([text])
+    batches = [([text, short], 0), ([short, text], 1), ([long, short, text], 2), ([text, long], 0)]
+    batches.append(([*texts[:20], text, *texts[20:40]], 20))
+    for batch, place in batches:
+        assert np.abs(runner.run(batch)[place] - alone).max() < 1e-6
+
+
+def test_weights_rounded_for_their_inputs_give_nearer_products() -> None:
+    rng = np.random.default_rng(0)
+    mixing = rng.standard_normal((48, 48))  # inputs whose features go together, as real ones do
+    inputs = (rng.standard_normal((500, 48)) @ mixing).astype(np.float32)
+    weight = rng.standard_normal((48, 20)).astype(np.float32)
+    quantised, scale = round_weight(weight, inputs)
+    nearest = np.clip(np.rint(weight / scale), -LEVELS, LEVELS) * scale
+    exact = inputs @ weight
+
+    def error(candidate: np.ndarray) -> float:
+        return float(np.linalg.norm(inputs @ candidate - exact))
+
+    assert quantised.dtype == np.int8 and np.abs(quantised.astype(int)).max() == LEVELS
+    assert error(quantised * scale) < 0.8 * error(nearest)
+
+
+def test_rounding_does_not_depend_on_its_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    inputs, weight = rng.standard_normal((90, 30)), rng.standard_normal((30, 7)).astype(np.float32)
+    whole, _ = round_weight(weight, inputs.astype(np.float32))
+    monkeypatch.setattr("model_export.rounding.BLOCK", 4)
+    blocks, _ = round_weight(weight, inputs.astype(np.float32))
+    assert np.array_equal(whole, blocks)
+
+
+def test_features_and_outputs_of_zero_are_no_trouble() -> None:
+    inputs, weight = np.zeros((5, 6), np.float32), np.zeros((6, 3), np.float32)
+    quantised, scale = round_weight(weight, inputs)
+    assert not quantised.any() and np.isfinite(scale).all() and (scale > 0).all()
+
+
+def test_calibration_keeps_a_bounded_number_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_export.calibration.MAX_TOKENS", 10)
+    calibration = Calibration()
+    for value in range(4):
+        calibration.observe("layer", np.full((4, 3), value, np.float32))
+    assert calibration.inputs("layer")[:, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]

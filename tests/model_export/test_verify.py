@@ -1,0 +1,110 @@
+"""What is compared, and what is refused."""
+
+import numpy as np
+import pytest
+
+from bert.errors import ParityError
+from bert.tasks.spec import TaskSpec
+from model_export.reference import Floats
+from model_export.tolerance import Tolerance
+from model_export.verify import check_parity, check_score
+from tests.model_export.checkpoints import SPECS, random_text
+
+SPEC = SPECS["classification"]
+EXPECTED = [np.array([[1.0, -2.0, 0.5]], np.float32), np.array([[0.1, 4.0, 0.0]], np.float32)]
+
+
+def changed(by: float) -> list[Floats]:
+    return [outputs + np.float32(by) for outputs in EXPECTED]
+
+
+def parity(precision: str, alone: list[Floats], packed: list[Floats], spec: TaskSpec = SPEC) -> None:
+    check_parity(precision, spec, EXPECTED, alone, packed, Tolerance.of(precision))
+
+
+def test_equal_scores_pass_and_are_reported() -> None:
+    measured = check_parity("fp32", SPEC, EXPECTED, EXPECTED, EXPECTED, Tolerance.of("fp32"))
+    assert measured["largest_difference"] == 0 and measured["texts"] == 2
+    assert measured["tolerance"] == {"largest_difference": 1e-4, "neighbours_difference": 1e-5}
+
+
+def test_a_difference_past_the_tolerance_is_refused_with_its_size() -> None:
+    with pytest.raises(ParityError, match=r"differ from the checkpoint's by 0.0002, and 0.0001 is allowed"):
+        parity("fp32", changed(2e-4), changed(2e-4))
+
+
+def test_each_way_of_running_counts() -> None:
+    for alone, packed in [(EXPECTED, changed(2e-4)), (changed(2e-4), EXPECTED)]:
+        with pytest.raises(ParityError):
+            parity("fp32", alone, packed)
+    with pytest.raises(ParityError):
+        check_parity("fp16", SPEC, EXPECTED, EXPECTED, EXPECTED, Tolerance.of("fp16"), changed(0.1))
+
+
+def test_neighbours_may_change_less_than_the_checkpoint_is_away() -> None:
+    with pytest.raises(ParityError, match="other texts in a batch change the scores by 5e-05, and 1e-05"):
+        parity("fp32", EXPECTED, changed(5e-5))
+
+
+def test_scores_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ParityError):
+        parity("fp16", changed(np.nan), changed(np.nan))
+
+
+def test_half_precision_is_measured_relative_to_large_scores() -> None:
+    large = [np.array([[30.0, 1.0, 0.0]], np.float32)]
+    near = [large[0] + np.array([[0.2, 0.0, 0.0]], np.float32)]
+    check_parity("fp16", SPEC, large, near, near, Tolerance.of("fp16"))
+    with pytest.raises(ParityError):
+        check_parity("fp32", SPEC, large, near, near, Tolerance.of("fp32"))
+
+
+def many(flips: int) -> tuple[list[Floats], list[Floats]]:
+    """Return scores of a thousand texts, and the same with so many labels changed by very little."""
+    rng = np.random.default_rng(0)
+    expected = [rng.standard_normal((1, 3)).astype(np.float32) for _ in range(1000)]
+    found = [outputs.copy() for outputs in expected]
+    for outputs in found[:flips]:
+        outputs[0, outputs[0].argmin()] = outputs.max() + 1e-3
+    return expected, found
+
+
+def test_eight_bits_may_change_half_a_percent_of_labels() -> None:
+    expected, found = many(5)
+    measured = check_parity("int8", SPEC, expected, found, found, Tolerance.of("int8"))
+    assert measured["labels"] == 1000 and measured["changed_labels"] == 5
+    expected, found = many(6)
+    with pytest.raises(ParityError, match=r"6 of 1000 top labels .* 5 may \(99.5% must stay\)"):
+        check_parity("int8", SPEC, expected, found, found, Tolerance.of("int8"))
+
+
+def test_eight_bits_are_refused_where_the_graph_is_broken() -> None:
+    with pytest.raises(ParityError, match="relative error"):
+        parity("int8", changed(3.0), changed(3.0), SPECS["regression"])
+
+
+class OneScore:
+    """Labelled data whose score is the first output."""
+
+    metric = "accuracy"
+    texts = (random_text(SPEC, 5),)
+
+    def score(self, outputs: list[Floats]) -> float:
+        return float(outputs[0][0, 0])
+
+
+@pytest.mark.parametrize(("after", "passes"), [(0.9, True), (0.896, True), (0.95, True), (0.89, False)])
+def test_half_a_point_of_the_score_may_be_lost(after: float, passes: bool) -> None:
+    def run(score: float) -> list[Floats]:
+        return [np.array([[score, -1.0, -1.0]], np.float32)]
+
+    def check() -> dict[str, object]:
+        data = OneScore()
+        tolerance = Tolerance.of("int8")
+        return check_score("int8", SPEC, data, lambda _: run(0.9), lambda _: run(after), tolerance)  # type: ignore[arg-type]
+
+    if passes:
+        assert check()["after"] == pytest.approx(after)
+    else:
+        with pytest.raises(ParityError, match=r"accuracy falls from 0.9000 to 0.8900, and 0.005 is allowed"):
+            check()
