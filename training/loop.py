@@ -84,6 +84,7 @@ class Loop:
         `on_mark(evaluate, save)` is called where an evaluation or a save is due; it returns whether to stop.
         """
         self.trained.train()
+        assert self.progress.step < self.total_steps, "the run is over"
         while self.progress.step < self.total_steps:
             batches = self.data.batches(self.settings, self.progress.epoch)
             for index in range(self.progress.batch_in_epoch, len(batches)):

@@ -46,10 +46,8 @@ class Run:
         progress = self.loop.progress
         with reporter, TensorBoard(self.settings.output_dir / "tensorboard", progress.step) as board:
             self.sinks = (reporter, board)
-            if not progress.finished:
+            if not self._is_over():
                 self.loop.run(self._on_step, self._on_mark)
-                progress.finished = True
-                self._save_last()
             if self.best.is_dir():
                 models.restore(self.best, self.loop.model, self.loop.trained)
             reporter.say(
@@ -61,6 +59,11 @@ class Run:
             reporter.say(f"report: {self._report()}")
             reporter.say(f"checkpoint: {self.best}")
         return self.best
+
+    def _is_over(self) -> bool:
+        """Tell whether a run that is gone on with has come to its end, or out of patience, already."""
+        progress, patience = self.loop.progress, self.settings.patience
+        return progress.step >= self.loop.total_steps or 0 < patience <= progress.worse_evaluations
 
     def _on_step(self, numbers: dict[str, float]) -> None:
         self.loop.progress.history.append(numbers)
@@ -85,7 +88,7 @@ class Run:
             models.save(self.best, self.loop.model, self.loop.trained, self.settings, self.task)
         else:
             progress.worse_evaluations += 1
-        return bool(self.settings.patience) and progress.worse_evaluations >= self.settings.patience
+        return 0 < self.settings.patience <= progress.worse_evaluations
 
     def _score(self, limit: int) -> float:
         """Evaluate each dev file into the task's description; return the mean of the deciding metric.

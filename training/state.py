@@ -27,7 +27,6 @@ class Progress:
     best_score: float | None = None
     best_step: int = 0
     worse_evaluations: int = 0
-    finished: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
 

@@ -127,6 +127,14 @@ def test_a_run_with_other_settings_is_not_gone_on_with(settings_for: Make) -> No
         finetune(settings_for("classification", learning_rate=2e-3))
 
 
+def test_a_finished_run_can_be_made_longer(settings_for: Make) -> None:
+    finetune(settings_for("classification"))
+    settings = settings_for("classification", epochs=2)
+    finetune(settings)
+    report = json.loads((settings.output_dir / "report" / "report.json").read_text())
+    assert [evaluation["step"] for evaluation in report["evaluations"]] == [8, 16]
+
+
 def test_early_stopping_ends_a_run_that_gets_no_better(settings_for: Make) -> None:
     settings = settings_for("classification", epochs=50, learning_rate=1e-12, patience=2)
     finetune(settings)
