@@ -70,6 +70,7 @@ class OnnxEngine:
         self.provider = PROVIDER_OF_LAYOUT[manifest.layout]
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
+        self._rules = packing.Rules(**manifest.packing)
         self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
         if self.provider not in onnxruntime.get_available_providers():
             raise BundleError(
@@ -108,7 +109,7 @@ class OnnxEngine:
         """Return the graph's inputs and the number of places computed."""
         if self._flat:
             return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
-        packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width)
+        packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width, self._rules)
         return packing.row_inputs(encodings, packed, heads), packed.places
 
 

@@ -36,6 +36,28 @@ MAX_SPLITS = 6
 
 
 @dataclass(frozen=True, slots=True)
+class Rules:
+    """Where a text may start in a row, in tokens; a bundle's `packing`. Then its answer is bit for bit that of the
+    text alone, which 8-bit graphs need: docs/decisions/0007-eight-bits.md.
+    """
+
+    align_tokens: int = 1
+    """Every start is a multiple of it."""
+    block_tokens: int = 0
+    """A text crosses no multiple of it unless it starts at one; 0: it may."""
+
+    def start(self, used: int, length: int) -> int:
+        """Return the first place at or after `used` where a text of this length may start."""
+        start = _multiple(used, self.align_tokens)
+        if not self.block_tokens or start % self.block_tokens + length <= self.block_tokens:
+            return start
+        return _multiple(start, self.block_tokens)
+
+
+ANYWHERE = Rules()
+
+
+@dataclass(frozen=True, slots=True)
 class Packing:
     """Where each of N texts lies in R rows of S tokens."""
 
@@ -54,7 +76,9 @@ class Packing:
         return self.places * (1.0 + self.width / attention_width)
 
 
-def pack(lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH) -> Packing:
+def pack(
+    lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH, rules: Rules = ANYWHERE
+) -> Packing:
     """Place texts of these lengths (at least 1 each) in rows so that the expected time is least.
 
     For each candidate width the texts are placed first-fit-decreasing; no text is split over rows.
@@ -62,7 +86,8 @@ def pack(lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH) -> Pa
     if not lengths:
         raise ValueError("there is no text to pack")
     order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
-    packings = (_first_fit(lengths, order, width) for width in candidate_widths(lengths))
+    taken = [_multiple(length, rules.align_tokens) for length in lengths]
+    packings = (_first_fit(lengths, order, width, rules) for width in candidate_widths(taken))
     return min(packings, key=lambda packing: packing.cost(attention_width))
 
 
@@ -73,22 +98,25 @@ def candidate_widths(lengths: Sequence[int]) -> list[int]:
     return sorted({longest, *(width for width in even if width > longest)})
 
 
-def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int) -> Packing:
+def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int, rules: Rules) -> Packing:
     """Place the texts, longest first as `order` gives them, each in the first row with room."""
     used: list[int] = []
     starts = [0] * len(lengths)
     for text in order:
         length = lengths[text]
-        row = next((r for r, taken in enumerate(used) if taken + length <= width), len(used))
-        if row == len(used):
-            used.append(0)
-        starts[text] = row * width + used[row]
-        used[row] += length
+        free = ((row, rules.start(taken, length)) for row, taken in enumerate(used))
+        row, start = next(((r, at) for r, at in free if at + length <= width), (len(used), 0))
+        starts[text] = row * width + start
+        used[row : row + 1] = [start + length]
     return Packing(len(used), width, tuple(starts))
 
 
 def _round_up(tokens: int) -> int:
-    return -(-tokens // WIDTH_STEP) * WIDTH_STEP
+    return _multiple(tokens, WIDTH_STEP)
+
+
+def _multiple(tokens: int, step: int) -> int:
+    return -(-tokens // step) * step
 
 
 def row_inputs(
