@@ -25,7 +25,9 @@ def resolve_base(name: str, sha256: str | None = None) -> Path:
     else:
         folder = Path(name)
         if not (folder / "config.json").is_file():
-            raise CheckpointError(f"{name!r} is neither a checkpoint folder nor one of {', '.join(_PACKAGED)}")
+            raise CheckpointError(
+                f"{name!r} is neither a checkpoint folder nor one of {', '.join(_PACKAGED)}"
+            )
     if sha256:
         check_sha256(folder / "model.safetensors", sha256)
     return folder

@@ -1,10 +1,11 @@
 """BERT's shape, read from and written as the ecosystem's `config.json`."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 
@@ -51,12 +52,16 @@ class BertConfig:
         if self.hidden_act not in ACTIVATIONS:
             raise ConfigError(f"hidden_act is {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= getattr(self, name) < 1:
+            if not 0 <= _number(name, getattr(self, name)) < 1:
                 raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
-        if not self.layer_norm_eps > 0:
-            raise ConfigError(f"layer_norm_eps ({self.layer_norm_eps}) must be above 0")
-        if not 0 <= self.pad_token_id < self.vocab_size:
-            raise ConfigError(f"pad_token_id ({self.pad_token_id}) must be below vocab_size ({self.vocab_size})")
+        for name in ("layer_norm_eps", "initializer_range"):
+            if not _number(name, getattr(self, name)) > 0:
+                raise ConfigError(f"{name} ({getattr(self, name)}) must be above 0")
+        if not _is_whole(self.pad_token_id) or not 0 <= self.pad_token_id < self.vocab_size:
+            raise ConfigError(
+                f"pad_token_id ({self.pad_token_id!r}) must be at least 0 and below vocab_size "
+                f"({self.vocab_size})"
+            )
 
     @property
     def head_size(self) -> int:
@@ -110,6 +115,17 @@ def refuse_other_graphs(values: Mapping[str, Any]) -> None:
         raise UnsupportedModelError("is_decoder is true; an encoder is needed")
 
 
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _require_positive(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not _is_whole(value) or value < 1:
         raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 1")
+
+
+def _number(name: str, value: object) -> float:
+    # YAML reads 1e-12, without a point, as text.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ConfigError(f"{name} ({value!r}) must be a number")
+    return value

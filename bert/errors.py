@@ -1,23 +1,23 @@
 """Every exception of the project.
 
-    BertError
-    ├── ConfigError            a configuration value breaks a rule
-    ├── DataError              labelled data that cannot be read: file, line, reason
-    ├── CheckpointError        a checkpoint folder that is incomplete or damaged
-    │   └── UnsupportedModelError      not the plain BERT graph
-    ├── BundleError            a bundle folder that is incomplete or of another schema
-    │   └── BundleIntegrityError       a file's hash is not the one in the manifest
-    ├── ExportError            a graph that could not be built
-    │   └── ParityError                built, but its answers differ from the checkpoint's
-    ├── TrainingError          a run that cannot start or go on
-    ├── InputError             a text that cannot be encoded as asked
-    │   └── TextTooLongError           longer than the model reads
-    └── ServiceError           what the service answers instead of a result
-        ├── UnknownModelError
-        ├── QueueFullError
-        ├── DeadlineExceededError
-        ├── NotReadyError
-        └── EngineError
+BertError
+├── ConfigError            a configuration value breaks a rule
+├── DataError              labelled data that cannot be read: file, line, reason
+├── CheckpointError        a checkpoint folder that is incomplete or damaged
+│   └── UnsupportedModelError      not the plain BERT graph
+├── BundleError            a bundle folder that is incomplete or of another schema
+│   └── BundleIntegrityError       a file's hash is not the one in the manifest
+├── ExportError            a graph that could not be built
+│   └── ParityError                built, but its answers differ from the checkpoint's
+├── TrainingError          a run that cannot start or go on
+├── InputError             a text that cannot be encoded as asked
+│   └── TextTooLongError           longer than the model reads
+└── ServiceError           what the service answers instead of a result
+    ├── UnknownModelError
+    ├── QueueFullError
+    ├── DeadlineExceededError
+    ├── NotReadyError
+    └── EngineError
 """
 
 from collections.abc import Sequence

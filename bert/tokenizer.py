@@ -1,7 +1,7 @@
-"""Text to WordPiece ids, and back to characters: every piece knows which code points of the text it came from."""
+"""Text to WordPiece ids, and back: every piece knows which code points of the text it came from."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
-from bert.wordpiece import SPECIAL_PIECES, extend_over_marks, from_vocabulary
+from bert.wordpiece import SPECIAL_PIECES, extend_over_marks, from_vocabulary, stated_config
 
 __all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
 
@@ -23,23 +23,24 @@ class Tokenizer:
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         """Wrap a backend; raises CheckpointError if BERT's special pieces are not in its vocabulary."""
-        missing = [piece for piece in SPECIAL_PIECES if backend.token_to_id(piece) is None]
-        if missing:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
+        special = {piece: backend.token_to_id(piece) for piece in SPECIAL_PIECES}
+        found = [token_id for token_id in special.values() if token_id is not None]
+        if len(found) < len(special):
+            missing = ", ".join(piece for piece, token_id in special.items() if token_id is None)
+            raise CheckpointError(f"the vocabulary lacks {missing}")
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
         self._backend = backend
         self.vocab_size: int = backend.get_vocab_size()
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
-            int(backend.token_to_id(piece)) for piece in SPECIAL_PIECES
-        )
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = found
 
     @classmethod
     def load(cls, path: Path, *, lowercase: bool | None = None) -> "Tokenizer":
         """Read `tokenizer.json` or `vocab.txt`, given itself or its folder.
 
-        `lowercase` counts for `vocab.txt` only; None asks `tokenizer_config.json` beside it, then the vocabulary.
+        `lowercase` counts for `vocab.txt` only; None asks `tokenizer_config.json` beside it, then the
+        vocabulary. Raises CheckpointError.
         """
         files = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
         file = next((f for f in files if f.is_file()), None)
@@ -55,8 +56,11 @@ class Tokenizer:
             raise CheckpointError(f"{file} cannot be read as a tokenizer: {error}") from None
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json`."""
+        """Write `tokenizer.json`, and for `transformers` `tokenizer_config.json` beside it."""
         self._backend.save(str(folder / "tokenizer.json"))
+        if config := stated_config(self._backend):
+            text = json.dumps(config, indent=2) + "\n"
+            (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
     def token_to_id(self, piece: str) -> int | None:
         """Return the id of a piece, None if the vocabulary lacks it."""
@@ -64,14 +68,21 @@ class Tokenizer:
         return found
 
     def id_to_token(self, token_id: int) -> str:
-        """Return the piece of an id; raises InputError beyond the vocabulary."""
-        piece: str | None = self._backend.id_to_token(int(token_id))
+        """Return the piece of an id; raises InputError outside the vocabulary."""
+        try:
+            piece = self._backend.id_to_token(int(token_id))
+        except OverflowError:  # negative, or over 32 bits
+            piece = None
         if piece is None:
-            raise InputError(f"token id {token_id} is not below the vocabulary's size, {self.vocab_size}")
+            raise InputError(f"token id {token_id} is not one of the vocabulary's {self.vocab_size}")
         return piece
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """Tokenise texts without special tokens and without cutting anything. Releases the interpreter's lock."""
+        """Tokenise texts without special tokens and without cutting anything.
+
+        Releases the interpreter's lock. Raises InputError for a text that is not valid Unicode (one with a lone
+        surrogate).
+        """
         try:
             encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
@@ -85,31 +96,37 @@ class Tokenizer:
             return self._join([pieces])
         if not truncate:
             raise TextTooLongError(tokens, max_tokens)
-        return self._join([pieces.slice(0, max_tokens - 2)], truncated=True)
+        return self._join([pieces.slice(0, _room(max_tokens, 2))], truncated=True)
 
     def pair(
         self, first: Pieces, second: Pieces, max_tokens: int | None = None, *, truncate: bool = False
     ) -> Encoding:
-        """Return [CLS] first [SEP] second [SEP]; `truncate` takes from the end of the longer one, a piece at a time."""
+        """Return [CLS] first [SEP] second [SEP]; raises TextTooLongError over `max_tokens` unless `truncate`.
+
+        Truncation takes a piece at a time from the end of the longer text.
+        """
         tokens = len(first) + len(second) + 3
         if max_tokens is None or tokens <= max_tokens:
             return self._join([first, second])
         if not truncate:
             raise TextTooLongError(tokens, max_tokens)
-        keep_first, keep_second = longest_first(len(first), len(second), max_tokens - 3)
+        keep_first, keep_second = longest_first(len(first), len(second), _room(max_tokens, 3))
         return self._join([first.slice(0, keep_first), second.slice(0, keep_second)], truncated=True)
 
     def windows(
         self, pieces: Pieces, max_tokens: int, stride: int, prefix: Pieces | None = None
     ) -> list[Window]:
-        """Cut a text into windows that fit the model; neighbours share `stride` pieces.
+        """Cut a text into windows that fit the model; neighbours share `stride` pieces, at most half a window.
 
         With a `prefix` (a question) each window is [CLS] prefix [SEP] window [SEP], else [CLS] window [SEP].
         An empty text gives one window. Raises InputError if the prefix leaves no room.
         """
+        if stride < 0:
+            raise InputError(f"stride ({stride}) must be at least 0")
         room = max_tokens - 2 - (len(prefix) + 1 if prefix is not None else 0)
         if room < 1:
-            raise InputError(f"the question leaves no room for the text in {max_tokens} tokens")
+            taken = "special tokens leave" if prefix is None else f"question's {len(prefix)} pieces leave"
+            raise InputError(f"the {taken} no room for the text in {max_tokens} tokens")
         step = room - min(stride, room // 2)
         before = [] if prefix is None else [prefix]
         windows = []
@@ -121,7 +138,7 @@ class Tokenizer:
         return windows
 
     def _join(self, texts: Sequence[Pieces], *, truncated: bool = False) -> Encoding:
-        """Put special tokens around one or two texts; segment 0 is [CLS] first [SEP], segment 1 second [SEP]."""
+        """Put special tokens around one or two texts; segment 0 is [CLS] first [SEP], segment 1 the rest."""
         length = 1 + sum(len(text) + 1 for text in texts)
         ids = np.full(length, self.sep_id, np.int32)
         ids[0] = self.cls_id
@@ -140,13 +157,21 @@ class Tokenizer:
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     """Return how many pieces of each text stay when the longer one loses its last piece until both fit.
 
-    A tie takes from the second (google-research/bert, `_truncate_seq_pair`).
+    A tie takes from the second (google-research/bert, `_truncate_seq_pair`). Where both texts are cut and `room` is
+    odd, the fast tokenizers of `transformers` leave the odd piece to the text that was longer, here the first has it.
     """
     if first + second <= room:
         return first, second
     if min(first, second) * 2 <= room:  # only the longer one is cut
         return (first, room - first) if first < second else (room - second, second)
     return room - room // 2, room // 2
+
+
+def _room(max_tokens: int, special_tokens: int) -> int:
+    """Return how many pieces fit beside the special tokens."""
+    if max_tokens < special_tokens:
+        raise InputError(f"max_tokens ({max_tokens}) is less than the {special_tokens} special tokens")
+    return max_tokens - special_tokens
 
 
 def _to_pieces(text: str, encoded: tokenizers.Encoding) -> Pieces:

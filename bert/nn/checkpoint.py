@@ -61,7 +61,9 @@ def load_into(model: BertHead, folder: Path) -> list[str]:
         if name in weights and weights[name].shape != tensor.shape
     ]
     wrong += [f"{name} is missing" for name in missing if name.startswith(_ENCODER)]
-    wrong += [f"{name} is not in BERT" for name in weights if name.startswith(_ENCODER) and name not in wanted]
+    wrong += [
+        f"{name} is not in BERT" for name in weights if name.startswith(_ENCODER) and name not in wanted
+    ]
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise CheckpointError(f"{folder} does not fit its config: {'; '.join(wrong[:5])}{more}")

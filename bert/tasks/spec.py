@@ -52,6 +52,9 @@ class TaskSpec:
             raise ConfigError(f"max_tokens ({self.max_tokens}) must be at least 3")
         if not 0 <= self.stride < self.max_tokens - 2:
             raise ConfigError(f"stride ({self.stride}) must be at least 0 and below max_tokens - 2")
+        for name in ("max_question_tokens", "max_answer_tokens", "n_best"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
 
     @property
     def head_outputs(self) -> int:
@@ -60,7 +63,9 @@ class TaskSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TaskSpec":
-        """Build from the content of a `task.json`."""
+        """Build from the content of a `task.json`. Raises ConfigError."""
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"task.json holds {type(values).__name__}, not an object")
         version = values.get("schema_version", SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
             raise ConfigError(f"task.json has schema_version {version}; this version reads {SCHEMA_VERSION}")
@@ -69,8 +74,11 @@ class TaskSpec:
         if unknown or "task" not in values:
             wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
             raise ConfigError(f"task.json has {wrong}")
+        labels = values.get("labels", ())
+        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+            raise ConfigError(f"labels must be a list of texts: {labels!r}")
         given = {key: value for key, value in values.items() if key in known}
-        return cls(**{**given, "labels": tuple(given.get("labels", ()))})
+        return cls(**{**given, "labels": tuple(labels)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `task.json`."""
@@ -78,12 +86,14 @@ class TaskSpec:
 
     @classmethod
     def read(cls, folder: Path) -> "TaskSpec":
-        """Read `task.json` of a checkpoint folder."""
+        """Read `task.json` of a checkpoint folder. Raises CheckpointError."""
         file = folder / "task.json"
         try:
             return cls.from_dict(json.loads(file.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise CheckpointError(f"{file} is missing: it says what the checkpoint was fine-tuned for") from None
+            raise CheckpointError(
+                f"{file} is missing: it says what the checkpoint was fine-tuned for"
+            ) from None
         except (json.JSONDecodeError, UnicodeDecodeError, ConfigError, TypeError) as error:
             raise CheckpointError(f"{file}: {error}") from None
 

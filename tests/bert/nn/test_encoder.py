@@ -1,0 +1,121 @@
+"""The encoder: its size, packed texts, and transformers at base size."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers.models.bert import modeling_bert
+
+from bert.config import BertConfig
+from bert.nn.encoder import BertModel, activation
+from bert.nn.heads import BertForPreTraining
+from tests.bert.nn.reference import (
+    assert_same,
+    fill,
+    our_logits,
+    our_loss,
+    random_batch,
+    random_targets,
+    small_config,
+    their_config,
+    their_logits,
+)
+
+LARGE = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
+
+
+@pytest.mark.parametrize(("config", "count"), [(BertConfig(), 109_482_240), (LARGE, 335_141_888)])
+def test_the_parameters_are_as_many_as_published(config: BertConfig, count: int) -> None:
+    with torch.device("meta"):
+        model = BertModel(config)
+    assert sum(p.numel() for p in model.parameters()) == count
+
+
+def test_the_file_format_is_that_of_transformers() -> None:
+    with torch.device("meta"):
+        ours = BertModel(BertConfig()).state_dict()
+        theirs = modeling_bert.BertModel(modeling_bert.BertConfig()).state_dict()
+    assert {name: t.shape for name, t in ours.items()} == {name: t.shape for name, t in theirs.items()}
+
+
+def fill_quickly(model: torch.nn.Module) -> None:
+    """Fill 110 million weights from one short random row, whose length no width divides."""
+    row = torch.randn(1_000_003, generator=torch.Generator().manual_seed(0)).mul_(0.02)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            repeats = parameter.numel() // len(row) + 1
+            parameter.copy_(row.repeat(repeats)[: parameter.numel()].view_as(parameter))
+            parameter.add_(float(name.endswith("LayerNorm.weight")))
+
+
+def their_twin(ours: BertForPreTraining) -> Any:
+    """Return transformers' model on the same memory: two of base size need not fit."""
+    with torch.device("meta"):
+        theirs = modeling_bert.BertForPreTraining(their_config(ours.config))
+    weights = ours.state_dict()
+    weights["cls.predictions.decoder.bias"] = weights["cls.predictions.bias"]
+    theirs.load_state_dict(weights, assign=True)
+    return theirs.requires_grad_().eval()
+
+
+def test_base_size_is_that_of_transformers() -> None:
+    config = BertConfig()
+    with torch.device("meta"):
+        ours = BertForPreTraining(config)
+    ours = ours.to_empty(device="cpu").eval()
+    fill_quickly(ours)
+    theirs = their_twin(ours)
+    batch = random_batch(config, 1, texts=2, tokens=24)
+    targets = random_targets("BertForPreTraining", config, batch, 1)
+    logits = our_logits(ours, batch)
+    positions = torch.arange(24)[None]
+    expected = theirs(**batch.theirs(""), **targets, position_ids=positions)
+    for our, their in zip(logits, their_logits(expected), strict=True):
+        assert_same(our, their, "logits")
+    loss = our_loss("BertForPreTraining", logits, targets)
+    assert_same(loss, expected.loss, "loss")
+    check_base_gradients(ours, theirs, loss, expected.loss)
+
+
+def check_base_gradients(ours: BertForPreTraining, theirs: Any, loss: Any, their_loss: Any) -> None:
+    """Compare the gradients of the encoder and of the heads' own layers; the tied table is compared when small."""
+    names = [name for name, _ in ours.named_parameters() if "word_embeddings" not in name]
+    gradients = torch.autograd.grad(loss, [ours.get_parameter(name) for name in names])
+    wanted = [theirs.get_parameter(name) for name in names if name != "cls.predictions.bias"]
+    expected = iter(torch.autograd.grad(their_loss, wanted))
+    for name, gradient in zip(names, gradients, strict=True):
+        if name != "cls.predictions.bias":
+            assert_same(gradient, next(expected), name)
+
+
+def test_packed_texts_do_not_see_each_other() -> None:
+    config = small_config(11)
+    model = BertModel(config).eval()
+    fill(model, 11)
+    lengths = (5, 1, 8)
+    texts = [
+        torch.randint(0, config.vocab_size, (1, n), generator=torch.Generator().manual_seed(n))
+        for n in lengths
+    ]
+    owner = torch.tensor([n for n, length in enumerate(lengths) for _ in range(length)])
+    row = model(
+        torch.cat(texts, 1),
+        attention_mask=(owner[None, :, None] == owner[None, None, :]),
+        position_ids=torch.cat([torch.arange(length) for length in lengths])[None],
+    )
+    assert_same(row.detach(), torch.cat([model(text) for text in texts], 1).detach())
+
+
+def test_a_mask_of_ones_is_no_mask() -> None:
+    config = small_config(12)
+    model = BertModel(config).eval()
+    ids = random_batch(config, 12).input_ids
+    assert_same(model(ids).detach(), model(ids, attention_mask=torch.ones_like(ids)).detach())
+
+
+def test_activations_are_those_of_transformers() -> None:
+    from transformers.activations import ACT2FN
+
+    values = torch.linspace(-6, 6, 999)
+    for name in ("gelu", "gelu_new", "relu"):
+        assert_same(activation(name)(values), ACT2FN[name](values), name, atol=1e-6)

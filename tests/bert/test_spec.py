@@ -1,0 +1,95 @@
+"""task.json: written, read again, and refused where it breaks a rule."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import CheckpointError, ConfigError
+from bert.tasks.spec import PROBLEMS, TASKS, TaskSpec
+
+SPECS = st.builds(
+    TaskSpec,
+    task=st.sampled_from(TASKS),
+    labels=st.lists(st.text(max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
+    problem=st.sampled_from(PROBLEMS),
+    pair=st.booleans(),
+    max_tokens=st.integers(40, 512),
+    stride=st.integers(0, 30),
+    allows_no_answer=st.booleans(),
+    null_threshold=st.floats(-9, 9),
+    base=st.just({"name": "base", "sha256": "0" * 64}),
+    scores=st.just({"dev": {"accuracy": 0.9}}),
+    command=st.text(max_size=9),
+)
+
+
+@given(spec=SPECS)
+def test_what_is_written_is_read_again(spec: TaskSpec) -> None:
+    assert TaskSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_the_file_is_readable_text(tmp_path: Path) -> None:
+    spec = TaskSpec("classification", ("吉", "schön"))
+    spec.write(tmp_path)
+    assert '"schön"' in (tmp_path / "task.json").read_text(encoding="utf-8")
+    assert TaskSpec.read(tmp_path) == spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "outputs"),
+    [
+        (TaskSpec("classification", ("a", "b", "c")), 3),
+        (TaskSpec("ner", ("O", "B-PER", "I-PER")), 3),
+        (TaskSpec("qa"), 2),
+        (TaskSpec("multiple_choice"), 1),
+        (TaskSpec("similarity"), 0),
+    ],
+)
+def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs: int) -> None:
+    assert spec.head_outputs == outputs
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"task": "translation"}, "task is 'translation'; known are classification"),
+        ({"task": "classification", "labels": ["a"], "problem": "ranking"}, "problem is 'ranking'"),
+        ({"task": "classification"}, "a classification task needs labels"),
+        ({"task": "ner", "labels": []}, "a ner task needs labels"),
+        ({"task": "ner", "labels": ["O", "O"]}, "labels must differ"),
+        ({"task": "ner", "labels": "O"}, "labels must be a list of texts: 'O'"),
+        ({"task": "ner", "labels": [0, 1]}, "labels must be a list of texts"),
+        ({"task": "qa", "max_tokens": 2}, r"max_tokens \(2\) must be at least 3"),
+        ({"task": "qa", "max_tokens": 64, "stride": 62}, r"stride \(62\) must be at least 0 and below"),
+        ({"task": "qa", "stride": -1}, r"stride \(-1\)"),
+        ({"task": "qa", "n_best": 0}, r"n_best \(0\) must be at least 1"),
+        ({"task": "qa", "max_answer_tokens": 0}, r"max_answer_tokens \(0\) must be at least 1"),
+        ({"task": "qa", "max_question_tokens": -3}, r"max_question_tokens \(-3\) must be at least 1"),
+        ({"task": "qa", "strides": 3}, r"unknown keys \['strides'\]"),
+        ({"labels": ["a"]}, "no key 'task'"),
+        ({"task": "qa", "schema_version": 2}, "schema_version 2; this version reads 1"),
+        (["qa"], "task.json holds list, not an object"),
+    ],
+)
+def test_a_broken_value_is_refused_with_the_rule(values: dict[str, Any], rule: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        TaskSpec.from_dict(values)
+    (tmp_path / "task.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"task\.json: "):
+        TaskSpec.read(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"null", b'{"task": "qa", "max_tokens": "many"}'])
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "task.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"task\.json: "):
+        TaskSpec.read(tmp_path)
+
+
+def test_a_missing_file_says_what_it_is_for(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="it says what the checkpoint was fine-tuned for"):
+        TaskSpec.read(tmp_path)
