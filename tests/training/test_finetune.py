@@ -36,6 +36,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
         "config.json",
         "model.safetensors",
         "tokenizer.json",
+        "tokenizer_config.json",
         "task.json",
     }
     assert (settings.output_dir / "report" / "report.md").is_file()
