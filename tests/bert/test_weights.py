@@ -121,7 +121,7 @@ def test_other_methods_than_plain_lora_are_refused(
 
 def test_an_adapter_for_another_base_is_refused(base: Path, tmp_path: Path) -> None:
     adapter_of(base, tmp_path / "adapter")
-    with pytest.raises(CheckpointError, match=r"gives \(16, .*, the base has \(32, "):
+    with pytest.raises(CheckpointError, match=r"gives \(\d+, \d+\), the base has \(\d+, \d+\)"):
         read_checkpoint(tmp_path / "adapter", save(tmp_path / "wide", hidden_size=32))
     named = TaskSpec("classification", ("no", "yes"), max_tokens=32, base={"name": "x", "sha256": "0" * 64})
     named.write(tmp_path / "adapter")
