@@ -1,4 +1,4 @@
-"""A base so small that a whole run takes a second."""
+"""Files to read, and a base so small that a whole run takes a second."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +14,8 @@ from bert.nn.heads import BertForSimilarity
 from bert.tokenizer import Tokenizer
 from training.settings import FinetuneSettings
 
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+Write = Callable[[str, str], Path]
 SAMPLES = Path(__file__).parents[2] / "examples" / "data"
 
 FILES: dict[str, dict[str, Any]] = {
@@ -72,3 +74,23 @@ def settings_for(tiny_base: Path, tmp_path: Path) -> Callable[..., FinetuneSetti
         return FinetuneSettings(**{**values, **changes})
 
     return make
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """The folder of real data beside the checkout; a test that wants it is skipped where there is none."""
+    if not SHARED.is_dir():
+        pytest.skip("no folder shared/data beside the checkout: this test reads real data")
+    return SHARED
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a small file; returns its path."""
+
+    def write_file(name: str, content: str) -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode())  # bytes: no line end is changed on the way
+        return path
+
+    return write_file
