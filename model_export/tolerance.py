@@ -11,10 +11,11 @@ class Tolerance:
     """Beyond one of these a bundle is not written."""
 
     difference: float
-    """Largest difference of one score from the checkpoint's; in fp16, whose steps grow with the value, relative for
-    scores above 1. 8 bits are judged by labels, relative error, and the score on labelled data."""
+    """Largest difference of one score from the checkpoint's. In fp16, whose steps grow with the value (0.008 from 8
+    on), as a share of the text's largest score where that is above 1. 8 bits are judged by labels, relative error,
+    and the score on labelled data."""
     neighbours: float
-    """Largest difference that the other texts of a batch may make, relative for scores above 1."""
+    """Largest difference that the other texts of a batch may make to an answer: to a probability or a vector."""
     same_labels: float = 0.995
     """int8: share of texts (NER: words) whose top label must stay."""
     score_drop: float = 0.005

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from bert.errors import ParityError
+from bert.tasks.activations import sigmoid, softmax
 from bert.tasks.spec import TaskSpec
 from model_export.batch import Text
 from model_export.dev_score import DevSet, labels_of
@@ -13,6 +14,8 @@ from model_export.reference import Floats, Reference
 from model_export.tolerance import Tolerance
 
 Run = Callable[[Sequence[Text]], list[Floats]]
+
+_JUDGED = {"fp32": "largest_difference", "fp16": "scaled_difference", "int8": "largest_difference"}
 
 
 def references(reference: Reference, texts: Sequence[Text]) -> list[Floats]:
@@ -34,17 +37,19 @@ def check_parity(
     `in_numpy` are the written graph's own where something like it had to run in its stead. Returns what was
     measured. Raises ParityError with the numbers if something passes its tolerance.
     """
-    scaled = precision == "fp16"
     found = [outputs for outputs in (alone, packed, in_numpy) if outputs is not None]
     measured: dict[str, Any] = {
         "texts": len(expected),
-        "largest_difference": max(_largest(expected, outputs, scaled=scaled) for outputs in found),
-        "relative_error": _relative_error(expected, packed),
-        "neighbours_difference": _largest(alone, packed, scaled=True),
+        "largest_difference": max(_largest(expected, outputs) for outputs in found),
+        "scaled_difference": max(
+            _largest(_scaled(expected, expected), _scaled(outputs, expected)) for outputs in found
+        ),
+        "relative_error": max(_relative_error(expected, outputs) for outputs in found),
+        "neighbours_difference": _largest(_answers(spec, alone), _answers(spec, packed)),
     }
     checks = [
-        ("largest_difference", tolerance.difference, "the scores differ from the checkpoint's by"),
-        ("neighbours_difference", tolerance.neighbours, "other texts in a batch change the scores by"),
+        (_JUDGED[precision], tolerance.difference, "the scores differ from the checkpoint's by"),
+        ("neighbours_difference", tolerance.neighbours, "other texts in a batch change the answers by"),
     ]
     if precision == "int8":
         checks.append(("relative_error", tolerance.relative_error, "the scores' relative error is"))
@@ -101,13 +106,30 @@ def _same_labels(
     return {"labels": len(was), "changed_labels": changed}
 
 
-def _largest(first: Sequence[Floats], second: Sequence[Floats], *, scaled: bool) -> float:
-    """Return the largest difference; `scaled`: divided by the first's magnitude where that is above 1."""
-    a, b = (np.concatenate([x.reshape(-1) for x in outputs]) for outputs in (first, second))
-    scale = np.maximum(np.abs(a), 1) if scaled else 1
-    return float((np.abs(a - b) / scale).max())
+def _answers(spec: TaskSpec, outputs: Sequence[Floats]) -> list[Floats]:
+    """Return what a user is told: probabilities of labels, or of where an answer starts and ends; else the scores."""
+    if spec.task == "qa":
+        return [softmax(scores.T) for scores in outputs]
+    if spec.task == "classification" and spec.problem == "multi_label":
+        return [sigmoid(scores) for scores in outputs]
+    if spec.task == "ner" or (spec.task == "classification" and spec.problem == "single_label"):
+        return [softmax(scores) for scores in outputs]
+    return list(outputs)
+
+
+def _scaled(outputs: Sequence[Floats], by: Sequence[Floats]) -> list[Floats]:
+    """Divide each text's scores by the largest of `by`'s, if that is above 1."""
+    return [x / max(1.0, float(np.abs(scale).max())) for x, scale in zip(outputs, by, strict=True)]
+
+
+def _largest(first: Sequence[Floats], second: Sequence[Floats]) -> float:
+    return float(np.abs(_joined(first) - _joined(second)).max())
 
 
 def _relative_error(expected: Sequence[Floats], found: Sequence[Floats]) -> float:
-    a, b = (np.concatenate([x.reshape(-1) for x in outputs]) for outputs in (expected, found))
+    a, b = _joined(expected), _joined(found)
     return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(a)), 1e-12))
+
+
+def _joined(outputs: Sequence[Floats]) -> Floats:
+    return np.concatenate([x.reshape(-1) for x in outputs])

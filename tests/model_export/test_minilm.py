@@ -1,0 +1,87 @@
+"""The packaged real weights, on real texts: near to `transformers`, and in 8 bits the same whatever lies beside a text."""
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+
+from bert.base_models import MINILM, resolve_base
+from bert.errors import CheckpointError
+from bert.tokenizer import Tokenizer
+from bert.weights import Checkpoint, read_checkpoint
+from model_export.batch import Text
+from model_export.dev_score import labels_of
+from model_export.precision import MAKERS, Fp32
+from model_export.reference import Floats
+from model_export.texts import shipped_texts
+from tests.model_export.checkpoints import hf_outputs
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Path:
+    try:
+        return resolve_base(MINILM)
+    except CheckpointError as error:
+        pytest.skip(str(error))
+
+
+@cache
+def loaded(folder: Path) -> tuple[Checkpoint, list[Text]]:
+    checkpoint = read_checkpoint(folder)
+    texts = shipped_texts(Tokenizer.load(checkpoint.tokenizer_file), checkpoint.spec)
+    return checkpoint, texts
+
+
+@cache
+def exported(folder: Path, precision: str) -> Fp32:
+    return MAKERS[precision](*loaded(folder))
+
+
+@cache
+def expected(folder: Path) -> list[Floats]:
+    model = transformers.BertModel.from_pretrained(folder).eval()
+    checkpoint, texts = loaded(folder)
+    return [hf_outputs(model, checkpoint.spec, text) for text in texts]
+
+
+def far(first: list[Floats], second: list[Floats]) -> float:
+    return float(np.abs(np.concatenate(first) - np.concatenate(second)).max())
+
+
+def test_the_shipped_texts_are_of_mixed_length(minilm: Path) -> None:
+    lengths = [len(text) for text in loaded(minilm)[1]]
+    assert len(lengths) == 60 and min(lengths) < 6 and max(lengths) > 100
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", 1e-6), ("fp16", 1e-3), ("int8", 0.05)])
+def test_embeddings_are_near_those_of_transformers(precision: str, allowed: float, minilm: Path) -> None:
+    found = exported(minilm, precision)
+    _, texts = loaded(minilm)
+    assert far(found.packed(texts), expected(minilm)) < allowed
+    in_numpy = found.in_numpy(texts)
+    assert in_numpy is None or far(in_numpy, expected(minilm)) < allowed
+
+
+@pytest.mark.parametrize(("precision", "allowed"), [("fp32", 1e-6), ("int8", 1e-6)])
+def test_order_and_neighbours_change_nothing(precision: str, allowed: float, minilm: Path) -> None:
+    """In 8 bits the encoder's bits are the same; the mean over tokens is summed in another order."""
+    found = exported(minilm, precision)
+    _, texts = loaded(minilm)
+    alone = found.alone(texts)
+    assert far(alone, found.packed(texts)) < allowed
+    assert far(alone, found.packed(texts[::-1])[::-1]) < allowed
+    order = np.random.default_rng(0).permutation(len(texts))
+    shuffled = found.packed([texts[i] for i in order])
+    assert far([alone[i] for i in order], shuffled) < allowed
+
+
+def test_cosines_in_8_bits_stay_near(minilm: Path) -> None:
+    """The whole matrix of cosines between the texts, and each text's nearest other one."""
+    _, texts = loaded(minilm)
+    before, after = np.concatenate(expected(minilm)), np.concatenate(exported(minilm, "int8").packed(texts))
+    cosines = [vectors @ vectors.T - 2 * np.eye(len(texts), dtype=np.float32) for vectors in (before, after)]
+    assert np.abs(cosines[0] - cosines[1]).max() < 0.03
+    assert (cosines[0].argmax(axis=1) == cosines[1].argmax(axis=1)).mean() > 0.9
+    assert labels_of("similarity", [before, after]) is None
