@@ -74,6 +74,11 @@ def test_chinese_is_read_in_characters(tmp_path: Path) -> None:
     assert pieces_of(tokenizer, "在北京") == ["[UNK]", "北", "京"]
 
 
+def test_special_pieces_in_a_text_are_plain_characters(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(vocabulary(tmp_path, "[", "]", "sep"))
+    assert pieces_of(tokenizer, "[SEP]") == ["[", "sep", "]"]
+
+
 def test_line_separators_may_be_pieces(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(vocabulary(tmp_path, "\u2028", "a"))
     assert tokenizer.token_to_id("a") == 6
