@@ -139,6 +139,7 @@ def milliseconds(models: list[onnx.ModelProto], batch: Feeds, threads: int, roun
     """Return each model's median time of a batch; they take turns, so that a busy moment slows all of them."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # five sessions share the cores
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     sessions = [
         ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
