@@ -10,6 +10,7 @@ from bert.errors import CheckpointError
 from bert.tasks.spec import TaskSpec
 
 Weights = dict[str, NDArray[np.float32]]
+_ENCODER = ("bert.embeddings.", "bert.encoder.")
 
 
 def canonical_name(key: str) -> str:
@@ -53,8 +54,14 @@ def head_name(spec: TaskSpec) -> str:
 
 
 def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig, spec: TaskSpec) -> None:
-    """Raise CheckpointError for a tensor that is missing, of another shape, or not finite."""
-    for name, shape in needed_shapes(config, spec):
+    """Raise CheckpointError for a tensor that is missing, left over in the encoder, of another shape, or not finite."""
+    needed = dict(needed_shapes(config, spec))
+    left_over = next((name for name in weights if name.startswith(_ENCODER) and name not in needed), None)
+    if left_over:
+        raise CheckpointError(
+            f"the checkpoint has the tensor {left_over!r}, which a BERT of {config.num_hidden_layers} layers has not"
+        )
+    for name, shape in needed.items():
         tensor = weights.get(name)
         if tensor is None:
             raise CheckpointError(f"the checkpoint has no tensor {name!r}, which a {spec.task} model needs")

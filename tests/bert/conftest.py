@@ -5,15 +5,10 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from bert.base_models import MINILM, resolve_base
 from bert.errors import CheckpointError
 from bert.tokenizer import Tokenizer
-
-# A time limit on an example fails on a busy machine.
-settings.register_profile("unhurried", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
-settings.load_profile("unhurried")
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 

@@ -208,3 +208,10 @@ def test_damaged_and_pickled_weights_are_refused(base: Path) -> None:
     (base / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(CheckpointError, match="pickles are never read"):
         read_checkpoint(base)
+
+
+def test_layers_that_the_config_does_not_know_are_refused(base: Path) -> None:
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"layer\.1\..*of 1 layers"):
+        read_checkpoint(base)
