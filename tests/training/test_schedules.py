@@ -1,0 +1,38 @@
+"""Learning rates over a run."""
+
+import pytest
+
+from training.schedules import Schedule, ramp, rate_share
+
+
+@pytest.mark.parametrize("schedule", ["linear", "one_cycle", "warmup_stable_decay", "constant"])
+def test_each_schedule_rises_from_zero_to_the_peak(schedule: Schedule) -> None:
+    shares = [rate_share(schedule, done, warmup=0.1, decay=0.2) for done in (0.0, 0.05, 0.1)]
+    assert shares == pytest.approx([0.0, 0.5, 1.0])
+
+
+def test_linear_falls_straight_to_its_end() -> None:
+    shares = [rate_share("linear", done, warmup=0.2, final=0.1) for done in (0.2, 0.6, 1.0)]
+    assert shares == pytest.approx([1.0, 0.55, 0.1])
+
+
+def test_one_cycle_falls_by_half_a_cosine() -> None:
+    shares = [rate_share("one_cycle", done, warmup=0.0) for done in (0.0, 0.25, 0.5, 1.0)]
+    assert shares == pytest.approx([1.0, 0.5 + 0.5**1.5, 0.5, 0.0])
+
+
+def test_stable_holds_the_peak_until_the_decay() -> None:
+    shares = [
+        rate_share("warmup_stable_decay", done, warmup=0.1, decay=0.2) for done in (0.1, 0.5, 0.8, 0.9, 1.0)
+    ]
+    assert shares == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.0])
+
+
+def test_a_run_past_its_end_keeps_the_last_rate() -> None:
+    assert rate_share("linear", 1.2, warmup=0.1) == 0.0
+    assert rate_share("warmup_stable_decay", 1.2, warmup=0.1, decay=0.1) == 0.0
+
+
+def test_the_batch_grows_over_the_ramp_only() -> None:
+    assert [ramp(done, 32, 256, 0.5) for done in (0.0, 0.25, 0.5, 1.0)] == [32, 144, 256, 256]
+    assert ramp(0.0, 32, 256, 0.0) == 256

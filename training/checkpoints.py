@@ -1,0 +1,137 @@
+"""Numbered checkpoints of a run: whole or not at all, checked by hash, the damaged passed over.
+
+    FOLDER/step-00000200/...   what the run wrote, and `checkpoint.json` with the sha256 of each file
+
+A checkpoint is written aside, flushed to the disk and renamed. A kill at any moment leaves the ones before it.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bert.errors import TrainingError
+
+MANIFEST = "checkpoint.json"
+_NAME = re.compile(r"step-(\d{8,})")
+logger = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """The checkpoints in a folder; the newest `keep` stay."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        """Name the folder; it is made at the first save."""
+        if keep < 1:
+            raise ValueError(f"keep ({keep}) must be at least 1")
+        self.folder, self.keep = folder, keep
+
+    def save(self, step: int, write: Callable[[Path], None]) -> Path:
+        """Let `write` fill an empty folder, and make it the checkpoint of that step.
+
+        Raises TrainingError where the disk is full or cannot be written; checkpoints from before stay as they are.
+        """
+        aside = self.folder / f".step-{step:08d}.writing"
+        try:
+            shutil.rmtree(aside, ignore_errors=True)
+            aside.mkdir(parents=True)
+            write(aside)
+            _seal(aside, step)
+            return self._publish(aside, self.folder / f"step-{step:08d}")
+        except OSError as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise TrainingError(self._why(error)) from error
+        except BaseException as error:
+            shutil.rmtree(aside, ignore_errors=True)
+            # safetensors tells of a full disk in an exception of its own.
+            if "No space left on device" in str(error) or "StorageFull" in str(error):
+                raise TrainingError(self._why(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))) from error
+            raise
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint that is whole, or None; each damaged one gets a warning."""
+        for folder in self._newest_first():
+            damage = damage_of(folder)
+            if damage is None:
+                return folder
+            logger.warning("%s is passed over: %s", folder, damage)
+        return None
+
+    def clear(self) -> None:
+        """Forget all checkpoints, for a run that starts anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _newest_first(self) -> Iterator[Path]:
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        steps = {int(match[1]): path for path in found if (match := _NAME.fullmatch(path.name))}
+        return (steps[step] for step in sorted(steps, reverse=True))
+
+    def _publish(self, aside: Path, folder: Path) -> Path:
+        # The same step again: it was damaged, or a run without resume goes over it.
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+        _flush(self.folder)
+        self._prune(folder)
+        return folder
+
+    def _prune(self, kept: Path) -> None:
+        for old in list(self._newest_first())[self.keep :]:
+            if old != kept:
+                shutil.rmtree(old, ignore_errors=True)
+        for left in self.folder.glob(".step-*.writing"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _why(self, error: OSError) -> str:
+        newest = next(self._newest_first(), None)
+        state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
+        return (
+            f"the checkpoint could not be written to {self.folder}: {error.strerror or error}; {state}. "
+            "Make room and run the same command again: it goes on from there"
+        )
+
+
+def damage_of(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint folder, or None where every file is as it was written."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, sha256 in files.items():
+            if _sha256(folder / name) != sha256:
+                return f"{name} is not what was written (its sha256 differs)"
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        return f"it is not whole ({error!r})"
+    return None
+
+
+def step_of(folder: Path) -> int:
+    """Return the step that a checkpoint folder is of."""
+    match = _NAME.fullmatch(folder.name)
+    if match is None:
+        raise ValueError(f"{folder.name!r} is not the name of a checkpoint (step-00000200)")
+    return int(match[1])
+
+
+def _seal(folder: Path, step: int) -> None:
+    """Write the hashes beside the files, and everything to the disk."""
+    files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
+    for path in folder.iterdir():
+        _flush(path)
+    _flush(folder)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

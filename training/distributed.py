@@ -1,0 +1,74 @@
+"""Several processes that train one model: started by torchrun, silent where there is only one."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from bert.errors import TrainingError
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """This process's place among those of the run."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that writes files and speaks."""
+        return self.rank == 0
+
+    def share(self, items: Sequence[object]) -> list[int]:
+        """Return the indices of this process's items: every `world`-th."""
+        return list(range(self.rank, len(items), self.world))
+
+    def sum(self, numbers: Sequence[float]) -> list[float]:
+        """Return the sums over all processes, number by number."""
+        if self.world == 1:
+            return list(numbers)
+        # On the device, because NCCL has no sums on the host; in double, because token counts pass 2^24.
+        total = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
+        dist.all_reduce(total)
+        values: list[float] = total.tolist()
+        return values
+
+    def wait(self) -> None:
+        """Wait until every process is here."""
+        if self.world > 1:
+            dist.barrier()
+
+
+@contextmanager
+def processes(device: str) -> Iterator[Processes]:
+    """Join the processes that torchrun started, by its environment (RANK, WORLD_SIZE, LOCAL_RANK); or be alone."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    chosen = pick_device(device, local_rank)
+    if world == 1:
+        yield Processes(0, 1, chosen)
+        return
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    try:
+        yield Processes(dist.get_rank(), world, chosen)
+    finally:
+        dist.destroy_process_group()
+
+
+def pick_device(name: str, local_rank: int = 0) -> torch.device:
+    """Return the device asked for; "auto" takes this process's GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise TrainingError(f"device is {name!r} but torch finds no GPU")
+        if name == "cuda":
+            return torch.device("cuda", local_rank)
+    return torch.device(name)

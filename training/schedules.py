@@ -1,0 +1,38 @@
+"""Learning rates over a run. A schedule maps the share of the run that is done, 0 to 1, to a share of the peak rate."""
+
+import math
+from typing import Literal
+
+Schedule = Literal["linear", "one_cycle", "warmup_stable_decay", "constant"]
+
+
+def rate_share(
+    schedule: Schedule, done: float, warmup: float, decay: float = 0.0, final: float = 0.0
+) -> float:
+    """Return the rate at `done` (0 to 1) of the run, as a share of the peak.
+
+    `warmup` and `decay` are shares of the run, `final` is the share of the peak that the run ends at.
+
+    - linear: up over the warm-up, then straight down to the end (Devlin et al. 2018);
+    - one_cycle: up over the warm-up, then half a cosine down (Smith & Topin 2017; Geiping & Goldstein 2022);
+    - warmup_stable_decay: up, flat, and down over the last `decay` of the run (Hu et al. 2024, arXiv 2404.06395);
+    - constant: up, then flat.
+    """
+    if done < warmup:
+        return done / warmup
+    rest = min(1.0, (done - warmup) / max(1e-12, 1.0 - warmup))
+    if schedule == "constant":
+        return 1.0
+    if schedule == "one_cycle":
+        return final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * rest))
+    if schedule == "warmup_stable_decay":
+        left = (1.0 - done) / decay if decay > 0 else 1.0
+        return final + (1.0 - final) * max(0.0, min(1.0, left))
+    return final + (1.0 - final) * (1.0 - rest)
+
+
+def ramp(done: float, start: int, end: int, share: float) -> int:
+    """Return the batch size at `done` of the run: from `start` to `end`, straight over the first `share`."""
+    if share <= 0 or done >= share:
+        return end
+    return round(start + (end - start) * done / share)
