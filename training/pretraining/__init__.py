@@ -1,0 +1,1 @@
+"""Pretraining: tokens to examples to a checkpoint."""

@@ -1,0 +1,1 @@
+"""Examples: the token sequences that a model is pretrained on."""

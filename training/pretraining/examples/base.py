@@ -1,0 +1,91 @@
+"""What an example is, before and after masking, and the ids that have a meaning of their own.
+
+T tokens of an example, M masked positions.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import CheckpointError
+from bert.tokenizer import Tokenizer
+from bert.wordpiece import SPECIAL_PIECES
+
+Ints = NDArray[np.int32]
+Bytes = NDArray[np.int8]
+Bools = NDArray[np.bool_]
+
+NOT_OF_TEXT = re.compile(r"\[.+\]|<.+>")
+"""[CLS], [unused7], and <S> of the Chinese vocabulary: BERT splits at punctuation, so no text gives such a piece."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Example:
+    """One sequence for the model, [CLS] and [SEP] placed, nothing masked yet."""
+
+    ids: Ints
+    """(T,)"""
+    segment_ids: Bytes
+    """(T,)"""
+    continues: Bools
+    """(T,): this piece goes on with the word of the piece before; special tokens False."""
+    special: Bools
+    """(T,): [CLS] and [SEP], which are never masked."""
+    pair_label: int = -1
+    """-1 none; next sentence: 0 is next, 1 random; sentence order: 0 in order, 1 swapped."""
+
+
+@dataclass(slots=True, eq=False)
+class MaskedExample:
+    """An example whose masked positions are to be predicted."""
+
+    ids: Ints
+    """(T,) after masking."""
+    segment_ids: Bytes
+    """(T,)"""
+    positions: Ints
+    """(M,) ascending: where something is to be predicted."""
+    labels: Ints
+    """(M,) the ids that were there."""
+    special: Bools
+    """(T,): [CLS] and [SEP]."""
+    original: Ints
+    """(T,) before masking."""
+    pair_label: int = -1
+    """As in `Example`."""
+    spans: Ints | None = None
+    """(M, 2) first and last position of the masked span that each position lies in, both inside it."""
+
+
+class SpecialIds(NamedTuple):
+    """The ids that have a meaning of their own, and those that do not."""
+
+    cls: int
+    sep: int
+    pad: int
+    mask: int
+    unk: int
+    plain: Ints
+    """(P,) ascending: every id but the special and the [unused] ones; what a random replacement may be."""
+
+    @classmethod
+    def from_vocabulary(cls, vocabulary: Mapping[str, int]) -> "SpecialIds":
+        """Read piece → id; raises CheckpointError if one of BERT's five is missing, or nothing else is there."""
+        if missing := [piece for piece in SPECIAL_PIECES if piece not in vocabulary]:
+            raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
+        plain = sorted(index for piece, index in vocabulary.items() if not NOT_OF_TEXT.fullmatch(piece))
+        if not plain:
+            raise CheckpointError(f"the vocabulary's {len(vocabulary)} pieces are all special or unused")
+        pad, unk, cls_id, sep, mask = (vocabulary[piece] for piece in SPECIAL_PIECES)
+        return cls(cls_id, sep, pad, mask, unk, np.array(plain, np.int32))
+
+    @classmethod
+    def load(cls, path: Path) -> "SpecialIds":
+        """Read the tokenizer of a folder (`tokenizer.json` or `vocab.txt`); raises CheckpointError."""
+        tokenizer = Tokenizer.load(path)
+        return cls.from_vocabulary({tokenizer.id_to_token(i): i for i in range(tokenizer.vocab_size)})

@@ -1,0 +1,1 @@
+"""Masking: which positions an example asks for, and what stands there instead."""
