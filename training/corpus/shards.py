@@ -1,0 +1,260 @@
+"""Prepared text on disk: flat files of token ids with the borders of sentences and documents beside them.
+
+    corpus.json             what was prepared and how, and every shard with its hashes
+    tokenizer.json          what made the ids
+    NAME.tokens             uint16, or uint32 for a vocabulary over 65,536: the ids of all documents, no special tokens
+    NAME.continues          uint8 for each token: 1 where it goes on with the word of the token before
+    NAME.sentences          uint32 (S + 1): the first token of each sentence, and the end
+    NAME.documents          uint32 (D + 1): the first sentence of each document, and the end
+
+Little endian. D documents, S sentences, T tokens. Shards are memory-mapped: opening a corpus reads no text.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import DataError
+
+SCHEMA_VERSION = 1
+SPLITS = ("train", "held_out")
+PARTS = ("tokens", "continues", "sentences", "documents")
+INDEX = "corpus.json"
+_OFFSETS = np.dtype("<u4")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Document:
+    """The tokens of one document, special tokens not among them."""
+
+    tokens: NDArray[np.int32]
+    """(T,) ids."""
+    continues: NDArray[np.bool_]
+    """(T,) True where a token goes on with the word of the token before."""
+    sentences: NDArray[np.int32]
+    """(S + 1,) the first token of each sentence, and T."""
+
+
+class Shard:
+    """One shard's files, memory-mapped; cheap to open, and safe to share between threads."""
+
+    def __init__(self, folder: Path, entry: Mapping[str, Any], token_bytes: int) -> None:
+        """Map the files of an entry of corpus.json; raises DataError where one is missing or of another size."""
+        self.name: str = entry["name"]
+        self.documents, self.sentences, self.tokens = (
+            int(entry[count]) for count in ("documents", "sentences", "tokens")
+        )
+        lengths = (self.tokens, self.tokens, self.sentences + 1, self.documents + 1)
+        types = (token_type(token_bytes), np.dtype("u1"), _OFFSETS, _OFFSETS)
+        files = (folder / f"{self.name}.{part}" for part in PARTS)
+        maps = [_map(*each) for each in zip(files, types, lengths, strict=True)]
+        self._tokens, self._continues, self._sentences, self._documents = maps
+
+    def __len__(self) -> int:
+        return self.documents
+
+    def document(self, index: int) -> Document:
+        """Copy one document out of the files; raises IndexError outside 0 … documents - 1."""
+        if not 0 <= index < self.documents:
+            raise IndexError(f"document {index} of {self.name}, which has {self.documents}")
+        first, last = (int(border) for border in self._documents[index : index + 2])
+        borders = self._sentences[first : last + 1].astype(np.int64)
+        start, stop = int(borders[0]), int(borders[-1])
+        return Document(
+            self._tokens[start:stop].astype(np.int32),
+            self._continues[start:stop].astype(np.bool_),
+            (borders - start).astype(np.int32),
+        )
+
+
+class Corpus:
+    """A prepared folder: what corpus.json says, and its shards."""
+
+    def __init__(self, folder: Path, info: dict[str, Any]) -> None:
+        """Use `Corpus.open`, which checks what it reads."""
+        self.folder, self.info = folder, info
+
+    @classmethod
+    def open(cls, folder: Path) -> "Corpus":
+        """Read corpus.json; raises DataError where it is missing, unfinished or of another schema."""
+        file = folder / INDEX
+        try:
+            info = json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise DataError(file, None, "is missing: bert-prepare has not finished here") from None
+        except (OSError, ValueError) as error:
+            raise DataError(file, None, f"cannot be read: {error}") from None
+        found = info.get("schema_version") if isinstance(info, dict) else None
+        if found != SCHEMA_VERSION:
+            raise DataError(file, None, f"has schema_version {found!r}; this version reads {SCHEMA_VERSION}")
+        return cls(folder, info)
+
+    def shards(self, split: str) -> list[Shard]:
+        """Map the shards of "train" or "held_out"; raises DataError for damaged files or another split."""
+        if split not in self.info["splits"]:
+            raise DataError(
+                self.folder, None, f"has no split {split!r}, only {', '.join(self.info['splits'])}"
+            )
+        entries = self.info["splits"][split]["shards"]
+        return [Shard(self.folder, entry, self.token_bytes) for entry in entries]
+
+    def check_hashes(self) -> None:
+        """Read every file once; raises DataError for the first that is not the one that was written."""
+        for split in self.info["splits"].values():
+            for entry in split["shards"]:
+                for part, expected in entry["sha256"].items():
+                    file = self.folder / f"{entry['name']}.{part}"
+                    if not file.is_file() or file_sha256(file) != expected:
+                        raise DataError(file, None, f"is not the file that {INDEX} describes")
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where `bert.tokenizer.Tokenizer.load` finds what made the ids."""
+        return self.folder
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Pieces of the vocabulary; every id is below."""
+        return int(self.info["tokenizer"]["vocab_size"])
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of an id on disk: 2 or 4."""
+        return int(self.info["token_bytes"])
+
+
+def token_type(token_bytes: int) -> np.dtype[Any]:
+    """Return the type of ids on disk; raises ValueError for a size other than 2 and 4."""
+    if token_bytes not in (2, 4):
+        raise ValueError(f"token_bytes ({token_bytes}) must be 2 or 4")
+    return np.dtype(f"<u{token_bytes}")
+
+
+def write_shard(folder: Path, name: str, documents: Iterable[Document], token_bytes: int) -> dict[str, Any]:
+    """Write a shard document by document, aside, then rename it into place; return its entry for corpus.json.
+
+    Memory holds one document and the borders. A run that dies leaves only files that end in .partial.
+    """
+    with _Writer(folder, name, token_type(token_bytes)) as writer:
+        for document in documents:
+            writer.add(document)
+        return writer.finish()
+
+
+def write_index(folder: Path, info: Mapping[str, Any]) -> None:
+    """Write corpus.json, adding the schema version and each split's totals. Its `splits` map to lists of entries."""
+    counts = ("documents", "sentences", "tokens")
+    splits = {
+        split: {
+            **{count: sum(entry[count] for entry in entries) for count in counts},
+            "shards": list(entries),
+        }
+        for split, entries in info["splits"].items()
+    }
+    write_json(folder / INDEX, {"schema_version": SCHEMA_VERSION, **info, "splits": splits})
+
+
+def write_json(file: Path, content: Mapping[str, Any]) -> None:
+    """Write a json file so that it is there whole or not at all, also after a power cut."""
+    aside = file.with_name(f"{file.name}.{os.getpid()}.partial")
+    with aside.open("w", encoding="utf-8") as stream:
+        stream.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    aside.replace(file)
+
+
+def file_sha256(file: Path) -> str:
+    """Return the hash of a file, read in pieces."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+class _Writer:
+    """The four files of a shard while they are written, hashed on the way."""
+
+    def __init__(self, folder: Path, name: str, ids: np.dtype[Any]) -> None:
+        self._folder, self._name, self._ids = folder, name, ids
+        self._types = dict(zip(PARTS, (ids, np.dtype("u1"), _OFFSETS, _OFFSETS), strict=True))
+        self._hashes = {part: hashlib.sha256() for part in PARTS}
+        self._tokens = self._sentences = self._documents = 0
+
+    def __enter__(self) -> Self:
+        self._streams: dict[str, BinaryIO] = {part: self._aside(part).open("wb") for part in PARTS}
+        for part in ("sentences", "documents"):
+            self._write(part, np.zeros(1, np.int64))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for part, stream in self._streams.items():
+            stream.close()
+            if kind is not None:
+                self._aside(part).unlink(missing_ok=True)
+
+    def add(self, document: Document) -> None:
+        """Append one document; raises ValueError where its parts do not fit together."""
+        borders = document.sentences.astype(np.int64)
+        tokens = len(document.tokens)
+        if len(borders) < 1 or borders[0] != 0 or borders[-1] != tokens or len(document.continues) != tokens:
+            raise ValueError(
+                f"a document of {tokens} tokens has {len(document.continues)} flags and borders {borders}"
+            )
+        if tokens and int(document.tokens.max()) > np.iinfo(self._ids).max:
+            raise ValueError(f"id {document.tokens.max()} does not fit in {self._ids.itemsize} bytes")
+        if self._tokens + tokens > np.iinfo(_OFFSETS).max:
+            raise ValueError(f"shard {self._name} would have over {np.iinfo(_OFFSETS).max} tokens")
+        self._write("tokens", document.tokens)
+        self._write("continues", document.continues)
+        self._write("sentences", borders[1:] + self._tokens)
+        self._tokens += tokens
+        self._sentences += len(borders) - 1
+        self._documents += 1
+        self._write("documents", np.array([self._sentences]))
+
+    def finish(self) -> dict[str, Any]:
+        """Put the files in place and return the entry."""
+        for stream in self._streams.values():
+            stream.flush()
+            os.fsync(stream.fileno())
+        for part in PARTS:
+            self._aside(part).replace(self._folder / f"{self._name}.{part}")
+        return {
+            "name": self._name,
+            "documents": self._documents,
+            "sentences": self._sentences,
+            "tokens": self._tokens,
+            "sha256": {part: self._hashes[part].hexdigest() for part in PARTS},
+        }
+
+    def _aside(self, part: str) -> Path:
+        # A worker of a killed run may still be writing while the next run begins: each has its own file.
+        return self._folder / f"{self._name}.{part}.{os.getpid()}.partial"
+
+    def _write(self, part: str, values: NDArray[Any]) -> None:
+        raw = values.astype(self._types[part]).tobytes()
+        self._streams[part].write(raw)
+        self._hashes[part].update(raw)
+
+
+def _map(file: Path, kind: np.dtype[Any], length: int) -> NDArray[Any]:
+    """Map a file of `length` values; raises DataError where it is missing or of another size."""
+    try:
+        found = file.stat().st_size
+    except OSError as error:
+        raise DataError(file, None, f"cannot be read: {error.strerror}") from None
+    if found != length * kind.itemsize:
+        raise DataError(file, None, f"has {found} bytes instead of {length * kind.itemsize}")
+    if not length:  # an empty file cannot be mapped
+        return np.zeros(0, kind)
+    return np.memmap(file, kind, "r", shape=(length,))
