@@ -179,6 +179,28 @@ class BertModel(nn.Module):
         `attention_mask` is 1 at tokens and 0 at padding, (B, T), or says by pairs (B, T, T) which query sees which
         key, as packed texts need. Leave it out where nothing is padded: attention is faster without.
         """
+        hidden, mask = self._embed(input_ids, segment_ids, attention_mask, position_ids)
+        encoded: Tensor = self.encoder(hidden, mask)
+        return encoded
+
+    def all_states(
+        self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Tensor | None = None
+    ) -> list[Tensor]:
+        """Encode ids (B, T) to L + 1 states (B, T, H): the embeddings, then the output of each layer."""
+        hidden, mask = self._embed(input_ids, segment_ids, attention_mask, None)
+        states = [hidden]
+        for layer in self.encoder.layer:
+            states.append(layer(states[-1], mask))
+        return states
+
+    def _embed(
+        self,
+        input_ids: Tensor,
+        segment_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        position_ids: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return embeddings (B, T, H), and the mask as the layers want it."""
         if segment_ids is None:
             segment_ids = torch.zeros_like(input_ids)
         if position_ids is None:
@@ -187,8 +209,7 @@ class BertModel(nn.Module):
         if attention_mask is not None:
             by_key = attention_mask.dim() == 2
             mask = attention_mask[:, None, None, :].bool() if by_key else attention_mask[:, None].bool()
-        hidden: Tensor = self.encoder(self.embeddings(input_ids, segment_ids, position_ids), mask)
-        return hidden
+        return self.embeddings(input_ids, segment_ids, position_ids), mask
 
 
 def initialize(module: nn.Module, initializer_range: float) -> None:

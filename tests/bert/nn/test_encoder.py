@@ -19,6 +19,7 @@ from tests.bert.nn.reference import (
     small_config,
     their_config,
     their_logits,
+    twins,
 )
 
 LARGE = BertConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096)
@@ -104,6 +105,18 @@ def test_packed_texts_do_not_see_each_other() -> None:
         position_ids=torch.cat([torch.arange(length) for length in lengths])[None],
     )
     assert_same(row.detach(), torch.cat([model(text) for text in texts], 1).detach())
+
+
+def test_the_states_of_all_layers_are_those_of_transformers() -> None:
+    config = small_config(13, num_hidden_layers=3)
+    ours, theirs = twins("BertForMaskedLM", config, 13)
+    batch = random_batch(config, 13)
+    expected = theirs(**batch.theirs(""), output_hidden_states=True).hidden_states
+    found = ours.bert.all_states(batch.input_ids, batch.segment_ids, batch.attention_mask)
+    assert len(found) == len(expected) == 4
+    tokens = batch.attention_mask.bool()
+    for our, their in zip(found, expected, strict=True):
+        assert_same(our.detach()[tokens], their.detach()[tokens])
 
 
 def test_a_mask_of_ones_is_no_mask() -> None:
