@@ -1,6 +1,5 @@
 """`bert-finetune`: labelled data to a fine-tuned checkpoint."""
 
-import logging
 import shlex
 import sys
 from collections.abc import Sequence
@@ -8,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
-from pydantic_settings import SettingsError
 
 from bert.base_models import MINILM, MINILM_SHA256, resolve_base
-from bert.errors import BertError, ConfigError
+from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training import model as models
+from training.command_line import run
 from training.data.validate import shared_with_training
 from training.loop import Dataset, Loop
 from training.progress import progress, stage
@@ -62,8 +60,8 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
                 f"no training data: only similarity works without a head, not {settings.task!r}"
             )
         return score_base(settings, task, loop, [*dev, *test])
-    run = Run(settings, task, loop, dev, test)
-    return run.run(progress(loop.total_steps, loop.progress.step))
+    whole = Run(settings, task, loop, dev, test)
+    return whole.run(progress(loop.total_steps, loop.progress.step))
 
 
 def make_spec(
@@ -101,15 +99,7 @@ def _examples(sources: Sequence[Source]) -> list[Any]:
 
 def main() -> None:
     """Run from the command line."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        settings = from_command_line()
-        finetune(settings, shlex.join(["bert-finetune", *sys.argv[1:]]))
-    except ValidationError as error:
-        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise SystemExit("error: settings are wrong\n  " + "\n  ".join(lines)) from None
-    except (BertError, SettingsError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+    run(lambda: finetune(from_command_line(), shlex.join(["bert-finetune", *sys.argv[1:]])))
 
 
 if __name__ == "__main__":

@@ -1,18 +1,12 @@
 """What a fine-tuning run is told: YAML file, environment and command line, one description of each field."""
 
-import argparse
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    CliSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-    YamlConfigSettingsSource,
-)
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from training.command_line import read_settings
 
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
 
@@ -132,27 +126,4 @@ class FinetuneSettings(BaseSettings):
 
 def from_command_line(arguments: list[str] | None = None) -> FinetuneSettings:
     """Read settings: command line over environment over the YAML file that `--config` names."""
-    given = sys.argv[1:] if arguments is None else arguments
-    finder = argparse.ArgumentParser(add_help=False)
-    finder.add_argument("--config")
-    file = finder.parse_known_args(given)[0].config
-
-    class Settings(FinetuneSettings):
-        __doc__ = FinetuneSettings.__doc__
-
-        @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
-        ) -> tuple[PydanticBaseSettingsSource, ...]:
-            command = CliSettingsSource[Any](
-                settings_cls, cli_parse_args=given, cli_prog_name="bert-finetune", cli_kebab_case=True
-            )
-            yaml = YamlConfigSettingsSource(settings_cls, yaml_file=Path(file) if file else None)
-            return command, env_settings, yaml
-
-    return Settings()
+    return read_settings(FinetuneSettings, "bert-finetune", arguments)

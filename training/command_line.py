@@ -1,0 +1,64 @@
+"""One way for all of this package's commands to read settings and to end: YAML, environment, command line."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    CliSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsError,
+    YamlConfigSettingsSource,
+)
+
+from bert.errors import BertError
+
+S = TypeVar("S", bound=BaseSettings)
+
+
+def read_settings(settings_class: type[S], program: str, arguments: list[str] | None = None) -> S:
+    """Read settings: command line over environment over the YAML file that `--config` names."""
+    given = sys.argv[1:] if arguments is None else arguments
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    file = finder.parse_known_args(given)[0].config
+    if file and not Path(file).is_file():
+        raise SettingsError(f"--config names {file}, and there is no such file")
+
+    class Settings(settings_class):  # type: ignore[misc, valid-type]
+        __doc__ = settings_class.__doc__
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            command = CliSettingsSource[Any](
+                settings_cls, cli_parse_args=given, cli_prog_name=program, cli_kebab_case=True
+            )
+            yaml = YamlConfigSettingsSource(settings_cls, yaml_file=Path(file) if file else None)
+            return command, env_settings, yaml
+
+    settings: S = Settings()
+    return settings
+
+
+def run(body: Callable[[], object]) -> None:
+    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        body()
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise SystemExit("error: settings are wrong\n  " + "\n  ".join(lines)) from None
+    except (BertError, SettingsError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
