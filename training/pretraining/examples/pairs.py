@@ -1,0 +1,142 @@
+"""Two segments and a label: next sentence (BERT), sentence order (ALBERT).
+
+Devlin et al. 2018 (arXiv 1810.04805, A.1) and google-research/bert `create_pretraining_data.py`, whose draws are made
+here in the same order, so that one seed gives the examples that the reference gives.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar
+
+import numpy as np
+
+from training.pretraining.examples.builder import Builder
+from training.pretraining.examples.text import Plan, Text
+
+Piece = tuple[int, int]
+"""First token, and the token after the last."""
+IN_ORDER, RANDOM, SWAPPED = 0, 1, 1
+
+
+@dataclass(frozen=True)
+class _Pairs(Builder):
+    """Chunks of sentences up to a target length, each cut in two at a random sentence."""
+
+    pairs: ClassVar[bool] = True
+
+    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
+        return self.draw(text, Random(int(rng.integers(2**63))))
+
+    def draw(self, text: Text, rng: Random) -> Plan:
+        """Plan with the given draws."""
+        plan = Plan()
+        for document in range(text.document_count):
+            self._document(text, document, rng, plan)
+        return plan
+
+    def _document(self, text: Text, document: int, rng: Random, plan: Plan) -> None:
+        borders = text.sentences
+        sentence, end = text.documents[document], text.documents[document + 1]
+        room = self.max_tokens - self.special_tokens
+        target = room
+        if rng.random() < self.short_share:  # once for a document, as in the reference
+            target = rng.randint(2, room)
+        while sentence < end:
+            last = sentence + 1
+            enough = borders[sentence] + target
+            while last < end and borders[last] < enough:
+                last += 1
+            sentence = self._chunk(text, document, (sentence, last), target, rng, plan)
+
+    @abstractmethod
+    def _chunk(
+        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: Plan
+    ) -> int:
+        """Add the example of sentences chunk[0] … chunk[1] - 1, and return the sentence to go on with."""
+
+
+@dataclass(frozen=True)
+class NextSentence(_Pairs):
+    """Is B what follows A? Half of the time it is, else it comes from another document at a random sentence.
+
+    A chunk of one sentence has nothing to follow and always takes a random B, so that more than half are random.
+    """
+
+    min_documents: ClassVar[int] = 2
+
+    def _chunk(
+        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: Plan
+    ) -> int:
+        borders, (first, last) = text.sentences, chunk
+        split = first + (rng.randint(1, last - first - 1) if last - first >= 2 else 1)
+        a = borders[first], borders[split]
+        if last - first > 1 and rng.random() >= 0.5:
+            b, label = (borders[split], borders[last]), IN_ORDER
+        else:
+            b, label = _random_piece(text, document, target - (a[1] - a[0]), rng), RANDOM
+            last = split  # the sentences that were not used start the next chunk
+        plan.add(cut_pair(a, b, self.max_tokens - self.special_tokens, rng), label)
+        return last
+
+
+@dataclass(frozen=True)
+class SentenceOrder(_Pairs):
+    """Are A and B in order, or swapped? Always consecutive text (Lan et al. 2019, arXiv 1909.11942).
+
+    A chunk of one sentence is cut inside it, at a word. (ALBERT's code takes a random B there and calls it swapped.)
+    """
+
+    def _chunk(
+        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: Plan
+    ) -> int:
+        borders, (first, last) = text.sentences, chunk
+        start, stop = borders[first], borders[last]
+        if last - first >= 2:
+            middle = borders[first + rng.randint(1, last - first - 1)]
+        else:
+            middle = _word_start(text, start, stop, rng)
+        if middle < stop:
+            a, b = cut_pair((start, middle), (middle, stop), self.max_tokens - self.special_tokens, rng)
+            swapped = rng.random() < 0.5
+            plan.add((b, a) if swapped else (a, b), SWAPPED if swapped else IN_ORDER)
+        return last
+
+
+def cut_pair(a: Piece, b: Piece, room: int, rng: Random) -> tuple[Piece, Piece]:
+    """Take tokens from the longer piece, from its front or its back at random, until both fit; a tie takes from B."""
+    (a_start, a_stop), (b_start, b_stop) = a, b
+    a_size, b_size = a_stop - a_start, b_stop - b_start
+    for _ in range(a_size + b_size - room):
+        front = rng.random() < 0.5
+        if a_size > b_size:
+            a_size -= 1
+            a_start += front
+        else:
+            b_size -= 1
+            b_start += front
+    return (a_start, a_start + a_size), (b_start, b_start + b_size)
+
+
+def _random_piece(text: Text, document: int, size: int, rng: Random) -> Piece:
+    """Return sentences of another document from a random one on, until they have `size` tokens or it ends."""
+    other = document
+    while other == document:  # the reference gives up after ten draws and takes the same document
+        other = rng.randint(0, text.document_count - 1)
+    end = text.documents[other + 1]
+    sentence = text.documents[other] + rng.randint(0, end - text.documents[other] - 1)
+    start = text.sentences[sentence]
+    sentence += 1
+    while sentence < end and text.sentences[sentence] - start < size:
+        sentence += 1
+    return start, text.sentences[sentence]
+
+
+def _word_start(text: Text, start: int, stop: int, rng: Random) -> int:
+    """Return a random place inside a sentence where a word starts; `stop` where there is none."""
+    if stop - start < 2:
+        return stop
+    place = start + rng.randint(1, stop - start - 1)
+    while place < stop and text.continues[place]:
+        place += 1
+    return place

@@ -1,0 +1,90 @@
+"""One segment of running text: full sentences over the borders of documents (RoBERTa), or inside one document."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+
+from training.pretraining.examples.builder import Builder
+from training.pretraining.examples.text import Plan, Text
+
+
+@dataclass(frozen=True)
+class FullSentences(Builder):
+    """Sentences one after another up to the full length, over document borders with a [SEP] between.
+
+    FULL-SENTENCES of Liu et al. 2019 (arXiv 1907.11692, 4.2). Documents come in a new order at each drawing. Nothing
+    is lost: a sentence that does not fit starts the next example, and one over the full length is cut.
+    """
+
+    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
+        packer = _Packer(self.max_tokens)
+        for document in rng.permutation(text.document_count).tolist():
+            packer.add(_sentences(text, document))
+        packer.close()
+        return packer.plan
+
+
+@dataclass(frozen=True)
+class SingleSegments(Builder):
+    """Sentences of one document up to the full length, or in `short_share` of documents up to a random shorter one.
+
+    For the paper's ablations without next sentence prediction, and left-to-right.
+    """
+
+    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
+        draws, packer = Random(int(rng.integers(2**63))), _Packer(self.max_tokens)
+        for document in range(text.document_count):
+            short = draws.random() < self.short_share
+            packer.max_tokens = draws.randint(4, self.max_tokens) if short else self.max_tokens
+            packer.add(_sentences(text, document))
+            packer.close()
+        return packer.plan
+
+
+@dataclass(slots=True)
+class _Packer:
+    """Fills example after example; each piece is running text of one document and takes a [SEP] with it."""
+
+    max_tokens: int
+    plan: Plan = field(default_factory=Plan)
+    pieces: list[tuple[int, int]] = field(default_factory=list)
+    used: int = 1
+    """Tokens of the open example, its [CLS] the first."""
+
+    def add(self, sentences: Iterable[tuple[int, int]]) -> None:
+        """Add one document's sentences."""
+        start = stop = -1  # the open piece
+        for first, last in sentences:
+            if start >= 0 and self.used + 1 + last - start > self.max_tokens:
+                self._keep(start, stop)
+                self.close()
+                start = -1
+            if start < 0:
+                start = first
+                if self.used + 1 + last - first > self.max_tokens:
+                    self.close()
+            while self.used + 1 + last - start > self.max_tokens:  # over the full length by itself
+                cut = start + self.max_tokens - 2
+                self.plan.add([(start, cut)])
+                start = cut
+            stop = last
+        if start >= 0:
+            self._keep(start, stop)
+
+    def _keep(self, start: int, stop: int) -> None:
+        self.pieces.append((start, stop))
+        self.used += stop - start + 1
+
+    def close(self) -> None:
+        """End the open example, if it holds anything."""
+        if self.pieces:
+            self.plan.add(self.pieces)
+        self.pieces, self.used = [], 1
+
+
+def _sentences(text: Text, document: int) -> Iterator[tuple[int, int]]:
+    borders = text.sentences[text.documents[document] : text.documents[document + 1] + 1]
+    return pairwise(borders)

@@ -1,0 +1,134 @@
+"""The documents of a shard side by side, and examples as places in them.
+
+An example is a few numbers until it is asked for, so that a plan of a whole shard is small and quick to make, and one
+of several processes makes only those that it trains on. N tokens, S sentences, D documents, E examples, P pieces.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.corpus.shards import Document
+from training.pretraining.examples.base import Bools, Bytes, Example, Ints, SpecialIds
+
+Offsets = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """Documents side by side; empty sentences and empty documents are left out."""
+
+    tokens: Ints
+    """(N,)"""
+    continues: Bools
+    """(N,)"""
+    sentences: list[int]
+    """(S + 1,) the first token of each sentence, and N; plain integers, because planning reads them one by one."""
+    documents: list[int]
+    """(D + 1,) the first sentence of each document, and S."""
+
+    @classmethod
+    def of(cls, documents: Sequence[Document]) -> "Text":
+        """Lay documents side by side."""
+        kept = [document for document in documents if len(document.tokens)]
+        lengths = [np.diff(document.sentences) for document in kept]
+        lengths = [each[each > 0] for each in lengths]
+        return cls(
+            np.concatenate([np.zeros(0, np.int32), *(document.tokens for document in kept)]),
+            np.concatenate([np.zeros(0, np.bool_), *(document.continues for document in kept)]),
+            np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])).tolist(),
+            np.cumsum([0, *(len(each) for each in lengths)]).tolist(),
+        )
+
+    @property
+    def document_count(self) -> int:
+        """D."""
+        return len(self.documents) - 1
+
+
+@dataclass(slots=True)
+class Plan:
+    """Which tokens each example holds, collected example by example."""
+
+    starts: list[int] = field(default_factory=list)
+    """(P,) first token of each piece of running text"""
+    stops: list[int] = field(default_factory=list)
+    """(P,) the token after its last"""
+    offsets: list[int] = field(default_factory=lambda: [0])
+    """(E + 1,) the first piece of each example, and P"""
+    labels: list[int] = field(default_factory=list)
+    """(E,) pair labels"""
+
+    def add(self, pieces: Sequence[tuple[int, int]], label: int = -1) -> None:
+        """Add an example of one or more pieces (start, stop)."""
+        for start, stop in pieces:
+            self.starts.append(start)
+            self.stops.append(stop)
+        self.offsets.append(len(self.starts))
+        self.labels.append(label)
+
+
+class Examples(Sequence[Example]):
+    """The examples of a plan, made when they are asked for: [CLS] piece [SEP] piece [SEP] …"""
+
+    def __init__(self, text: Text, special: SpecialIds, plan: Plan, *, segments: bool) -> None:
+        """With `segments` each piece has a segment id of its own, else all have 0."""
+        self._text, self._special, self._segments = text, special, segments
+        self._starts, self._stops = np.array(plan.starts, np.int64), np.array(plan.stops, np.int64)
+        self._offsets, self._labels = np.array(plan.offsets, np.int64), np.array(plan.labels, np.int8)
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return self.take(np.arange(len(self))[index])
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        return self.take(np.array([index % len(self)]))[0]
+
+    def __iter__(self) -> Iterator[Example]:
+        for start in range(0, len(self), 256):
+            yield from self[start : start + 256]
+
+    def take(self, indices: NDArray[np.integer]) -> list[Example]:
+        """Make the examples of these indices, all at once: several times faster than one by one."""
+        first, last = self._offsets[indices], self._offsets[indices + 1]
+        pieces = ranges(first, last)
+        if not len(pieces):
+            return []
+        place = pieces - np.repeat(first, last - first)  # of a piece in its example
+        starts, stops = self._starts[pieces], self._stops[pieces]
+        size = stops - starts + 1 + (place == 0)  # its [SEP], and the first one's [CLS]
+        ends = np.cumsum(size)
+        at = ranges(ends - 1 - (stops - starts), ends - 1)
+        source = ranges(starts, stops)
+        ids = np.full(ends[-1], self._special.sep, np.int32)
+        ids[(ends - size)[place == 0]] = self._special.cls
+        ids[at] = self._text.tokens[source]
+        continues, special = np.zeros(len(ids), np.bool_), np.ones(len(ids), np.bool_)
+        continues[at], special[at] = self._text.continues[source], False
+        # A text cut at its front begins a word of its own, whatever its first piece went on with.
+        continues[ends - 1 - (stops - starts)] = False
+        segments: Bytes = np.repeat((place if self._segments else place * 0).astype(np.int8), size)
+        borders = ends[np.cumsum(last - first) - 1].tolist()
+        labels = self._labels[indices].tolist()
+        return [
+            Example(ids[a:b], segments[a:b], continues[a:b], special[a:b], label)
+            for a, b, label in zip([0, *borders[:-1]], borders, labels, strict=True)
+        ]
+
+
+def ranges(starts: Offsets, stops: Offsets) -> Offsets:
+    """Return arange(start, stop) of each pair, one after another."""
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    flat: Offsets = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    return flat
