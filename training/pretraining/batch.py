@@ -1,0 +1,172 @@
+"""Masked examples become tensors: side by side in full rows, or padded one to a row.
+
+N examples, R rows of T tokens, M masked positions. A flat index counts through all rows: row * T + position.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bert.errors import ConfigError
+from bert.nn.losses import IGNORED
+from training.pretraining.examples.base import MaskedExample
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class PretrainBatch:
+    """What an objective reads. How many targets there are is counted on the host: asking a GPU would stall it."""
+
+    input_ids: Tensor
+    """(R, T), after masking"""
+    segment_ids: Tensor
+    """(R, T)"""
+    position_ids: Tensor
+    """(R, T), from 0 in each example"""
+    original_ids: Tensor
+    """(R, T), before masking"""
+    real: Tensor
+    """(R, T) bool, False at padding"""
+    owners: Tensor | None
+    """(R, T) which example of its row a token is in, -1 at padding; None where each row holds a single one"""
+    masked: Tensor
+    """(M,) flat indices"""
+    labels: Tensor
+    """(M,) the ids that stood there"""
+    firsts: Tensor
+    """(N,) flat indices of each example's [CLS]"""
+    pair_labels: Tensor
+    """(N,) 0 or 1; IGNORED where an example is no pair"""
+    spans: Tensor | None
+    """(M, 2) flat indices of the tokens just outside the masked span that a position is in"""
+    span_offsets: Tensor | None
+    """(M,) positions in the span, from 0"""
+    tokens: int
+    """real tokens"""
+    pairs: int
+    """examples with a pair label"""
+
+    @property
+    def examples(self) -> int:
+        """N."""
+        return len(self.firsts)
+
+    @property
+    def attention_mask(self) -> Tensor | None:
+        """True where a key may be seen: (R, T) by key, (R, T, T) by pairs in packed rows, None where all may be.
+
+        Made anew on the batch's device at each reading: (R, T, T) is better made there than sent there.
+        """
+        if self.owners is not None:
+            return self.owners[:, :, None] == self.owners[:, None, :]
+        return None if self.tokens == self.real.numel() else self.real
+
+    def to(self, device: torch.device) -> "PretrainBatch":
+        """Return the batch on a device; from pinned memory the copy does not wait."""
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> "PretrainBatch":
+        """Return the batch in pinned memory."""
+        return self._each(lambda tensor: tensor.pin_memory())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "PretrainBatch":
+        values: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            values[field.name] = change(value) if isinstance(value, Tensor) else value
+        return PretrainBatch(**values)
+
+
+def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, packed: bool) -> PretrainBatch:
+    """Lay examples into rows: of `max_tokens` each and as full as can be, or one example each, padded to the longest.
+
+    Raises ConfigError for an example longer than `max_tokens`.
+    """
+    lengths = [len(example.ids) for example in examples]
+    if max(lengths) > max_tokens:
+        raise ConfigError(f"an example of {max(lengths)} tokens must fit in max_tokens ({max_tokens})")
+    rows = pack(lengths, max_tokens) if packed else [[i] for i in range(len(examples))]
+    width = max_tokens if packed else max(lengths)
+    starts, order = _starts(rows, lengths, width)
+    size = np.asarray(lengths, np.int64)
+    within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
+    at = np.repeat(starts, size) + within  # where each token of each example goes
+
+    def laid(values: Sequence[NDArray[np.generic]], empty: int) -> Tensor:
+        flat = np.full(len(rows) * width, empty, np.int64)
+        flat[at] = np.concatenate(values)
+        return torch.from_numpy(flat.reshape(len(rows), width))
+
+    owners = laid([np.full(n, k) for n, k in zip(lengths, order, strict=True)], -1)
+    pair_labels = np.array([e.pair_label if e.pair_label >= 0 else IGNORED for e in examples], np.int64)
+    spans, offsets = _spans(examples, starts)
+    masked = [e.positions + start for e, start in zip(examples, starts, strict=True)]
+    return PretrainBatch(
+        input_ids=laid([e.ids for e in examples], pad_id),
+        segment_ids=laid([e.segment_ids for e in examples], 0),
+        position_ids=laid([within], 0),
+        original_ids=laid([e.original for e in examples], pad_id),
+        real=owners >= 0,
+        owners=owners if len(rows) < len(examples) else None,
+        masked=torch.from_numpy(np.concatenate(masked).astype(np.int64)),
+        labels=torch.from_numpy(np.concatenate([e.labels for e in examples]).astype(np.int64)),
+        firsts=torch.from_numpy(starts),
+        pair_labels=torch.from_numpy(pair_labels),
+        spans=spans,
+        span_offsets=offsets,
+        tokens=int(size.sum()),
+        pairs=int((pair_labels != IGNORED).sum()),
+    )
+
+
+def pack(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+    """Return rows of indices, each row at most `max_tokens` long: best fit, the longest first.
+
+    It takes at most 11/9 of the fewest rows possible, plus one (Johnson 1973).
+    """
+    rows: list[list[int]] = []
+    open_rows: list[tuple[int, int]] = []  # space left and row, ascending
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        fits = bisect_left(open_rows, (lengths[i], 0))
+        if fits < len(open_rows):
+            space, row = open_rows.pop(fits)
+        else:
+            space, row = max_tokens, len(rows)
+            rows.append([])
+        rows[row].append(i)
+        if space > lengths[i]:
+            insort(open_rows, (space - lengths[i], row))
+    return rows
+
+
+def _starts(rows: Sequence[Sequence[int]], lengths: Sequence[int], width: int) -> tuple[Ints, list[int]]:
+    """Return where each example starts, as a flat index, and which of its row it is."""
+    starts, order = np.zeros(len(lengths), np.int64), [0] * len(lengths)
+    for row, members in enumerate(rows):
+        start = row * width
+        for place, i in enumerate(members):
+            starts[i], order[i] = start, place
+            start += lengths[i]
+    return starts, order
+
+
+def _spans(examples: Sequence[MaskedExample], starts: Ints) -> tuple[Tensor | None, Tensor | None]:
+    """Return the tokens outside each position's span, and the position's place in it."""
+    outside, offsets = [], []
+    for example, start in zip(examples, starts, strict=True):
+        if example.spans is None:
+            return None, None
+        # [CLS] and [SEP] are never masked, so that a token stands on either side.
+        outside.append(example.spans + np.array([-1, 1]) + start)
+        offsets.append(example.positions - example.spans[:, 0])
+    return (
+        torch.from_numpy(np.concatenate(outside).astype(np.int64)),
+        torch.from_numpy(np.concatenate(offsets).astype(np.int64)),
+    )

@@ -1,0 +1,1 @@
+"""Pretraining objectives: what is asked of the model, and its losses."""

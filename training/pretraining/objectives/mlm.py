@@ -1,0 +1,72 @@
+"""The paper's objectives: the masked words, and what a pair of texts is to each other."""
+
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.errors import TrainingError
+from bert.nn.heads import BertForMaskedLM, BertForPreTraining
+from bert.nn.losses import Loss
+from training.pretraining.batch import PretrainBatch
+from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
+
+
+class MaskedLanguageModel(Objective):
+    """Tell the masked words (RoBERTa, arXiv 1907.11692, and all that differ from it in masking only)."""
+
+    architecture = "BertForMaskedLM"
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the model with fresh weights."""
+        super().__init__()
+        self.model = BertForMaskedLM(config)
+        self.weights = {"mlm": 1.0}
+
+    def masked_logits(self, batch: PretrainBatch) -> Tensor:
+        """Return logits (M, V); the head runs at masked positions only."""
+        return self.model.score(select(encode(self.model, batch), batch.masked))
+
+    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+        """Return `mlm`."""
+        return {"mlm": cross_entropy(self.masked_logits(batch), batch.labels, len(batch.labels))}
+
+
+class MaskedLanguageModelWithPairs(Objective):
+    """Tell the masked words, and a pair's label from its [CLS].
+
+    The label is whether B follows A (BERT, arXiv 1810.04805) or whether the two are in order (ALBERT, 1909.11942).
+    """
+
+    architecture = "BertForPreTraining"
+
+    def __init__(self, config: BertConfig, pair: str = "nsp") -> None:
+        """Make the model with fresh weights; `pair` is what the second loss is called."""
+        super().__init__()
+        self.model: BertForPreTraining = BertForPreTraining(config)
+        self.pair = pair
+        self.weights = {"mlm": 1.0, pair: 1.0}
+
+    def masked_logits(self, batch: PretrainBatch) -> Tensor:
+        """Return logits (M, V)."""
+        return self._logits(batch)[0]
+
+    def pair_logits(self, batch: PretrainBatch) -> Tensor:
+        """Return logits (N, 2)."""
+        return self._logits(batch)[1]
+
+    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+        """Return `mlm` and the pair's loss. Raises TrainingError for a batch without a single pair."""
+        if not batch.pairs:
+            raise TrainingError(
+                f"the objective has a loss {self.pair!r}, but the examples are no labelled pairs"
+            )
+        words, pairs = self._logits(batch)
+        return {
+            "mlm": cross_entropy(words, batch.labels, len(batch.labels)),
+            self.pair: cross_entropy(pairs, batch.pair_labels, batch.pairs),
+        }
+
+    def _logits(self, batch: PretrainBatch) -> tuple[Tensor, Tensor]:
+        hidden = encode(self.model, batch)
+        firsts = select(hidden, batch.firsts)[:, None]  # (N, 1, H): the pooler reads the first token of each
+        words = self.model.score(select(hidden, batch.masked))
+        return words, self.model.score_next_sentence(firsts)
