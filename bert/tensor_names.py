@@ -6,10 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.config import BertConfig
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, UnsupportedModelError
 from bert.tasks.spec import TaskSpec
 
 Weights = dict[str, NDArray[np.float32]]
+EMBEDDING = "bert.embeddings.word_embeddings.weight"
+MLM_HEAD = "cls.predictions"
 _ENCODER = ("bert.embeddings.", "bert.encoder.")
 
 
@@ -30,7 +32,7 @@ def canonical_name(key: str) -> str:
 def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
     h, i = config.hidden_size, config.intermediate_size
-    yield "bert.embeddings.word_embeddings.weight", (config.vocab_size, h)
+    yield EMBEDDING, (config.vocab_size, h)
     yield "bert.embeddings.position_embeddings.weight", (config.max_position_embeddings, h)
     yield "bert.embeddings.token_type_embeddings.weight", (config.type_vocab_size, h)
     yield from _weight_and_bias("bert.embeddings.LayerNorm", (h,))
@@ -44,12 +46,16 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
         yield from _weight_and_bias(f"{name}.output.LayerNorm", (h,))
     if spec.task in ("classification", "multiple_choice"):
         yield from _weight_and_bias("bert.pooler.dense", (h, h))
-    if spec.task != "similarity":
+    if spec.task == "fill_mask":  # the decoder is the word embedding
+        yield from _weight_and_bias(f"{MLM_HEAD}.transform.dense", (h, h))
+        yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (h,))
+        yield f"{MLM_HEAD}.bias", (config.vocab_size,)
+    elif spec.task != "similarity":
         yield from _weight_and_bias(head_name(spec), (spec.head_outputs, h))
 
 
 def head_name(spec: TaskSpec) -> str:
-    """Return the name of the linear layer that gives the task's scores."""
+    """Return the name of the linear layer that gives the task's scores; fill_mask has `MLM_HEAD` instead."""
     return "qa_outputs" if spec.task == "qa" else "classifier"
 
 
@@ -71,6 +77,15 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
             )
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"tensor {name!r} holds values that are no numbers (inf or nan)")
+    if spec.task == "fill_mask":
+        _check_tied(weights)
+
+
+def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
+    """Raise UnsupportedModelError where the file has a decoder of its own; many repeat the word embedding under its name."""
+    name = f"{MLM_HEAD}.decoder.weight"
+    if name in weights and not np.array_equal(weights[name], weights[EMBEDDING]):
+        raise UnsupportedModelError(f"{name} is not the word embedding, as it is in plain BERT")
 
 
 def _weight_and_bias(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding
-from bert.tasks import ner
+from bert.tasks import fill_mask, ner
 from model_export.reference import Floats
 
 Feeds = dict[str, NDArray[np.int32]]
@@ -44,9 +44,11 @@ class PackingRules:
 
 
 def make_text(encoding: Encoding, task: str) -> Text:
-    """Choose the positions as the service does: [CLS], the words' first pieces, or all tokens."""
+    """Choose the positions as the service does: [CLS], the words' first pieces, the masks, or all tokens."""
     if task == "ner":
         return Text(encoding, ner.head_positions(encoding))
+    if task == "fill_mask":
+        return Text(encoding, fill_mask.mask_positions(encoding))
     if task == "qa":
         return Text(encoding, np.arange(len(encoding)))
     return Text(encoding, np.zeros(1, np.intp))

@@ -29,8 +29,8 @@ class DevSet(Protocol):
 
 def read_dev(path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None = None) -> DevSet:
     """Read and encode labelled data for a task; at most `limit` examples. Raises DataError or ExportError."""
-    if spec.task == "multiple_choice":
-        raise ExportError("multiple choice is not scored at export; leave --dev out")
+    if spec.task in ("multiple_choice", "fill_mask"):
+        raise ExportError(f"{spec.task} is not scored at export; leave --dev out")
     makers: dict[str, Callable[[Path, TaskSpec, Tokenizer, int | None], DevSet]] = {
         "classification": _Classes,
         "ner": _Entities,
@@ -41,8 +41,8 @@ def read_dev(path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None
 
 
 def labels_of(task: str, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-    """Return the top label of every text, of NER of every word; None for tasks that have none."""
-    if task not in ("classification", "ner") or outputs[0].shape[1] < 2:
+    """Return the top label of every text, of NER of every word, of a mask its top piece; None for other tasks."""
+    if task not in ("classification", "ner", "fill_mask") or outputs[0].shape[1] < 2:
         return None
     return np.asarray(np.concatenate(outputs).argmax(axis=-1))
 

@@ -1,6 +1,6 @@
 """BERT as a fused ONNX graph, built operator by operator from the weights.
 
-T tokens, H width, I the feed-forward layer's, P positions, K scores, N texts.
+T tokens, H width, I the feed-forward layer's, P positions, K scores, N texts, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import onnx
 
 from bert.config import BertConfig
 from bert.tasks.spec import TaskSpec
-from bert.tensor_names import Weights, head_name
+from bert.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
 from model_export.writer import GraphWriter
 
 
@@ -49,7 +49,7 @@ def build_graph(
 ) -> onnx.ModelProto:
     """Return the graph of encoder and head.
 
-    Output: `logits` (P, K), or for similarity `embeddings` (N, H) of length 1, both float32.
+    Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, H) of length 1; all float32.
     """
     writer = GraphWriter()
     forms = make_forms(writer, config, weights)
@@ -62,6 +62,9 @@ def build_graph(
         x = _layer(forms, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
     if needs_all:
         writer.output(_mean_pooling(forms, x), "embeddings", ["texts", config.hidden_size])
+    elif spec.task == "fill_mask":
+        logits = _masked_language_model(forms, x, weights, config)
+        writer.output(logits, "logits", ["positions", config.vocab_size])
     else:
         writer.output(_head(forms, x, weights, spec), "logits", ["positions", spec.head_outputs])
     return writer.model(f"bert-{spec.task}")
@@ -81,16 +84,30 @@ def _layer(forms: Forms, x: str, name: str, *, gather: bool) -> str:
 
 def _head(forms: Forms, x: str, weights: Weights, spec: TaskSpec) -> str:
     """Write the head; (P, H) → (P, K). It is small, and always float32."""
-    w = forms.w
-
-    def linear(x: str, name: str) -> str:
-        weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
-        return w.node("Gemm", x, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
-
     x = forms.to_float32(x)
     if spec.task in ("classification", "multiple_choice"):
-        x = w.node("Tanh", linear(x, "bert.pooler.dense"))
-    return linear(x, head_name(spec))
+        x = forms.w.node("Tanh", _linear(forms.w, x, weights, "bert.pooler.dense"))
+    return _linear(forms.w, x, weights, head_name(spec))
+
+
+def _masked_language_model(forms: Forms, x: str, weights: Weights, config: BertConfig) -> str:
+    """Write the head of pretraining, its decoder the table that the graph already has; (P, H) → (P, V), float32."""
+    w, norm = forms.w, f"{MLM_HEAD}.transform.LayerNorm"
+    dense = _linear(w, forms.to_float32(x), weights, f"{MLM_HEAD}.transform.dense")
+    transformed = w.node(
+        "LayerNormalization",
+        w.activation(dense, config.hidden_act),
+        *(w.constant(name, weights[name]) for name in (f"{norm}.weight", f"{norm}.bias")),
+        axis=-1,
+        epsilon=config.layer_norm_eps,
+    )
+    bias = w.constant(f"{MLM_HEAD}.bias", weights[f"{MLM_HEAD}.bias"])
+    return w.node("Gemm", transformed, forms.to_float32(EMBEDDING), bias, transB=1)
+
+
+def _linear(w: GraphWriter, x: str, weights: Weights, name: str) -> str:
+    weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
+    return w.node("Gemm", x, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
 
 
 def _mean_pooling(forms: Forms, x: str) -> str:

@@ -97,11 +97,12 @@ class MatMul(OpRun):
 
 
 class Gemm(OpRun):
-    """The standard one, likewise; no attributes are written."""
+    """The standard one, likewise; of its attributes only transB is written."""
 
     op_domain = ""
 
-    def _run(self, a: Array, b: Array, c: Array, **_: Any) -> Any:
+    def _run(self, a: Array, b: Array, c: Array, *, transB: int = 0, **_: Any) -> Any:
+        b = b.T if transB else b
         return ((_wide(a) @ _wide(b) + _wide(c)).astype(a.dtype),)
 
 

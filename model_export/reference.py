@@ -1,6 +1,6 @@
 """BERT once more, in plain numpy and one text at a time: what the graph's answers are compared with.
 
-It shares no code with the graph. T tokens, H width, A heads, P positions, K scores.
+It shares no code with the graph. T tokens, H width, A heads, P positions, K scores, V vocabulary.
 """
 
 import math
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bert.config import BertConfig
 from bert.tasks.spec import TaskSpec
-from bert.tensor_names import Weights, head_name
+from bert.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -36,13 +36,15 @@ class Reference:
         self._observe, self._round = observe, rounding
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
-        """Return the logits at the positions of one text, (P, K); for similarity its embedding, (1, H)."""
+        """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, H)."""
         hidden = self.hidden(ids, segment_ids)
         if self._spec.task == "similarity":
             mean = hidden.mean(axis=0, keepdims=True)
             unit: Floats = mean / max(float(np.linalg.norm(mean)), 1e-12)
             return unit
         x: Floats = hidden[positions]
+        if self._spec.task == "fill_mask":
+            return self._pieces(x)
         if self._spec.task in ("classification", "multiple_choice"):
             x = self._round(np.tanh(self._linear(x, "bert.pooler.dense")))
         return self._linear(x, head_name(self._spec))
@@ -65,6 +67,12 @@ class Reference:
             )
             x = self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
         return x
+
+    def _pieces(self, x: Floats) -> Floats:
+        dense = self._linear(x, f"{MLM_HEAD}.transform.dense")
+        activated = self._round(_ACTIVATIONS[self._config.hidden_act](dense))
+        transformed = self._norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
+        return self._round(transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"])
 
     def _attention(self, x: Floats, name: str) -> Floats:
         heads = (len(x), self._config.num_attention_heads, self._config.head_size)

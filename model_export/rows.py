@@ -79,10 +79,7 @@ class RowsForms:
 
     def activation(self, x: str) -> str:
         """Write the activation that the config names."""
-        if self.config.hidden_act == "relu":
-            return self.w.node("Relu", x)
-        approximate = "tanh" if self.config.hidden_act == "gelu_new" else "none"
-        return self.w.node("Gelu", x, approximate=approximate)
+        return self.w.activation(x, self.config.hidden_act)
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""

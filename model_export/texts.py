@@ -3,8 +3,8 @@
 import json
 from importlib import resources
 
-from bert.encoding import Encoding
-from bert.tasks import qa
+from bert.encoding import Encoding, Pieces
+from bert.tasks import fill_mask, qa
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.batch import Text, make_text
@@ -30,4 +30,12 @@ def _encodings(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
     if spec.pair or spec.task == "multiple_choice":
         pairs += zip(singles[::2], singles[1::2], strict=True)
         return [tokenizer.pair(a, b, limit, truncate=True) for a, b in pairs]
-    return [tokenizer.single(pieces, limit, truncate=True) for pieces in [*singles, *contexts]]
+    everything = [*singles, *contexts]
+    if spec.task == "fill_mask":
+        everything = [_masked(pieces.slice(0, limit - 2), tokenizer.mask_id) for pieces in everything]
+    return [tokenizer.single(pieces, limit, truncate=True) for pieces in everything]
+
+
+def _masked(pieces: Pieces, mask_id: int) -> Pieces:
+    """Hide two pieces of a text, or its only one: each mask has a score for every piece of the vocabulary."""
+    return fill_mask.hide(pieces, [len(pieces) // 3, 2 * len(pieces) // 3], mask_id)

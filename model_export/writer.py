@@ -58,6 +58,12 @@ class GraphWriter:
         self._nodes.append(helper.make_node(operator, inputs, names, name=name, domain=domain, **attributes))
         return names
 
+    def activation(self, x: str, name: str) -> str:
+        """Add the activation that a config's `hidden_act` names."""
+        if name == "relu":
+            return self.node("Relu", x)
+        return self.node("Gelu", x, approximate="tanh" if name == "gelu_new" else "none")
+
     def model(self, name: str) -> onnx.ModelProto:
         """Return the finished model."""
         graph = helper.make_graph(

@@ -1,4 +1,4 @@
-"""What a fine-tuned checkpoint of the hub, which has no `task.json`, says of its task in its `config.json`."""
+"""What a checkpoint of the hub, which has no `task.json`, says of its task in its `config.json`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +15,8 @@ _TASKS = {
     "BertForTokenClassification": "ner",
     "BertForQuestionAnswering": "qa",
     "BertForMultipleChoice": "multiple_choice",
+    "BertForMaskedLM": "fill_mask",
+    "BertForPreTraining": "fill_mask",
 }
 
 

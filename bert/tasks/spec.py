@@ -8,7 +8,7 @@ from typing import Any
 
 from bert.errors import CheckpointError, ConfigError
 
-TASKS = ("classification", "ner", "qa", "similarity", "multiple_choice")
+TASKS = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 PROBLEMS = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 
@@ -58,7 +58,7 @@ class TaskSpec:
 
     @property
     def head_outputs(self) -> int:
-        """Number of scores K that the head gives at each of its positions."""
+        """Number of scores K that the head gives at each of its positions; of fill_mask 0, the vocabulary has it."""
         return {"qa": 2, "multiple_choice": 1, "similarity": 0}.get(self.task, len(self.labels))
 
     @classmethod

@@ -47,6 +47,7 @@ def test_the_file_is_readable_text(tmp_path: Path) -> None:
         (TaskSpec("qa"), 2),
         (TaskSpec("multiple_choice"), 1),
         (TaskSpec("similarity"), 0),
+        (TaskSpec("fill_mask"), 0),
     ],
 )
 def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs: int) -> None:

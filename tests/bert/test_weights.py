@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, UnsupportedModelError
 from bert.tasks.spec import TaskSpec
 from bert.weights import read_checkpoint, read_safetensors, read_weights
 
@@ -181,6 +181,36 @@ def test_a_checkpoint_of_the_hub_says_its_task_itself(tmp_path: Path) -> None:
         "multi_label",
     )
     assert spec.max_tokens == 32
+
+
+def save_pretrained(folder: Path, architecture: str) -> dict[str, torch.Tensor]:
+    """Write a checkpoint with the MLM head as the hub has them, without task.json; return its weights."""
+    config = model().config
+    pretrained = getattr(transformers, architecture)(config)
+    pretrained.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES))
+    weights: dict[str, torch.Tensor] = pretrained.state_dict()
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForPreTraining"])
+def test_a_pretrained_checkpoint_of_the_hub_fills_masks(architecture: str, tmp_path: Path) -> None:
+    weights = save_pretrained(tmp_path, architecture)
+    assert read_checkpoint(tmp_path).spec == TaskSpec("fill_mask", max_tokens=32)
+    save_file(weights, tmp_path / "model.safetensors")  # the decoder and its bias are there again by name
+    checkpoint = read_checkpoint(tmp_path)
+    assert "cls.predictions.decoder.weight" in checkpoint.weights
+    weights["cls.predictions.decoder.weight"] += 1e-3
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModelError, match=r"decoder\.weight is not the word embedding"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_masked_model_without_its_head_is_refused(tmp_path: Path) -> None:
+    weights = save_pretrained(tmp_path, "BertForMaskedLM")
+    save_file({k: v for k, v in weights.items() if "cls." not in k}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"no tensor 'cls\.predictions\..*a fill_mask model needs"):
+        read_checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

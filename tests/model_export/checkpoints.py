@@ -27,6 +27,7 @@ SPECS = {
     "qa": TaskSpec("qa", max_tokens=128, stride=32, allows_no_answer=True),
     "multiple_choice": TaskSpec("multiple_choice", max_tokens=128),
     "similarity": TaskSpec("similarity", max_tokens=128),
+    "fill_mask": TaskSpec("fill_mask", max_tokens=128),
 }
 ARCHITECTURES = {
     "classification": "BertForSequenceClassification",
@@ -34,6 +35,7 @@ ARCHITECTURES = {
     "qa": "BertForQuestionAnswering",
     "multiple_choice": "BertForMultipleChoice",
     "similarity": "BertModel",
+    "fill_mask": "BertForMaskedLM",
 }
 
 
@@ -84,7 +86,7 @@ def checkpoint_and_texts(folder: Path) -> tuple[Checkpoint, list[Text]]:
 
 
 def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Text) -> Floats:
-    """Return what `transformers` answers for one text: (P, K), or (1, H) for similarity."""
+    """Return what `transformers` answers for one text: (P, K), (P, V) for fill_mask, or (1, H) for similarity."""
     ids, segments = (torch.tensor(x)[None].long() for x in (text.encoding.ids, text.encoding.segment_ids))
     if spec.task == "multiple_choice":
         ids, segments = ids[None], segments[None]
@@ -98,7 +100,7 @@ def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Text) 
     else:
         found = output.logits.reshape(-1, output.logits.shape[-1])
     array: Floats = found.numpy()
-    return array[text.positions] if spec.task == "ner" else array
+    return array[text.positions] if spec.task in ("ner", "fill_mask") else array
 
 
 def random_text(spec: TaskSpec, tokens: int, seed: int = 0) -> Text:

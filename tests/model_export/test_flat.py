@@ -27,7 +27,9 @@ def flat_graph(folder: Path) -> onnx.ModelProto:
     return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, FlatForms)
 
 
-@pytest.mark.parametrize("name", ["classification", "ner", "qa", "multiple_choice", "similarity"])
+@pytest.mark.parametrize(
+    "name", ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
+)
 def test_every_head_answers_as_transformers_within_half_precision(name: str, tmp_path: Path) -> None:
     model = write_checkpoint(tmp_path, SPECS[name])
     _, texts = checkpoint_and_texts(tmp_path)

@@ -38,7 +38,7 @@ def test_scores_stay_near_the_checkpoint(changes: dict[str, str], tmp_path: Path
     assert (a.argmax(-1) == b.argmax(-1)).mean() > 0.97
 
 
-@pytest.mark.parametrize("name", ["classification", "similarity", "qa"])
+@pytest.mark.parametrize("name", ["classification", "similarity", "qa", "fill_mask"])
 def test_neighbours_change_nothing(name: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS[name])
     checkpoint, texts = checkpoint_and_texts(tmp_path)

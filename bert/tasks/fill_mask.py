@@ -1,0 +1,138 @@
+"""[MASK] in texts, and the pieces that a masked language model puts there. M masks, V vocabulary, K candidates."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding, Pieces
+from bert.errors import InputError
+from bert.tasks.activations import Floats, softmax
+from bert.tokenizer import Tokenizer
+
+MASK = "[MASK]"
+MAX_CANDIDATES = 100
+"""For each mask; a whole vocabulary's probabilities would fill the memory of a service."""
+_CONTINUES = "##"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A piece of the vocabulary, its probability, and the text with the piece in the mask's place."""
+
+    token: str
+    id: int
+    score: float
+    sequence: str
+
+
+@dataclass(frozen=True, slots=True)
+class FilledMask:
+    """One [MASK], text[start:end] in code points, and its candidates, best first."""
+
+    start: int
+    end: int
+    candidates: tuple[Candidate, ...]
+
+
+def pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
+    """Tokenise texts in which [MASK] is the special token. Every other special piece is read as its characters.
+
+    A mask is of no word (-1). Raises InputError for a text that is not valid Unicode.
+    """
+    parts = [text.split(MASK) for text in texts]
+    read = iter(tokenizer.pieces([part for split in parts for part in split]))
+    return [_joined(split, [next(read) for _ in split], tokenizer.mask_id) for split in parts]
+
+
+def encode(tokenizer: Tokenizer, text: Pieces, max_tokens: int) -> Encoding:
+    """Return [CLS] text [SEP]; raises InputError without a mask, TextTooLongError over `max_tokens`."""
+    if not (text.word_ids < 0).any():
+        raise InputError(f"has no {MASK}: write it where a word or a piece of one is wanted")
+    return tokenizer.single(text, max_tokens)
+
+
+def mask_positions(encoding: Encoding) -> NDArray[np.intp]:
+    """Return the positions (M,) of the masks among the encoding's tokens: of a text, and of no word."""
+    return np.flatnonzero((encoding.word_ids < 0) & (encoding.sequence_ids >= 0))
+
+
+def hide(text: Pieces, indices: Sequence[int], mask_id: int) -> Pieces:
+    """Return a copy with masks in place of the pieces at `indices`."""
+    ids, word_ids, at = text.ids.copy(), text.word_ids.copy(), list(indices)
+    ids[at], word_ids[at] = mask_id, -1
+    return Pieces(ids, text.offsets, word_ids)
+
+
+def best_pieces(logits: Floats, count: int = MAX_CANDIDATES) -> Floats:
+    """Return ids and probabilities (M, 2, K) of the best pieces in falling order, from logits (M, V).
+
+    K is the smaller of `count` and V; pieces of equal logits are in the order of their ids. Ids are whole numbers in
+    float32, exact up to 2 ** 24: so they travel as any other head's output does.
+    """
+    k = min(count, logits.shape[-1])
+    best = np.sort(np.argpartition(-logits, k - 1, axis=-1)[:, :k], axis=-1)  # (M, K)
+    order = np.argsort(-np.take_along_axis(logits, best, axis=-1), axis=-1, kind="stable")
+    best = np.take_along_axis(best, order, axis=-1)
+    shares = np.take_along_axis(softmax(logits), best, axis=-1)
+    found: Floats = np.stack([best.astype(np.float32), shares.astype(np.float32)], axis=1)
+    return found
+
+
+def decode(
+    text: str, encoding: Encoding, best: Floats, tokenizer: Tokenizer, top_k: int = 5
+) -> list[FilledMask]:
+    """Turn `best_pieces` (M, 2, K) of one text into its masks, in the order of the text, each with `top_k` candidates.
+
+    Rows of the embedding beyond the vocabulary, which some checkpoints have for their matrices' sake, are left out.
+    Raises ValueError if `best` has not a row for each mask, or `top_k` is below 1.
+    """
+    positions = mask_positions(encoding)
+    if best.shape[:2] != (len(positions), 2):
+        raise ValueError(f"best pieces have shape {best.shape}; ({len(positions)}, 2, K) is needed")
+    if top_k < 1:
+        raise ValueError(f"top_k ({top_k}) must be at least 1")
+    found = []
+    for (start, end), rows in zip(encoding.offsets[positions].tolist(), best, strict=True):
+        ids, scores = rows[:, rows[0] < tokenizer.vocab_size][:, :top_k].tolist()
+        candidates = (
+            _candidate(text, start, end, tokenizer, int(token_id), score)
+            for token_id, score in zip(ids, scores, strict=True)
+        )
+        found.append(FilledMask(start, end, tuple(candidates)))
+    return found
+
+
+def fill(text: str, start: int, end: int, token: str) -> str:
+    """Return the text with a piece in place of [start, end).
+
+    A piece that goes on with a word (##ing) is joined to what stands before: the space between is taken out.
+    """
+    if token.startswith(_CONTINUES) and token != _CONTINUES:
+        return text[:start].rstrip() + token.removeprefix(_CONTINUES) + text[end:]
+    return text[:start] + token + text[end:]
+
+
+def _candidate(
+    text: str, start: int, end: int, tokenizer: Tokenizer, token_id: int, score: float
+) -> Candidate:
+    token = tokenizer.id_to_token(token_id)
+    return Candidate(token, token_id, score, fill(text, start, end, token))
+
+
+def _joined(parts: Sequence[str], read: Sequence[Pieces], mask_id: int) -> Pieces:
+    """Put a mask between the pieces of each two neighbouring parts; offsets and word ids become the whole text's."""
+    ids, offsets, word_ids = [read[0].ids], [read[0].offsets], [read[0].word_ids]
+    start, words = len(parts[0]), _words(read[0])
+    for part, found in zip(parts[1:], read[1:], strict=True):
+        end = start + len(MASK)
+        ids += [np.array([mask_id], np.int32), found.ids]
+        offsets += [np.array([[start, end]], np.int32), found.offsets + np.int32(end)]
+        word_ids += [np.array([-1], np.int32), found.word_ids + np.int32(words)]
+        start, words = end + len(part), words + _words(found)
+    return Pieces(np.concatenate(ids), np.concatenate(offsets), np.concatenate(word_ids))
+
+
+def _words(text: Pieces) -> int:
+    return int(text.word_ids[-1]) + 1 if len(text) else 0

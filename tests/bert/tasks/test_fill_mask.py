@@ -1,0 +1,179 @@
+"""Masks found in the user's text, the best pieces, and the text with a piece put in."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import InputError, TextTooLongError
+from bert.tasks import fill_mask
+from bert.tasks.activations import softmax
+from bert.tasks.fill_mask import MASK, best_pieces, decode, encode, fill, hide, mask_positions
+from bert.tokenizer import Tokenizer
+from bert.wordpiece import SPECIAL_PIECES
+from tests.bert.odd_texts import TEXTS
+
+PIECES = [
+    *SPECIAL_PIECES,
+    "play",
+    "##ing",
+    "##s",
+    "london",
+    "in",
+    "the",
+    "北",
+    "京",
+    "很",
+    "大",
+    "[",
+    "]",
+    "sep",
+    "mask",
+    ".",
+]
+MASKED_TEXTS = st.lists(TEXTS, min_size=2, max_size=4).map(MASK.join)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    file = tmp_path_factory.mktemp("tokenizer") / "vocab.txt"
+    file.write_text("\n".join(PIECES), encoding="utf-8")
+    return Tokenizer.load(file)
+
+
+def tokens(tokenizer: Tokenizer, text: str) -> list[str]:
+    (pieces,) = fill_mask.pieces(tokenizer, [text])
+    return [tokenizer.id_to_token(i) for i in pieces.ids]
+
+
+def test_mask_is_the_special_piece_and_nothing_else_is(tokenizer: Tokenizer) -> None:
+    assert tokens(tokenizer, "in [MASK].") == ["in", "[MASK]", "."]
+    assert tokens(tokenizer, "play[MASK]in") == ["play", "[MASK]", "in"]
+    assert tokens(tokenizer, "[MASK][MASK]") == ["[MASK]", "[MASK]"]
+    assert tokens(tokenizer, "[SEP] [MASK]") == ["[", "sep", "]", "[MASK]"]
+    assert tokens(tokenizer, "[mask]") == ["[", "mask", "]"]
+
+
+@given(text=MASKED_TEXTS)
+def test_every_mask_is_found_with_its_characters(text: str, packaged: Tokenizer) -> None:
+    (pieces,) = fill_mask.pieces(packaged, [text])
+    encoding = encode(packaged, pieces, 10_000)
+    spans = encoding.offsets[mask_positions(encoding)].tolist()
+    assert [text[start:end] for start, end in spans] == [MASK] * text.count(MASK)
+    assert (encoding.ids == packaged.mask_id).sum() == len(spans)
+    starts, words = pieces.offsets[:, 0], pieces.word_ids[pieces.word_ids >= 0]
+    assert (np.diff(starts) >= 0).all() and (pieces.offsets[:, 1] <= len(text)).all()
+    assert (np.diff(words) >= 0).all() and len(set(words.tolist())) == (words[-1] + 1 if len(words) else 0)
+
+
+@pytest.fixture(scope="module")
+def backend(minilm: Path) -> tokenizers.Tokenizer:
+    """What transformers tokenises with: special pieces in a text are special."""
+    found = tokenizers.Tokenizer.from_file(str(minilm / "tokenizer.json"))
+    found.no_truncation()
+    found.no_padding()
+    return found
+
+
+@given(text=MASKED_TEXTS)
+def test_ids_are_those_of_transformers(text: str, backend: tokenizers.Tokenizer, packaged: Tokenizer) -> None:
+    if any(piece in text for piece in SPECIAL_PIECES if piece != MASK):
+        return  # there transformers puts the special pieces, meant or not
+    (pieces,) = fill_mask.pieces(packaged, [text])
+    assert encode(packaged, pieces, 10_000).ids.tolist() == backend.encode(text).ids
+
+
+def test_a_text_without_a_mask_is_refused(tokenizer: Tokenizer) -> None:
+    for text in ("", "in the", "[mask]"):
+        (pieces,) = fill_mask.pieces(tokenizer, [text])
+        with pytest.raises(InputError, match=r"has no \[MASK\]"):
+            encode(tokenizer, pieces, 8)
+
+
+def test_a_text_over_the_models_length_is_refused_never_cut(tokenizer: Tokenizer) -> None:
+    (pieces,) = fill_mask.pieces(tokenizer, ["in the [MASK] in the london"])
+    assert len(encode(tokenizer, pieces, 8)) == 8
+    with pytest.raises(TextTooLongError, match="8 tokens"):
+        encode(tokenizer, pieces, 7)
+
+
+@given(
+    rows=st.lists(st.lists(st.integers(-5, 5), min_size=7, max_size=7), min_size=1, max_size=4),
+    count=st.integers(1, 9),
+)
+def test_best_pieces_are_those_of_a_full_sort(rows: list[list[int]], count: int) -> None:
+    logits = np.array(rows, np.float32)
+    found = best_pieces(logits, count)
+    assert found.shape == (len(rows), 2, min(count, 7)) and found.dtype == np.float32
+    for row, (ids, scores) in zip(logits, found, strict=True):
+        shares = softmax(row)
+        assert sorted(-row)[: len(ids)] == [-row[int(i)] for i in ids]
+        assert scores == pytest.approx([shares[int(i)] for i in ids])
+        assert len(set(ids.tolist())) == len(ids)
+
+
+def test_pieces_of_equal_logits_are_in_the_order_of_their_ids() -> None:
+    assert best_pieces(np.array([[1, 2, 1, 2, 0]], np.float32), 4)[0, 0].tolist() == [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "token", "expected"),
+    [
+        ("in [MASK].", "london", "in london."),
+        ("  In\t[MASK]  ,", "the", "  In\tthe  ,"),
+        ("play [MASK] in", "##ing", "playing in"),
+        ("play[MASK]", "##s", "plays"),
+        ("[MASK] in", "##s", "s in"),
+        ("很[MASK]。", "大", "很大。"),
+        ("[MASK]", "##", "##"),
+        ("👩‍👩‍👧 [MASK] 🙂", "in", "👩‍👩‍👧 in 🙂"),
+    ],
+)
+def test_the_users_own_text_is_filled(text: str, token: str, expected: str) -> None:
+    start = text.index(MASK)
+    assert fill(text, start, start + len(MASK), token) == expected
+
+
+def test_each_mask_gets_its_candidates_and_the_other_masks_stay(tokenizer: Tokenizer) -> None:
+    text = "Play [MASK] 北[MASK]"
+    (pieces,) = fill_mask.pieces(tokenizer, [text])
+    encoding = encode(tokenizer, pieces, 32)
+    logits = np.zeros((2, len(PIECES)), np.float32)
+    logits[0, PIECES.index("##ing")], logits[1, PIECES.index("京")] = 5, 5
+    first, second = decode(text, encoding, best_pieces(logits), tokenizer, top_k=2)
+    assert (first.start, first.end, second.start, second.end) == (5, 11, 13, 19)
+    assert (first.candidates[0].token, first.candidates[0].sequence) == ("##ing", "Playing 北[MASK]")
+    assert (second.candidates[0].id, second.candidates[0].sequence) == (
+        PIECES.index("京"),
+        "Play [MASK] 北京",
+    )
+    assert first.candidates[0].score == pytest.approx(np.exp(5) / (np.exp(5) + len(PIECES) - 1))
+    assert len(first.candidates) == len(second.candidates) == 2
+
+
+def test_rows_beyond_the_vocabulary_are_no_candidates(tokenizer: Tokenizer) -> None:
+    (pieces,) = fill_mask.pieces(tokenizer, [MASK])
+    logits = np.arange(len(PIECES) + 4, dtype=np.float32)[None]
+    (mask,) = decode(MASK, encode(tokenizer, pieces, 8), best_pieces(logits), tokenizer, top_k=1)
+    assert mask.candidates[0].token == PIECES[-1]
+
+
+def test_what_does_not_fit_is_refused(tokenizer: Tokenizer) -> None:
+    (pieces,) = fill_mask.pieces(tokenizer, [MASK])
+    encoding = encode(tokenizer, pieces, 8)
+    with pytest.raises(ValueError, match=r"\(1, 2, K\) is needed"):
+        decode(MASK, encoding, np.zeros((2, 2, 3), np.float32), tokenizer)
+    with pytest.raises(ValueError, match="top_k"):
+        decode(MASK, encoding, np.zeros((1, 2, 3), np.float32), tokenizer, top_k=0)
+
+
+def test_pieces_are_hidden_behind_masks(tokenizer: Tokenizer) -> None:
+    (plain,) = tokenizer.pieces(["in the london"])
+    hidden = hide(plain, [1], tokenizer.mask_id)
+    encoding = encode(tokenizer, hidden, 8)
+    assert encoding.ids[mask_positions(encoding)].tolist() == [tokenizer.mask_id]
+    assert mask_positions(encoding).tolist() == [2]
+    assert (plain.word_ids >= 0).all()  # the given pieces stay as they were
