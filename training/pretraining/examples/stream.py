@@ -1,0 +1,198 @@
+"""What a training loop reads: batches of masked examples without end, from any place in the stream on.
+
+An epoch is every shard once, in an order of its own; a shard's examples are planned, shuffled and masked by generators
+seeded with (seed, purpose, epoch, shard), so that the place alone says what comes, however the run got there.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import ConfigError, DataError
+from training.corpus.shards import Corpus, Shard
+from training.pretraining.examples.base import Example, MaskedExample
+from training.pretraining.examples.builder import Builder
+from training.pretraining.examples.text import Examples, Offsets, Text
+from training.pretraining.masking.base import Masking
+from training.pretraining.masking.draws import Keys
+from training.pretraining.masking.tokens import TokenMasking
+
+_SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
+"""What a generator is for."""
+ALL: Final = slice(None)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """A place in the stream: where the next batch starts."""
+
+    epoch: int = 0
+    shard: int = 0
+    """In the epoch's order of shards."""
+    example: int = 0
+    """In the shard's shuffled examples."""
+
+
+START: Final = Cursor()
+
+
+class _Examples(NamedTuple):
+    """A shard's examples in one epoch; with static masks several plans of it, one after another."""
+
+    plans: list[Examples]
+    order: Offsets
+    """(E,) shuffled indices"""
+    keys: Keys
+    """(E,) what masks each index"""
+
+    def take(self, places: Offsets) -> tuple[list[Example], Keys]:
+        """Make the examples at some places of the shuffled order."""
+        indices = self.order[places]
+        if len(self.plans) == 1:
+            return self.plans[0].take(indices), self.keys[indices]
+        borders = np.cumsum([len(plan) for plan in self.plans])
+        which = np.searchsorted(borders, indices, side="right")
+        found: dict[int, Example] = {}
+        for copy in np.unique(which).tolist():
+            mine = np.flatnonzero(which == copy)
+            first = borders[copy] - len(self.plans[copy])
+            found.update(zip(mine.tolist(), self.plans[copy].take(indices[mine] - first), strict=True))
+        return [found[i] for i in range(len(indices))], self.keys[indices]
+
+
+class ExampleStream:
+    """The masked examples of a split, epoch after epoch. Not safe to share between threads."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        split: str,
+        build: Builder,
+        mask: Masking,
+        seed: int,
+        max_tokens: int,
+        static_dupes: int = 0,
+    ) -> None:
+        """Open a split. With `static_dupes` an epoch is that many copies, each built and masked once and for all.
+
+        That is the paper's dupe_factor; with 0 each epoch is built and masked afresh. Raises DataError where the
+        split has too few documents for `build`, ConfigError where its examples are longer than `max_tokens`.
+        """
+        if build.max_tokens > max_tokens:
+            raise ConfigError(f"examples of {build.max_tokens} tokens must fit in max_tokens ({max_tokens})")
+        if static_dupes < 0 or seed < 0:
+            raise ConfigError(f"static_dupes ({static_dupes}) and seed ({seed}) must be at least 0")
+        self._corpus, self._split = corpus, split
+        self._build, self._mask, self._seed, self._dupes = build, mask, seed, static_dupes
+        self._groups = _groups(corpus, split, build.min_documents)
+        self._kept: tuple[tuple[int, int], _Examples] | None = None
+
+    def batches(
+        self, batch_size: int, cursor: Cursor = START, *, take: slice = ALL, every: int = 1
+    ) -> Iterator[tuple[list[MaskedExample], Cursor]]:
+        """Yield batches from a place on, each with the place after it; a batch may span shards and epochs.
+
+        `take` is what to make of each batch: rank r of w processes needs slice(r, None, w). With `every` n only each
+        n-th batch comes, for n workers that share the work: worker k starts at `after(cursor, k * batch_size)`.
+        Raises ConfigError for a place that the stream does not have, DataError if the split gives no example at all.
+        """
+        while True:
+            batch, cursor = self._batch(batch_size, cursor, take)
+            yield batch, cursor
+            cursor = self.after(cursor, (every - 1) * batch_size)
+
+    def after(self, cursor: Cursor, examples: int) -> Cursor:
+        """Return the place that many examples further on; costs the planning of shards on the way, no more."""
+        reached = cursor
+        for _, _, place in self._walk(cursor, examples):
+            reached = place
+        return reached
+
+    def held_out_examples(self, limit: int) -> list[MaskedExample]:
+        """Return up to `limit` examples of the held-out split, the same at every call: 15% of tokens, seed 0."""
+        mask = TokenMasking(self._mask.special)
+        stream = ExampleStream(self._corpus, "held_out", self._build, mask, 0, self._build.max_tokens)
+        found: list[MaskedExample] = []
+        for shard in range(len(stream._groups)):
+            if len(found) < limit:
+                examples = stream._examples(0, shard)
+                count = min(limit - len(found), len(examples.order))
+                found += mask.many(*examples.take(np.arange(count)))
+        return found
+
+    def _batch(self, size: int, cursor: Cursor, take: slice) -> tuple[list[MaskedExample], Cursor]:
+        wanted = np.arange(size)[take]
+        batch: list[MaskedExample] = []
+        done, reached = 0, cursor
+        for examples, places, after in self._walk(cursor, size):
+            mine = wanted[(wanted >= done) & (wanted < done + len(places))] - done
+            batch += self._mask.many(*examples.take(places[mine]))
+            done, reached = done + len(places), after
+        return batch, reached
+
+    def _walk(self, cursor: Cursor, examples: int) -> Iterator[tuple[_Examples, NDArray[np.int64], Cursor]]:
+        """Yield the next examples shard by shard: where they are, which places there, and the place after."""
+        empty = 0
+        while examples > 0:
+            here = self._examples(cursor.epoch, cursor.shard)
+            if cursor.example > len(here.order):
+                raise ConfigError(f"{cursor} is past the shard's {len(here.order)} examples: another corpus?")
+            places = np.arange(cursor.example, min(cursor.example + examples, len(here.order)))
+            if len(places):
+                examples -= len(places)
+                empty = 0
+                cursor = Cursor(cursor.epoch, cursor.shard, int(places[-1]) + 1)
+                yield here, places, cursor
+            else:
+                empty += 1
+                if empty > 2 * len(self._groups):
+                    raise DataError(self._corpus.folder, None, f"split {self._split!r} gives no example")
+                cursor = self._next(cursor)
+
+    def _next(self, cursor: Cursor) -> Cursor:
+        last = cursor.shard + 1 >= len(self._groups)
+        return Cursor(cursor.epoch + 1) if last else Cursor(cursor.epoch, cursor.shard + 1)
+
+    def _examples(self, epoch: int, place: int) -> _Examples:
+        """Plan a shard; the last one is kept."""
+        if not 0 <= place < len(self._groups):
+            raise ConfigError(f"shard {place} must be one of the split's {len(self._groups)}")
+        if self._kept is None or self._kept[0] != (epoch, place):
+            self._kept = None  # before the next one takes memory
+            shard = int(self._generator(_SHARDS, epoch).permutation(len(self._groups))[place])
+            self._kept = (epoch, place), self._plan(epoch, shard)
+        return self._kept[1]
+
+    def _plan(self, epoch: int, shard: int) -> _Examples:
+        text = Text.of([each.document(i) for each in self._groups[shard] for i in range(each.documents)])
+        versions = range(self._dupes) if self._dupes else [epoch]
+        plans = [self._build.plan(text, self._generator(_PLAN, v, shard)) for v in versions]
+        keys = [
+            self._generator(_MASKS, v, shard).integers(2**64, size=len(plan), dtype=np.uint64)
+            for v, plan in zip(versions, plans, strict=True)
+        ]
+        order = self._generator(_SHUFFLE, epoch, shard).permutation(sum(map(len, plans)))
+        return _Examples(plans, order, np.concatenate(keys))
+
+    def _generator(self, *purpose: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence([self._seed, *purpose]))
+
+
+def _groups(corpus: Corpus, split: str, min_documents: int) -> Sequence[list[Shard]]:
+    """Return the shards, those with too few documents for the builder together with their neighbours."""
+    groups: list[list[Shard]] = []
+    for shard in corpus.shards(split):
+        if groups and sum(each.documents for each in groups[-1]) < min_documents:
+            groups[-1].append(shard)
+        else:
+            groups.append([shard])
+    if len(groups) > 1 and sum(each.documents for each in groups[-1]) < min_documents:
+        groups[-2] += groups.pop()
+    found = sum(each.documents for group in groups for each in group)
+    if found < min_documents:
+        needed = f"{min_documents} documents are needed" if min_documents > 1 else "a document is needed"
+        raise DataError(corpus.folder, None, f"split {split!r} has {found}, and {needed}")
+    return groups

@@ -1,0 +1,171 @@
+"""What every way of masking shares: how many positions, and what is put there.
+
+B examples, N tokens of all of them side by side, M masked positions.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import ConfigError
+from training.pretraining.examples.base import Bools, Example, Ints, MaskedExample, SpecialIds
+from training.pretraining.masking.draws import ACTION, ORDER, PIECE, Keys, uniform
+
+Offsets = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Examples side by side."""
+
+    ids: Ints
+    """(N,)"""
+    continues: Bools
+    """(N,)"""
+    special: Bools
+    """(N,)"""
+    lengths: Offsets
+    """(B,)"""
+    starts: Offsets
+    """(B,) first token of each example"""
+    owner: Offsets
+    """(N,) the example of each token"""
+    keys: Keys
+    """(B,) each example's randomness"""
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], keys: Keys) -> "Batch":
+        """Lay one example or more side by side."""
+        lengths = np.array([len(example.ids) for example in examples], np.int64)
+        return cls(
+            np.concatenate([example.ids for example in examples]),
+            np.concatenate([example.continues for example in examples]),
+            np.concatenate([example.special for example in examples]),
+            lengths,
+            np.cumsum(lengths) - lengths,
+            np.repeat(np.arange(len(examples)), lengths),
+            keys,
+        )
+
+    def uniform(self, tokens: Offsets, purpose: int) -> NDArray[np.float64]:
+        """Return a number in [0, 1) for each of some tokens, given by their flat indices."""
+        owner = self.owner[tokens]
+        return uniform(self.keys[owner], tokens - self.starts[owner], purpose)
+
+    def shuffled(self, tokens: Offsets) -> Offsets:
+        """Return tokens (flat indices, ascending) in a random order inside each example."""
+        # A multiple of 2^-32 is added exactly to an example's number, so that no token leaves its example.
+        order: Offsets = tokens[np.argsort(self.owner[tokens] + self.uniform(tokens, ORDER))]
+        return order
+
+
+class Chosen(NamedTuple):
+    """The positions to be predicted."""
+
+    positions: Offsets
+    """(M,) flat indices, ascending"""
+    leaders: Offsets
+    """(M,) whose draw decides [MASK], random or kept: the position itself, or the first of its group"""
+    spans: Offsets | None = None
+    """(M, 2) flat indices of the first and last position of its span"""
+
+
+@dataclass(frozen=True)
+class Masking(ABC):
+    """Which positions of an example are predicted, and what stands there instead.
+
+    The number is that of google-research/bert, `create_masked_lm_predictions`: `rate` of all the example's tokens,
+    special ones counted, rounded, at least 1 and at most `max_predictions`.
+    """
+
+    special: SpecialIds
+    rate: float = 0.15
+    max_predictions: int = 0
+    """Most positions of one example; 0 sets no bound."""
+    mask_share: float = 0.8
+    """Of the positions, how many get [MASK]."""
+    random_share: float = 0.1
+    """And how many a random piece; the rest keep their own."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise ConfigError(f"rate ({self.rate:g}) must be between 0 and 1")
+        if self.max_predictions < 0:
+            raise ConfigError(f"max_predictions ({self.max_predictions}) must be at least 0")
+        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
+            raise ConfigError(
+                f"mask_share ({self.mask_share:g}) and random_share ({self.random_share:g}) "
+                "must be at least 0 and add up to at most 1"
+            )
+
+    def __call__(self, example: Example, rng: np.random.Generator) -> MaskedExample:
+        """Mask one example; many at once are far cheaper each."""
+        return self.many([example], rng.integers(2**64, size=1, dtype=np.uint64))[0]
+
+    def many(self, examples: Sequence[Example], keys: Keys) -> list[MaskedExample]:
+        """Mask examples, each by its own key (B,): what an example gets does not depend on the others."""
+        if not examples:
+            return []
+        batch = Batch.of(examples, keys)
+        chosen = self._choose(batch, self._budgets(batch))
+        ids = batch.ids.copy()
+        ids[chosen.positions] = self._replacements(batch, chosen)
+        return _split(examples, batch, chosen, ids)
+
+    def _budgets(self, batch: Batch) -> Offsets:
+        """Return how many positions of each example are to be chosen (B,)."""
+        budgets: Offsets = np.maximum(1, np.rint(batch.lengths * self.rate).astype(np.int64))
+        return np.minimum(budgets, self.max_predictions) if self.max_predictions else budgets
+
+    @abstractmethod
+    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+        """Choose at most `budgets` (B,) positions of each example, none of them special."""
+
+    def _replacements(self, batch: Batch, chosen: Chosen) -> Ints:
+        """Return what stands at the chosen positions (M,)."""
+        action = batch.uniform(chosen.leaders, ACTION)
+        masked = action < self.mask_share
+        random = ~masked & (action < self.mask_share + self.random_share)
+        kept = batch.ids[chosen.positions]
+        ids: Ints = np.where(masked, self._instead(batch, chosen.positions), kept)
+        ids[random] = self._random(batch, chosen.positions[random])
+        return ids
+
+    def _instead(self, batch: Batch, positions: Offsets) -> Ints | int:
+        """Return what takes the place of most positions: [MASK]."""
+        return self.special.mask
+
+    def _random(self, batch: Batch, positions: Offsets) -> Ints:
+        """Return a random piece for each position."""
+        drawn = batch.uniform(positions, PIECE) * len(self.special.plain)
+        pieces: Ints = self.special.plain[drawn.astype(np.int64)]
+        return pieces
+
+
+def _split(examples: Sequence[Example], batch: Batch, chosen: Chosen, ids: Ints) -> list[MaskedExample]:
+    """Cut the batch back into examples."""
+    labels = batch.ids[chosen.positions]
+    shift = batch.starts[batch.owner[chosen.positions]]
+    positions = (chosen.positions - shift).astype(np.int32)
+    spans = None if chosen.spans is None else (chosen.spans - shift[:, None]).astype(np.int32)
+    starts = [*batch.starts.tolist(), len(ids)]
+    borders = np.searchsorted(chosen.positions, starts).tolist()
+    return [
+        MaskedExample(
+            ids=ids[start:stop],
+            segment_ids=example.segment_ids,
+            positions=positions[a:b],
+            labels=labels[a:b],
+            special=example.special,
+            original=example.ids,
+            pair_label=example.pair_label,
+            spans=None if spans is None else spans[a:b],
+        )
+        for example, start, stop, a, b in zip(
+            examples, starts, starts[1:], borders, borders[1:], strict=False
+        )
+    ]

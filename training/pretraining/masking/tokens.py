@@ -1,0 +1,67 @@
+"""Single pieces, or all pieces of a word together (google-research/bert, `create_masked_lm_predictions`)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from training.pretraining.examples.base import Bools
+from training.pretraining.examples.text import ranges
+from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
+
+
+@dataclass(frozen=True)
+class TokenMasking(Masking):
+    """Every piece for itself: the paper's masking."""
+
+    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+        order = batch.shuffled(np.flatnonzero(~batch.special))
+        owner = batch.owner[order]
+        # owner is ascending: a candidate's place in its example is how far it is from the example's first.
+        place = np.arange(len(order)) - np.searchsorted(owner, np.arange(len(budgets)))[owner]
+        positions = np.sort(order[place < budgets[owner]])
+        return Chosen(positions, positions)
+
+
+@dataclass(frozen=True)
+class WholeWordMasking(Masking):
+    """All pieces of a word or none; each piece still gets [MASK], a random piece or its own by a draw of its own.
+
+    Words are taken in random order; one that would pass the budget is passed over, as in the reference.
+    """
+
+    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+        starts, stops = self._units(batch)
+        # Each unit draws by its first token. Shuffling gives first tokens; their units follow by search.
+        order = np.searchsorted(starts, batch.shuffled(starts))
+        lengths = (stops - starts)[order].tolist()
+        borders = np.searchsorted(batch.owner[starts], np.arange(len(budgets) + 1)).tolist()
+        picked: list[int] = []
+        for start, stop, budget in zip(borders, borders[1:], budgets.tolist(), strict=False):
+            picked.extend(fill(lengths, start, stop, budget))
+        units = np.sort(order[np.array(picked, np.int64)])
+        positions = ranges(starts[units], stops[units])
+        return Chosen(positions, positions)
+
+    def _units(self, batch: Batch) -> tuple[Offsets, Offsets]:
+        """Return what is masked together: flat indices of first tokens and of the tokens after the last (U,)."""
+        return words(batch, ~batch.continues)
+
+
+def words(batch: Batch, starts: Bools) -> tuple[Offsets, Offsets]:
+    """Return where words start and where they end (W,), given which tokens (N,) start one."""
+    text = ~batch.special
+    before = np.concatenate([[True], batch.special[:-1]])
+    first = np.flatnonzero(text & (starts | before))
+    after = np.concatenate([batch.special[1:] | starts[1:], [True]])
+    return first, np.flatnonzero(text & after) + 1
+
+
+def fill(lengths: Sequence[int], start: int, stop: int, budget: int) -> Iterator[int]:
+    """Yield which of the units start … stop - 1, in this order, fit into the budget, passing over those too long."""
+    for unit in range(start, stop):
+        if lengths[unit] <= budget:
+            yield unit
+            budget -= lengths[unit]
+            if not budget:
+                return
