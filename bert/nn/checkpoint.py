@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, equal
 
+from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
 
@@ -75,15 +76,23 @@ def load_into(model: BertHead, folder: Path) -> list[str]:
 
 def save_checkpoint(model: BertHead, folder: Path, architecture: str, extra: Mapping[str, object]) -> None:
     """Write `config.json` and `model.safetensors` so that `transformers` loads them; `extra` goes into the config."""
+    weights = {name: tensor.detach().cpu() for name, tensor in model.state_dict().items()}
+    save_weights(weights, model.config, folder, architecture, extra)
+
+
+def save_weights(
+    weights: Mapping[str, Tensor],
+    config: BertConfig,
+    folder: Path,
+    architecture: str,
+    extra: Mapping[str, object],
+) -> None:
+    """Write weights of a BertHead, by its names, as `save_checkpoint` does."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {
-        name: tensor.detach().cpu().contiguous()
-        for name, tensor in model.state_dict().items()
-        if name != _DECODER
-    }
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {**model.config.to_dict(), "architectures": [architecture], **extra}
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    kept = {name: tensor.contiguous() for name, tensor in weights.items() if name != _DECODER}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    values = {**config.to_dict(), "architectures": [architecture], **extra}
+    (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
 
 
 def _weight_files(folder: Path) -> list[Path]:

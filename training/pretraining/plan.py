@@ -1,0 +1,51 @@
+"""Where a run stands decides batch size, phase and learning rate: pure functions of the settings."""
+
+from dataclasses import dataclass
+
+from training.pretraining.settings import Phase, PretrainSettings
+from training.schedules import ramp, rate_share
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the next step is to be; `done` is the share of the run that is over, 0 to 1."""
+
+    settings: PretrainSettings
+    world: int = 1
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phases, or the one that a run without any is."""
+        return self.settings.phases or [Phase(max_tokens=self.settings.max_tokens, share=1.0)]
+
+    def done(self, step: int, seconds: float) -> float:
+        """Return the share of the run that is over after `step` steps and `seconds` of training."""
+        if self.settings.max_steps:
+            return min(1.0, step / self.settings.max_steps)
+        return min(1.0, seconds / (60.0 * self.settings.max_minutes))
+
+    def phase(self, done: float) -> int:
+        """Return which phase the step after `done` belongs to."""
+        end = 0.0
+        for number, phase in enumerate(self.phases):
+            end += phase.share
+            if done < end - 1e-9:
+                return number
+        return len(self.phases) - 1
+
+    def batch_size(self, done: float) -> int:
+        """Return the examples of the next step over all processes: a multiple of their number, so that each has its share."""
+        settings = self.settings
+        full = self.phases[self.phase(done)].batch_size or settings.batch_size
+        size = ramp(done, settings.ramp_from, full, settings.ramp_share) if settings.ramp_from else full
+        return max(self.world, size - size % self.world)
+
+    def rate(self, step: int, seconds: float) -> float:
+        """Return the learning rate of the step that follows `step` steps: taken at its middle, so that none is lost on zero."""
+        settings = self.settings
+        half = 0.5 / settings.max_steps if settings.max_steps else 0.0
+        done = self.done(step, seconds) + half
+        share = rate_share(
+            settings.schedule, done, settings.warmup_ratio, settings.decay_ratio, settings.final_ratio
+        )
+        return settings.learning_rate * share

@@ -1,0 +1,209 @@
+"""What a pretraining run is told: YAML file, environment and command line, one description of each field."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from training.schedules import Schedule
+
+Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
+Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]
+PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
+"""Objectives that learn how two segments belong together, and the examples that say so."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class MaskingSettings(_Part):
+    """Which tokens are to be predicted, and what stands in their place."""
+
+    kind: Literal["tokens", "whole_words", "spans", "similar_words", "phrases"] = "tokens"
+    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """Share of the tokens."""
+    max_predictions: Annotated[int, Field(ge=0)] = 0
+    """Most tokens of one example; 0 sets no bound (the paper: 20 at 128 tokens, 77 at 512)."""
+    mask_share: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Of those, how many become [MASK]."""
+    random_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """And how many a random piece; the rest stay."""
+    static_dupes: Annotated[int, Field(ge=0)] = 0
+    """Copies of the corpus that are masked once (the paper's dupe_factor, 5 to 10); 0 masks afresh at each draw."""
+    phrases: Path | None = None
+    """phrases: text file with a phrase a line."""
+    vectors: Path | None = None
+    """similar_words: .npy of a vector a piece (V, D), to find similar words; None takes the base's embeddings."""
+
+
+class ModelSettings(_Part):
+    """Shape of a new model; what is not given is BERT base's."""
+
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int | None = None
+    """None is four times the hidden size."""
+    hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    max_position_embeddings: int = 512
+    vocab_multiple: Annotated[int, Field(ge=1)] = 1
+    """The embedding table is filled up to a multiple of this; 64 is faster on GPUs."""
+
+
+class DistillationSettings(_Part):
+    """A small model learns what a large one says (Sanh et al. 2019, arXiv 1910.01108)."""
+
+    teacher: Path
+    """Checkpoint folder with an MLM head and the same vocabulary."""
+    temperature: Annotated[float, Field(gt=0)] = 2.0
+    soft_weight: Annotated[float, Field(ge=0)] = 5.0
+    hard_weight: Annotated[float, Field(ge=0)] = 2.0
+    cosine_weight: Annotated[float, Field(ge=0)] = 1.0
+
+
+class Phase(_Part):
+    """A part of the run with examples of one length."""
+
+    max_tokens: Annotated[int, Field(ge=16)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    """Of the run's steps; shares add up to 1."""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    """None takes the run's."""
+
+
+class PretrainSettings(BaseSettings):
+    """Pretrain BERT, or one of its relatives' objectives, on a corpus that bert-prepare wrote."""
+
+    model_config = SettingsConfigDict(env_prefix="BERT_PRETRAIN_", env_nested_delimiter="__", extra="forbid")
+
+    config: Path | None = Field(
+        None, description="YAML file with these settings; the command line wins over it"
+    )
+    corpus: Path = Field(description="folder that bert-prepare wrote")
+    output_dir: Path = Field(description="folder for checkpoints, logs and the report")
+    objective: Objective = Field("mlm+nsp", description="what the model learns")
+    examples: Examples = Field("pairs", description="how sentences are put together into examples")
+    short_share: float = Field(
+        0.1, ge=0, le=1, description="pairs, sentence_order: share of examples with a random shorter length"
+    )
+    masking: MaskingSettings = Field(
+        default_factory=lambda: MaskingSettings(), description="which tokens are predicted"
+    )
+    model: ModelSettings = Field(default_factory=lambda: ModelSettings(), description="shape of a new model")
+    base: str | None = Field(None, description="checkpoint to go on from, instead of a new model")
+    distillation: DistillationSettings | None = Field(None, description="distillation: its teacher")
+
+    max_tokens: int = Field(128, ge=16, description="longest example, tokens")
+    phases: list[Phase] = Field(
+        default_factory=list, description="parts with a max_tokens of their own; none is one part"
+    )
+    batch_size: int = Field(256, ge=1, description="examples a step, over all processes")
+    ramp_from: int = Field(0, ge=0, description="batch size at the start; 0 starts with batch_size")
+    ramp_share: float = Field(0.0, ge=0, le=1, description="share of the run over which the batch grows")
+    microbatch_size: int = Field(
+        0, ge=0, description="examples a process computes at once; 0 all of its part: set it to fit memory"
+    )
+    packed: bool = Field(
+        True, description="short examples share a row, attention staying inside each; off pads them instead"
+    )
+    max_steps: int = Field(0, ge=0, description="steps of the optimiser")
+    max_minutes: float = Field(
+        0.0, ge=0, description="length of the run by the clock instead, training time only"
+    )
+
+    learning_rate: float = Field(1e-4, gt=0, description="peak learning rate")
+    schedule: Schedule = Field("linear", description="course of the learning rate")
+    warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the run over which the rate rises")
+    decay_ratio: float = Field(0.2, ge=0, le=1, description="warmup_stable_decay: share over which it falls")
+    final_ratio: float = Field(0.0, ge=0, le=1, description="rate at the end, as a share of the peak")
+    weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
+    adam_beta2: float = Field(0.999, gt=0, lt=1, description="memory of AdamW's second moment")
+    adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of AdamW")
+    bias_correction: bool = Field(True, description="AdamW's; the paper's code had none")
+    max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
+
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
+    )
+    device: str = Field("auto", description="cpu, cuda, or auto")
+    threads: int = Field(0, ge=0, description="CPU threads of torch; 0 leaves torch's own choice")
+    data_workers: int = Field(
+        0, ge=0, description="processes that make batches; 0 makes them in between steps"
+    )
+    compile: bool = Field(False, description="torch.compile; pays on a GPU with rows of one length")
+    activation_checkpointing: bool = Field(
+        False, description="compute layers again in the backward pass: less memory, a quarter more time"
+    )
+    sharding: Literal["none", "full"] = Field(
+        "none", description="several processes: a whole model each (DDP), or its parts spread (FSDP)"
+    )
+    seed: int = Field(42, ge=0, description="seed of weights, order, masks and dropout")
+
+    save_every_steps: int = Field(500, ge=0, description="steps between checkpoints; 0 only at the end")
+    save_every_minutes: float = Field(0.0, ge=0, description="minutes between checkpoints; 0 goes by steps")
+    keep_checkpoints: int = Field(2, ge=1, description="checkpoints that stay on disk")
+    eval_every_steps: int = Field(500, ge=0, description="steps between looks at held-out text; 0 at the end")
+    eval_examples: int = Field(512, ge=0, description="held-out examples looked at")
+    resume: bool = Field(True, description="go on from the last checkpoint in output_dir, if there is one")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "PretrainSettings":
+        for rule in (_length, _phases, _objective, _batch):
+            rule(self)
+        return self
+
+
+def _length(settings: PretrainSettings) -> None:
+    if bool(settings.max_steps) == bool(settings.max_minutes):
+        raise ValueError(
+            f"give max_steps ({settings.max_steps}) or max_minutes ({settings.max_minutes:g}), and one only"
+        )
+    longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
+    if settings.base is None and longest > settings.model.max_position_embeddings:
+        raise ValueError(
+            f"max_tokens ({longest}) must be at most model.max_position_embeddings "
+            f"({settings.model.max_position_embeddings})"
+        )
+
+
+def _phases(settings: PretrainSettings) -> None:
+    total = sum(phase.share for phase in settings.phases)
+    if settings.phases and abs(total - 1.0) > 1e-6:
+        raise ValueError(f"the shares of phases add up to {total:g}, and should to 1")
+
+
+def _objective(settings: PretrainSettings) -> None:
+    wanted = PAIR_LABELS.get(settings.objective)
+    if wanted and settings.examples != wanted:
+        raise ValueError(
+            f"objective {settings.objective!r} needs examples: {wanted}, not {settings.examples!r}"
+        )
+    if settings.objective == "span" and settings.masking.kind != "spans":
+        raise ValueError(f"objective 'span' needs masking kind spans, not {settings.masking.kind!r}")
+    if (settings.objective == "distillation") != (settings.distillation is not None):
+        raise ValueError("objective 'distillation' and the distillation settings belong together")
+    if settings.masking.kind == "phrases" and settings.masking.phrases is None:
+        raise ValueError("masking kind 'phrases' needs masking.phrases, a file with a phrase a line")
+
+
+def _batch(settings: PretrainSettings) -> None:
+    if settings.ramp_from > settings.batch_size:
+        raise ValueError(f"ramp_from ({settings.ramp_from}) must not pass batch_size ({settings.batch_size})")
+    if settings.masking.mask_share + settings.masking.random_share > 1:
+        raise ValueError(
+            f"mask_share ({settings.masking.mask_share}) and random_share ({settings.masking.random_share}) pass 1"
+        )
+
+
+def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
+    """Return the settings that a run cannot change and still be the same run; its length and rhythm can."""
+    free = {
+        "config", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
+        "save_every_steps", "save_every_minutes", "keep_checkpoints", "eval_every_steps", "eval_examples",
+        "compile", "activation_checkpointing", "sharding", "microbatch_size", "device",
+    }  # fmt: skip
+    values: dict[str, Any] = settings.model_dump(mode="json", exclude=free)
+    return values
