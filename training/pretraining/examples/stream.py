@@ -185,14 +185,19 @@ def _groups(corpus: Corpus, split: str, min_documents: int) -> Sequence[list[Sha
     """Return the shards, those with too few documents for the builder together with their neighbours."""
     groups: list[list[Shard]] = []
     for shard in corpus.shards(split):
-        if groups and sum(each.documents for each in groups[-1]) < min_documents:
+        if groups and _documents(groups[-1]) < min_documents:
             groups[-1].append(shard)
         else:
             groups.append([shard])
-    if len(groups) > 1 and sum(each.documents for each in groups[-1]) < min_documents:
-        groups[-2] += groups.pop()
-    found = sum(each.documents for group in groups for each in group)
+    if len(groups) > 1 and _documents(groups[-1]) < min_documents:
+        last = groups.pop()
+        groups[-1] += last
+    found = sum(map(_documents, groups))
     if found < min_documents:
         needed = f"{min_documents} documents are needed" if min_documents > 1 else "a document is needed"
         raise DataError(corpus.folder, None, f"split {split!r} has {found}, and {needed}")
     return groups
+
+
+def _documents(group: Sequence[Shard]) -> int:
+    return sum(shard.documents for shard in group if shard.tokens)
