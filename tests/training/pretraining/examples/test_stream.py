@@ -1,5 +1,6 @@
 """The stream: any place leads to the same batches, and an epoch holds every example once."""
 
+import pickle
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -172,6 +173,32 @@ def test_workers_share_the_batches(corpus: Corpus) -> None:
     for worker in range(3):
         mine = source.batches(7, source.after(START, worker * 7), every=3)
         assert prints(mine, 3) == whole[worker::3]
+
+
+def test_a_worker_process_gets_no_text_with_the_stream(tmp_path: Path) -> None:
+    corpus = write(tmp_path, shards([[[50] * 100] * 10]))
+    sent = stream(corpus)
+    whole = prints(sent.batches(4), 3)
+    pickled = pickle.dumps(sent)
+    assert len(pickled) < 10_000  # the text is 100,000 bytes; 4,000 are the plain ids
+    assert prints(pickle.loads(pickled).batches(4), 3) == whole
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files by /proc")
+def test_a_corpus_of_many_shards_does_not_use_up_file_descriptors(tmp_path: Path) -> None:
+    corpus = write(tmp_path, shards([[[5, 5]]] * 12))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    batches = stream(corpus, "single").batches(1)
+    prints(batches, 12)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4
+
+
+@pytest.mark.parametrize("part", ["tokens", "documents"])
+def test_a_missing_file_is_seen_before_the_first_batch(tmp_path: Path, part: str) -> None:
+    corpus = write(tmp_path, shards(SHARDS))
+    (tmp_path / f"train-00002.{part}").unlink()
+    with pytest.raises(DataError, match=f"train-00002.{part}: cannot be read"):
+        stream(corpus)
 
 
 def test_a_cursor_counts_epochs_shards_and_examples(corpus: Corpus) -> None:
