@@ -5,8 +5,10 @@ OUT/.prepare/00000.json     written once the shards of block 0 are in place
 OUT/corpus.json             written last
 """
 
+import fcntl
 import json
 import multiprocessing
+import os
 from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -46,9 +48,13 @@ def prepare(settings: PrepareSettings) -> PrepareProgress:
     Raises DataError for what cannot be read, ConfigError for a folder that was begun otherwise, and TrainingError
     where a worker process died.
     """
-    folder = settings.output_dir
     files = list_files(settings.sources)
-    (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+    with locked(settings.output_dir):
+        return _prepare(settings, files)
+
+
+def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareProgress:
+    folder = settings.output_dir
     for left in [*folder.glob("*.partial"), *(folder / LOG_FOLDER).glob("*.partial")]:
         left.unlink(missing_ok=True)
     keep_plan(folder, make_plan(settings, files))
@@ -59,6 +65,20 @@ def prepare(settings: PrepareSettings) -> PrepareProgress:
         notes = write_blocks(settings, recipe, progress)
         write_index(folder, describe(settings, recipe, tokenizer, notes))
     return progress
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make an output folder and keep other runs out of it. Raises ConfigError where one is at work there."""
+    (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / LOG_FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system when the process ends
+        yield
+    except BlockingIOError:
+        raise ConfigError(f"another bert-prepare is at work in {folder}") from None
+    finally:
+        os.close(handle)
 
 
 def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Note:
