@@ -15,7 +15,8 @@ import pytest
 
 from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
-from training.corpus.prepare import locked, prepare
+from training.corpus.plan import locked
+from training.corpus.prepare import prepare
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
