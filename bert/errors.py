@@ -15,6 +15,7 @@ BertError
 └── ServiceError           what the service answers instead of a result
     ├── UnknownModelError
     ├── QueueFullError
+    │   └── TooLateError               what waits would take longer than the request has
     ├── DeadlineExceededError
     ├── NotReadyError
     └── EngineError
@@ -103,6 +104,21 @@ class QueueFullError(ServiceError):
         self.queued_tokens, self.max_queue_tokens = queued_tokens, max_queue_tokens
         self.retry_after_s = retry_after_s
         super().__init__(f"{queued_tokens} tokens are waiting and at most {max_queue_tokens} may")
+
+
+class TooLateError(QueueFullError):
+    """A request could not be answered by its deadline behind what already waits; nothing of it was taken."""
+
+    def __init__(
+        self, queued_tokens: int, max_queue_tokens: int, retry_after_s: float, needs_s: float, has_s: float
+    ) -> None:
+        """`needs_s` is what it would take from now, `has_s` how long until its deadline."""
+        super().__init__(queued_tokens, max_queue_tokens, retry_after_s)
+        self.needs_s, self.has_s = needs_s, has_s
+        self.args = (
+            f"{queued_tokens} tokens are waiting: an answer would take about {needs_s:.1f} s, too near to or "
+            f"over the {max(0.0, has_s):.1f} s that are left for it",
+        )
 
 
 class DeadlineExceededError(ServiceError):

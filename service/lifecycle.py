@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bert.errors import NotReadyError
+from bert.errors import NotReadyError, QueueFullError
 from bert.tasks.fill_mask import MASK
 from service import tuning
 from service.call import Call
@@ -17,6 +18,7 @@ from service.policy import FairQueue
 from service.registry import Model, Registry, load_models
 from service.scheduler import Scheduler
 from service.settings import ServeSettings
+from service.speed import Speed
 from service.texts import Texts
 
 WARM_UP_TEXT = "a"
@@ -26,6 +28,8 @@ PROBE_TIMEOUT_S = 10.0
 STUCK_AFTER_S = 60.0
 """No batch takes so long; one that does means that the device is gone."""
 CURVE_TOKENS = 512
+LEAST_QUEUE_TOKENS = 16_384
+"""A request of 32 of the longest texts always finds room in an empty service."""
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
 
@@ -86,16 +90,18 @@ class Service:
             workers=cores,
         )
         registry = Registry.of(models, settings.default_models)
-        budgets, tokens_per_s = await asyncio.to_thread(
-            token_budgets, models, settings.batch_tokens, plan.threads
+        speeds = await asyncio.to_thread(model_speeds, models, settings.batch_tokens, plan)
+        budgets = {name: speed.budget for name, speed in speeds.items()}
+        queue = FairQueue(
+            settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
+            budgets,
+            speeds,
         )
-        queue = FairQueue(settings.max_queue_tokens, budgets)
         scheduler = Scheduler(
             {model.name: model.engine for model in models},
             queue,
             plan.slots,
             observe=self.metrics.observe_batch,
-            tokens_per_s=tokens_per_s * plan.slots,
         )
         pipeline = Pipeline(scheduler, settings.tokenizer_threads or min(4, cores))
         self.metrics.watch_queue(lambda: queue.tokens, lambda: queue.texts)
@@ -105,12 +111,14 @@ class Service:
             self._announce(model)
         self._stage = "" if not self.is_stopping else STOPPING
         LOGGER.info(
-            "ready in %.1f s: %d models, %d engine slots of %d threads, batches of %s tokens",
+            "ready in %.1f s: %d models, %d engine slots of %d threads, batches of %s tokens, "
+            "at most %d tokens wait",
             time.monotonic() - began,
             len(models),
             plan.slots,
             plan.threads,
             "/".join(map(str, sorted(set(budgets.values())))),
+            queue.max_tokens,
         )
 
     async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
@@ -164,6 +172,8 @@ class Service:
         for name in self._sick | self.loaded.scheduler.suspects():
             try:
                 await self.warm_up(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
+            except QueueFullError:  # too busy to be asked: it is what it was
+                continue
             except Exception as error:
                 LOGGER.warning("model %s fails on the warm-up text: %r", name, error)
                 self._sick.add(name)
@@ -182,21 +192,30 @@ class Service:
         ).set(1)
 
 
-def token_budgets(models: list[Model], given: int | None, threads: int) -> tuple[dict[str, int], float]:
-    """Return tokens a batch by model, and one engine slot's tokens a second.
+def model_speeds(models: list[Model], given: int | None, plan: tuning.Plan) -> dict[str, Speed]:
+    """Measure how fast each model is, and so the tokens of its batches unless they are `given`.
 
     Models of one shape and precision share a measurement: their cost is the same.
     """
     measured: dict[tuple[object, ...], list[tuning.Point]] = {}
-    budgets: dict[str, int] = {}
+    speeds: dict[str, Speed] = {}
     for model in models:
         m = model.bundle.manifest
         shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout)
         if shape not in measured:
-            on_this_thread = threads == 1 and model.engine.provider == CPU
+            on_this_thread = plan.threads == 1 and model.engine.provider == CPU
             clock = time.thread_time if on_this_thread else time.perf_counter
-            limit = min(CURVE_TOKENS, 16 if given else CURVE_TOKENS)
+            limit = max(16, min(CURVE_TOKENS, given or CURVE_TOKENS))
             measured[shape] = tuning.cost_curve(model.engine, limit, clock=clock)
-        budgets[model.name] = given or tuning.knee(measured[shape])
-    slowest = min(curve[-1].tokens_per_s for curve in measured.values())
-    return budgets, slowest
+        curve = measured[shape]
+        speeds[model.name] = Speed.of(curve, given or tuning.knee(curve), plan.slots)
+    return speeds
+
+
+def queue_bound(speeds: Iterable[Speed], timeout_ms: int) -> int:
+    """Return the default of `max_queue_tokens`: what the fastest model can do in a request's time.
+
+    But no less than LEAST_QUEUE_TOKENS: what a request may have must not hang on a measurement that was disturbed.
+    """
+    fastest = max(speed.tokens_per_s for speed in speeds)
+    return max(LEAST_QUEUE_TOKENS, round(fastest * timeout_ms / 1000))

@@ -1,38 +1,35 @@
-"""Which waiting texts go into the next batch. Pure: no clock of its own, no threads, no engine.
+"""Which requests are let in, and which waiting texts go into the next batch. Pure: no clock, no threads, no engine.
 
-A job is one request's sequences (texts, or windows of long texts) for one model. Jobs stand in line by
-arrival. A batch is filled from the front up to the model's token budget. One job takes at most half a budget
-in a turn; one that has more goes to the back of the line, so a document of a hundred windows and a sentence
-take turns. There is no timer: whoever has a free engine slot calls `take`.
+A job is one request's sequences (texts, or windows of long texts) for one model. It stands in the line of its
+model and size (SIZES). In a line jobs finish one after another in the order of arrival; the lines take equal turns,
+in engine seconds, so that a sentence does not wait behind documents and documents do not starve. A batch is filled
+up to the model's token budget. There is no timer: whoever has a free engine slot calls `take`.
+
+A job that would be done too late, at the speed of the last batches, is refused when it is offered.
+docs/decisions/0011-overload.md says why it is so.
 """
 
-import itertools
+import bisect
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bert.errors import QueueFullError
+from bert.errors import QueueFullError, TooLateError
+from service.line import Job, Line
+from service.speed import Speed
 
-
-@dataclass(slots=True, eq=False)
-class Job:
-    """One request's sequences for one model; `sizes` are their lengths in tokens."""
-
-    model: str
-    sizes: Sequence[int]
-    deadline: float = float("inf")
-    """On the caller's clock; past it the job is dropped instead of taken."""
-    taken: int = 0
-    """How many sequences are in batches already, from the front."""
-    ticket: int = 0
-    """Place in line over all models; renewed when the job goes to the back."""
-    gone: bool = False
-    """Whether nobody waits for it any more."""
-
-    @property
-    def waiting_tokens(self) -> int:
-        """Return the tokens that are not in a batch yet."""
-        return sum(self.sizes[self.taken :])
+SIZES = (512, 8192)
+"""Tokens up to which a job stands in the first line (one text) and in the second (a page, a list); longer ones
+have the third."""
+MARGIN = 0.8
+"""A job is let in if it should be done in this part of its time: the answer must still be decoded and sent, and
+speeds change."""
+HOPE = 0.8
+"""A job is given up when it would miss its deadline even if it had the engine alone, in this part of the time
+foreseen."""
+SLOWER = 0.8
+"""The lines are looked through again when the engine's speed has fallen to this part of what it was."""
+UNMEASURED = Speed(0.0, 1e-9, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,42 +66,58 @@ class Batch:
 
 @dataclass(slots=True)
 class FairQueue:
-    """The line of jobs, bounded in tokens. `budgets` are tokens a batch, by model."""
+    """The lines of jobs, bounded in tokens. `budgets` are tokens a batch, `speeds` how fast, by model."""
 
     max_tokens: int
     budgets: Mapping[str, int]
+    speeds: Mapping[str, Speed] = field(default_factory=dict)
+    """Without a model's speed nothing is refused for its deadline."""
     tokens: int = 0
     """Waiting tokens, those in batches not counted."""
     texts: int = 0
     expired: list[Job] = field(default_factory=list)
-    """Jobs that `take` dropped because their deadline had passed.
+    """Jobs that `take` dropped because their deadline had passed or could not be met any more.
 
     The caller tells their clients and clears it.
     """
-    _lines: dict[str, deque[Job]] = field(default_factory=dict)
+    _lines: dict[tuple[str, int], Line] = field(default_factory=dict)
     _alone: deque[Batch] = field(default_factory=deque)
-    _tickets: "itertools.count[int]" = field(default_factory=itertools.count)
+    _virtual_s: float = 0.0
+    """`served_s` of the line that last had its turn: where a line that was empty starts."""
 
-    def offer(self, job: Job) -> None:
-        """Put a job at the back of the line, whole; raises QueueFullError if its tokens pass the bound."""
+    def offer(self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False) -> None:
+        """Put a job at the back of its line, whole.
+
+        Raises QueueFullError if its tokens pass the bound, TooLateError if it could not be done by its deadline.
+        Neither says more than is known: when nothing waits and nothing runs, the time that a job takes is a guess,
+        and it is let in to see.
+        """
         size = job.waiting_tokens
+        line = self._line(job.model, bisect.bisect_left(SIZES, size))
         if self.tokens + size > self.max_tokens:
-            raise QueueFullError(self.tokens, self.max_tokens, 1.0)
-        self._count(size, len(job.sizes))
-        self._to_back(job)
+            excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
+            raise QueueFullError(self.tokens, self.max_tokens, excess_s)
+        if self.tokens or not engine_is_idle:
+            self._check_time(job, line, now)
+        if not line.tokens:
+            line.served_s = max(line.served_s, self._virtual_s)
+        job.line = line
+        line.jobs.append(job)
+        self._count(job, size, len(job.sizes))
 
     def withdraw(self, job: Job) -> None:
         """Forget a job whose client left or whose deadline passed; a second time does nothing."""
         if not job.gone:
             job.gone = True
-            self._count(-job.waiting_tokens, job.taken - len(job.sizes))
+            if job.line is not None:
+                self._count(job, -job.waiting_tokens, job.taken - len(job.sizes))
 
     def retry_alone(self, batch: Batch) -> None:
         """Put each job's share of a failed batch first in line, as a batch of its own."""
         self._alone.extend(Batch(batch.model, (share,)) for share in batch.shares if not share.job.gone)
 
     def take(self, now: float, free_slots: int = 1) -> Batch | None:
-        """Form the next batch, None if nobody waits. Drops jobs that are gone or past their deadline.
+        """Form the next batch, None if nobody waits. Drops jobs that are gone or cannot be done in time.
 
         With several free slots it takes only its part of what waits, so that the others get theirs.
         """
@@ -112,48 +125,126 @@ class FairQueue:
             batch = self._alone.popleft()
             if not batch.shares[0].job.gone:
                 return batch
-        heads = [(line[0].ticket, model) for model, line in self._lines.items() if self._has_head(line, now)]
-        return self._fill(min(heads)[1], now, -(-self.tokens // free_slots)) if heads else None
+        self._sweep(now)
+        lines = self._in_turn(self._lines.values(), now)
+        return self._fill(lines[0].model, now, -(-self.tokens // free_slots)) if lines else None
 
-    def _has_head(self, line: deque[Job], now: float) -> bool:
+    def refusal(self, job: Job, now: float) -> TooLateError:
+        """Return what a job is told that was dropped before its deadline: the engine became slower."""
+        waiting_s = sum(self._seconds(line.model, line.tokens) for line in self._lines.values())
+        needs_s = waiting_s + self._seconds(job.model, job.waiting_tokens)
+        return TooLateError(self.tokens, self.max_tokens, waiting_s, needs_s, job.deadline - now)
+
+    def _check_time(self, job: Job, line: Line, now: float) -> None:
+        """Raise TooLateError unless the job should be done in MARGIN of its time."""
+        waiting_s = {id(each): self._seconds(each.model, each.tokens) for each in self._lines.values()}
+        own_s = waiting_s[id(line)] + self._seconds(job.model, job.waiting_tokens)
+        others = [(waiting_s[id(each)], each.use(now)) for each in self._lines.values() if each is not line]
+        running_s = self._speed(job.model).batch_s
+        needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
+        if needs_s > MARGIN * has_s:
+            retry_s = min(needs_s - MARGIN * has_s, sum(waiting_s.values()) + running_s)
+            raise TooLateError(self.tokens, self.max_tokens, retry_s, needs_s, has_s)
+
+    def _in_turn(self, lines: Iterable[Line], now: float) -> list[Line]:
+        """Return the lines with someone in them, the one that has had least first; of equals the shorter jobs'."""
+        return sorted(
+            (line for line in lines if self._has_head(line, now)), key=lambda line: (line.served_s, line.size)
+        )
+
+    def _has_head(self, line: Line, now: float) -> bool:
         """Drop what is over from the front of a line; tell whether anyone is left."""
-        while line:
-            job = line[0]
-            if not job.gone and job.deadline > now:
+        while line.jobs:
+            job = line.jobs[0]
+            if not job.gone and not self._is_hopeless(job, now):
                 return True
             if not job.gone:
                 self.expired.append(job)
-            self.withdraw(line.popleft())
+            self.withdraw(line.jobs.popleft())
         return False
 
+    def _is_hopeless(self, job: Job, now: float, ahead: int = 0) -> bool:
+        """Tell whether a job cannot be done in time, with so many tokens before it in its line.
+
+        While nobody else waits that is not foreseen but awaited: the engine would only stand still.
+        """
+        if job.deadline <= now:
+            return True
+        left = job.waiting_tokens
+        return self.tokens > left and now + HOPE * self._seconds(job.model, ahead + left) > job.deadline
+
+    def _sweep(self, now: float) -> None:
+        """When the engine became slower, drop the jobs that cannot be done in time any more.
+
+        They are told at once instead of when they come to the front, and their place is free.
+        """
+        for line in self._lines.values():
+            rate = self._speed(line.model).tokens_per_s
+            if rate < SLOWER * line.rate:
+                line.rate, ahead = rate, 0
+                for job in line.jobs:
+                    if not job.gone and self._is_hopeless(job, now, ahead):
+                        self.expired.append(job)
+                        self.withdraw(job)
+                    ahead += 0 if job.gone else job.waiting_tokens
+            line.rate = max(line.rate, rate)
+
     def _fill(self, model: str, now: float, part: int) -> Batch:
-        """Take turns from the front of a line that has a head until the budget, or this slot's part, is used."""
-        line, budget = self._lines[model], self.budgets[model]
-        left, shares = min(budget, part), list[Share]()
-        while self._has_head(line, now):
-            share = next_turn(line[0], turn=budget // 2, room=left, must=not shares)
-            if share is None:
-                break
+        """Let a model's lines take turns until the budget, or this slot's part, is used.
+
+        A line whose next sequence has no room keeps its place, and the others fill the rest.
+        """
+        budget, shares = self.budgets[model], list[Share]()
+        left = min(budget, part)
+        own = [line for line in self._lines.values() if line.model == model]
+        while share := self._next_share(self._in_turn(own, now), budget // 2, left, must=not shares):
             shares.append(share)
-            left -= self._remove(share)
-            job = line.popleft()
-            if job.taken < len(job.sizes):
-                self._to_back(job)
+            left -= self._remove(share, now)
         return Batch(model, tuple(shares))
 
-    def _to_back(self, job: Job) -> None:
-        job.ticket = next(self._tickets)
-        self._lines.setdefault(job.model, deque()).append(job)
+    def _next_share(self, lines: Sequence[Line], turn: int, room: int, *, must: bool) -> Share | None:
+        shares = (next_turn(line.jobs[0], turn=turn, room=room, must=must) for line in lines)
+        return next((share for share in shares if share is not None), None)
 
-    def _remove(self, share: Share) -> int:
-        tokens = share.tokens
-        share.job.taken = share.stop
-        self._count(-tokens, share.start - share.stop)
+    def _remove(self, share: Share, now: float) -> int:
+        """Take a share out of its line and charge the line for it."""
+        job, tokens = share.job, share.tokens
+        assert job.line is not None
+        job.taken = share.stop
+        self._count(job, -tokens, share.start - share.stop)
+        self._virtual_s = max(self._virtual_s, job.line.served_s)
+        job.line.charge(self._seconds(job.model, tokens), now)
+        if job.taken == len(job.sizes):
+            job.line.jobs.popleft()
         return tokens
 
-    def _count(self, tokens: int, texts: int) -> None:
+    def _line(self, model: str, size: int) -> Line:
+        return self._lines.setdefault((model, size), Line(model, size))
+
+    def _speed(self, model: str) -> Speed:
+        return self.speeds.get(model, UNMEASURED)
+
+    def _seconds(self, model: str, tokens: int) -> float:
+        return tokens / self._speed(model).tokens_per_s
+
+    def _count(self, job: Job, tokens: int, texts: int) -> None:
+        assert job.line is not None
+        job.line.tokens += tokens
         self.tokens += tokens
         self.texts += texts
+
+
+def finish_s(own_s: float, others: Sequence[tuple[float, float]], rounds: int = 8) -> float:
+    """Return when a line will have done `own_s` of work while others take turns with it.
+
+    Each other line has `waiting_s` of work and lately used a part `use` of the engine: it will go on so. But no
+    line gets more than the own one while that waits. The time is on both sides of the equation; the rounds
+    come near it from below.
+    """
+    seconds = own_s
+    for _ in range(rounds):
+        seconds = own_s + sum(min(own_s, max(waiting_s, use * seconds)) for waiting_s, use in others)
+    return seconds
 
 
 def next_turn(job: Job, *, turn: int, room: int, must: bool) -> Share | None:

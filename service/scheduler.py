@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bert.errors import DeadlineExceededError, EngineError, NotReadyError, QueueFullError
+from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from bert.tokenizer import Encoding
 from service.engine import Engine, Floats, Outputs
-from service.policy import Batch, FairQueue, Job
+from service.line import Job
+from service.policy import Batch, FairQueue
 
 Clock = Callable[[], float]
-RATE_MEMORY = 0.9
-"""How much of the measured tokens a second is kept at each batch."""
 SUSPECT_AFTER = 3
 """Failures in a row after which a model is suspected to be broken."""
 
@@ -75,11 +74,9 @@ class Scheduler:
         *,
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
-        tokens_per_s: float = 10_000.0,
     ) -> None:
-        """`tokens_per_s` is the first guess of all slots' speed together; it is measured from then on."""
+        """The queue's `speeds` learn from each batch that ran."""
         self.queue = queue
-        self.tokens_per_s = tokens_per_s
         self._engines, self._observe, self._clock = engines, observe, clock
         self._slots = self._free = slots
         self._threads = ThreadPoolExecutor(slots, "engine")
@@ -94,11 +91,13 @@ class Scheduler:
     ) -> Result:
         """Run the encodings; cancel the caller to take them back.
 
-        Raises QueueFullError, with nothing queued, if they do not fit; EngineError if the engine fails on
-        them; NotReadyError when the scheduler closes first. `deadline` is on the scheduler's clock.
+        Raises QueueFullError, with nothing queued, if they do not fit or would be done too late; EngineError if
+        the engine fails on them; DeadlineExceededError when the deadline has passed, TooLateError when it
+        cannot be met any more; NotReadyError when the scheduler closes first. `deadline` is on the scheduler's
+        clock.
         """
         work = self._work(model, encodings, deadline)
-        self._offer(work)
+        self.queue.offer(work, work.submitted, engine_is_idle=not self._running)
         self._waiting.add(work)
         try:
             self._dispatch_soon()
@@ -139,15 +138,6 @@ class Scheduler:
             submitted=self._clock(),
         )
 
-    def _offer(self, work: Work) -> None:
-        try:
-            self.queue.offer(work)
-        except QueueFullError as full:
-            excess = full.queued_tokens + sum(work.sizes) - full.max_queue_tokens
-            raise QueueFullError(
-                full.queued_tokens, full.max_queue_tokens, max(0.0, excess) / self.tokens_per_s
-            ) from None
-
     def _dispatch_soon(self) -> None:
         """Dispatch once the loop has run what is ready.
 
@@ -161,9 +151,12 @@ class Scheduler:
         self._wake = None
         while self._free and not self._closed and (batch := self.queue.take(self._clock(), self._free)):
             self._start(batch)
+        now = self._clock()
         for job in self.queue.expired:
             work = _work_of(job)
-            self._fail(work, DeadlineExceededError(1000 * (work.deadline - work.submitted)))
+            is_over = work.deadline <= now
+            over = DeadlineExceededError(1000 * (work.deadline - work.submitted))
+            self._fail(work, over if is_over else self.queue.refusal(work, now))
         self.queue.expired.clear()
 
     def _start(self, batch: Batch) -> None:
@@ -191,21 +184,18 @@ class Scheduler:
     def _finish(self, batch: Batch, future: "Future[Ran]") -> None:
         """Hand the outputs of a batch to its jobs, and use the slot again."""
         self._free += 1
-        del self._running[id(batch)]
-        self._dispatch()
+        seconds = self._clock() - self._running.pop(id(batch))
         ran = future.result()
+        if ran.outputs is not None and (speed := self.queue.speeds.get(batch.model)):
+            # The slot's seconds: the engine's, and the event loop's when it was late.
+            speed.learn(batch.tokens, seconds)
+        self._dispatch()
         if ran.outputs is None:
             self._failed(batch, ran.error)
         else:
-            self._measure(batch, ran)
+            self._failures.pop(batch.model, None)
+            self._observe(batch.tokens, batch.texts, ran.outputs.padding_ratio, ran.seconds)
             self._deliver(batch, ran.outputs.texts)
-
-    def _measure(self, batch: Batch, ran: Ran) -> None:
-        assert ran.outputs is not None
-        self._failures.pop(batch.model, None)
-        rate = batch.tokens * self._slots / max(ran.seconds, 1e-6)
-        self.tokens_per_s = RATE_MEMORY * self.tokens_per_s + (1 - RATE_MEMORY) * rate
-        self._observe(batch.tokens, batch.texts, ran.outputs.padding_ratio, ran.seconds)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
         at = 0

@@ -49,12 +49,12 @@ class ServeSettings(BaseSettings):
     max_texts_per_request: int = Field(
         512, ge=1, description="Most texts in one request, all fields together; above it 422."
     )
-    max_queue_tokens: int = Field(
-        131_072,
+    max_queue_tokens: int | None = Field(
+        None,
         ge=512,
         description="Most tokens that wait for the engine; a request that would pass it gets 429 with "
-        "Retry-After, one "
-        "that is larger by itself 413.",
+        "Retry-After, one that is larger by itself 413. Default: what the engine, by its speed at start, does in "
+        "`request_timeout_ms`, at least 16384.",
     )
     request_timeout_ms: int = Field(
         30_000,

@@ -51,10 +51,12 @@ def plan(cores: int, slots: int | None = None, threads: int | None = None) -> Pl
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A batch's tokens and the engine's seconds for it."""
+    """A batch's tokens and the engine's seconds for it: the best, and by the wall on average."""
 
     tokens: int
     seconds: float
+    wall_s: float = 0.0
+    """0 if it was not measured. What else runs on the machine is in it."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -79,8 +81,9 @@ def cost_curve(
     engine.run(sample_texts(tokens))
     while tokens <= max_tokens:
         texts, started = sample_texts(tokens), wall()
-        points.append(Point(tokens, min(_timed(engine, texts, clock) for _ in range(REPEATS))))
+        best_s = min(_timed(engine, texts, clock) for _ in range(REPEATS))
         now = wall()
+        points.append(Point(tokens, best_s, (now - started) / REPEATS))
         if (
             len(points) > 1 and now - began + 2 * (now - started) > budget_s
         ):  # the next size takes twice as long

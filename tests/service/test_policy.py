@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError
-from service.policy import Batch, FairQueue, Job
+from service.line import Job
+from service.policy import Batch, FairQueue
 
 
 def queue(budget: int = 100, max_tokens: int = 10_000, **others: int) -> FairQueue:
@@ -54,11 +55,18 @@ def test_a_text_over_the_budget_runs_alone() -> None:
 def test_a_long_document_takes_turns_with_sentences() -> None:
     line = queue(100)
     document, first, second = offered(line, [25] * 100, [10], [10])
-    assert taken(line.take(0)) == [(document, 0, 2), (first, 0, 1), (second, 0, 1), (document, 2, 3)]
+    assert taken(line.take(0)) == [(first, 0, 1), (document, 0, 2), (second, 0, 1), (document, 2, 3)]
     (late,) = offered(line, [10])
     shares = taken(line.take(0))
     assert (late, 0, 1) in shares
     assert sum(stop - start for job, start, stop in shares if job is document) <= 3
+
+
+def test_a_sentence_fills_the_room_that_a_window_is_too_long_for() -> None:
+    line = queue(100)
+    document, a, b = offered(line, [60] * 20, [30], [20])
+    assert taken(line.take(0)) == [(a, 0, 1), (document, 0, 1)]
+    assert taken(line.take(0)) == [(b, 0, 1), (document, 1, 2)]
 
 
 def test_what_waits_is_divided_among_the_free_slots() -> None:
@@ -80,11 +88,20 @@ def test_a_document_alone_fills_the_batch() -> None:
     assert [batch.tokens for batch in drain(line)] == [100, 100]
 
 
-def test_two_long_documents_get_equal_shares() -> None:
+def test_documents_of_like_size_finish_one_after_another_by_arrival() -> None:
     line = queue(100)
-    a, b = offered(line, [25] * 8, [25] * 8)
-    first = line.take(0)
-    assert [(job, stop - start) for job, start, stop in taken(first)] == [(a, 2), (b, 2)]
+    documents = offered(line, *([[25] * 40] * 5))
+    order = [share.job for batch in drain(line) for share in batch.shares]
+    assert [order.index(document) for document in documents] == sorted(map(order.index, documents))
+    assert sorted(order, key=documents.index) == order
+
+
+def test_a_list_does_not_wait_for_a_book() -> None:
+    line = queue(100, max_tokens=100_000)
+    book, page = offered(line, [50] * 1000, [50] * 20)
+    batches = drain(line)
+    assert max(i for i, batch in enumerate(batches) for share in batch.shares if share.job is page) <= 20
+    assert sum(share.tokens for batch in batches for share in batch.shares if share.job is book) == 50_000
 
 
 def test_the_bound_refuses_a_request_whole_and_at_once() -> None:
@@ -148,8 +165,8 @@ def test_a_busy_model_does_not_starve_another() -> None:
     (other,) = offered(line, [10], model="n")
     offered(line, *([[50]] * 20))
     batches = drain(line)
-    assert [batch.model for batch in batches].index("n") == 10
-    assert taken(batches[10]) == [(other, 0, 1)]
+    assert [batch.model for batch in batches].index("n") == 1
+    assert taken(batches[1]) == [(other, 0, 1)]
 
 
 def test_a_failed_batch_is_run_again_one_job_at_a_time_and_first() -> None:

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bert.errors import DeadlineExceededError, EngineError, NotReadyError, QueueFullError
+from bert.errors import DeadlineExceededError, EngineError, NotReadyError, QueueFullError, TooLateError
 from bert.tokenizer import Encoding
 from service.engine import Outputs
 from service.policy import FairQueue
 from service.scheduler import SUSPECT_AFTER, Result, Scheduler
+from service.speed import Speed
 
 
 def text(tokens: int, mark: int = 0) -> Encoding:
@@ -67,14 +68,14 @@ class Bench:
     observed: list[tuple[int, int, float, float]] = field(default_factory=list)
 
     def start(self) -> Scheduler:
-        queue = FairQueue(self.max_tokens, {"m": self.budget})
+        speed = Speed(0.0, self.slots / 1000, self.budget, self.slots)
+        queue = FairQueue(self.max_tokens, {"m": self.budget}, {"m": speed})
         return Scheduler(
             {"m": self.engine},
             queue,
             self.slots,
             observe=lambda *values: self.observed.append(values),
             clock=self.clock,
-            tokens_per_s=1000.0,
         )
 
     def run(self, scenario: Callable[[Scheduler], Awaitable[None]]) -> None:
@@ -183,7 +184,7 @@ def test_speed_is_measured_on_the_way() -> None:
         bench.clock.now = 0.01
         bench.engine.gate.release(1)
         await task
-        assert scheduler.tokens_per_s == pytest.approx(0.9 * 1000 + 0.1 * 5000)
+        assert 1000 < scheduler.queue.speeds["m"].tokens_per_s < 5000
         assert bench.observed[0] == pytest.approx((50, 1, 0.25, 0.01))
 
     bench.run(scenario)
@@ -253,6 +254,55 @@ def test_work_past_its_deadline_is_dropped_when_the_batch_is_formed() -> None:
             await late
         await asyncio.gather(first, early)
         assert bench.engine.batches == [[0], [2]]
+        assert scheduler.queue.tokens == 0
+
+    bench.run(scenario)
+
+
+def test_what_would_be_done_too_late_is_refused_at_once_and_told_when_to_come_back() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        first = submitted(scheduler, 0)
+        await bench.started(1)
+        waiting = submitted(scheduler, *range(60), tokens=100)
+        await asyncio.sleep(0)
+        with pytest.raises(TooLateError) as refused:
+            await submitted(scheduler, *range(20), tokens=100, deadline=5.0)
+        assert refused.value.needs_s == pytest.approx(8.1, rel=0.01)
+        assert refused.value.retry_after_s == pytest.approx(8.1 - 0.8 * 5.0, rel=0.01)
+        assert scheduler.queue.tokens == 6000
+        bench.engine.gate.release(100)
+        await asyncio.gather(first, waiting)
+
+    bench.run(scenario)
+
+
+def test_when_the_engine_became_slow_those_who_cannot_be_answered_hear_it_before_their_deadline() -> None:
+    bench = Bench(max_tokens=100_000)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        first = submitted(scheduler, *range(20), tokens=100, deadline=30.0)
+        await bench.started(1)
+        later = [submitted(scheduler, *range(20), tokens=100, deadline=20.0) for _ in range(5)]
+        await asyncio.sleep(0)
+        bench.clock.now = 3.0
+        bench.engine.gate.release(1)
+        results = await asyncio.gather(*later, return_exceptions=True)
+        assert all(isinstance(result, TooLateError) for result in results)
+        assert scheduler.queue.tokens == 1800
+        bench.engine.gate.release(100)
+        assert len(values(await first)) == 20
+
+    bench.run(scenario)
+
+
+def test_an_idle_service_tries_what_it_thinks_it_cannot_do() -> None:
+    bench = Bench()
+
+    async def scenario(scheduler: Scheduler) -> None:
+        bench.engine.gate.release(100)
+        assert len(values(await submitted(scheduler, *range(90), tokens=100, deadline=1.0))) == 90
         assert scheduler.queue.tokens == 0
 
     bench.run(scenario)
