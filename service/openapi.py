@@ -52,7 +52,7 @@ ERRORS = {
     ),
     429: (
         "queue-full",
-        "Too much is waiting; nothing of the request was taken. Retry-After says when to try again.",
+        "Too much is waiting to answer in the request's time. Retry-After says when to try again.",
     ),
     500: ("internal", "The service failed on this request."),
     503: ("not-ready", "The service is starting or stopping."),

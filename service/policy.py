@@ -18,9 +18,9 @@ from bert.errors import QueueFullError, TooLateError
 from service.line import Job, Line
 from service.speed import Speed
 
-SIZES = (512, 8192)
-"""Tokens up to which a job stands in the first line (one text) and in the second (a page, a list); longer ones
-have the third."""
+SIZES = (4, 64)
+"""Full batches up to which a job stands in the first line (a text, some sentences) and in the second (a page, a
+list); longer ones have the third."""
 MARGIN = 0.8
 """A job is let in if it should be done in this part of its time: the answer must still be decoded and sent, and
 speeds change."""
@@ -93,7 +93,7 @@ class FairQueue:
         and it is let in to see.
         """
         size = job.waiting_tokens
-        line = self._line(job.model, bisect.bisect_left(SIZES, size))
+        line = self._line(job.model, bisect.bisect_left(SIZES, size / self.budgets[job.model]))
         if self.tokens + size > self.max_tokens:
             excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
             raise QueueFullError(self.tokens, self.max_tokens, excess_s)
