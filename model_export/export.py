@@ -6,8 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bert.bundle import MODEL, TOKENIZER, Bundle, Manifest, write_bundle
-from bert.errors import BundleError
+from bert.bundle import MODEL, TOKENIZER, Bundle, Manifest, check_target, write_bundle
 from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
 from model_export.batch import Text
@@ -16,7 +15,7 @@ from model_export.precision import LAYOUT, MAKERS, Fp32
 from model_export.progress import step
 from model_export.reference import Reference
 from model_export.session import recipe
-from model_export.structure import check_structure
+from model_export.structure import check_structure, output_of
 from model_export.texts import shipped_texts
 from model_export.tolerance import Tolerance
 from model_export.verify import check_parity, check_score, references
@@ -40,8 +39,7 @@ def export(
 
     Raises CheckpointError, ExportError, ParityError, DataError or BundleError.
     """
-    if out.exists() and not overwrite:
-        raise BundleError(f"{out} is there already; choose another folder, or replace it with --overwrite")
+    check_target(out, overwrite=overwrite)
     with step(f"reading {checkpoint_folder}"):
         checkpoint = read_checkpoint(checkpoint_folder, base)
         tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
@@ -76,6 +74,7 @@ def export(
         source=checkpoint.sources,
         made_by=made_by,
     )
+    manifest.check_output(*output_of(exported.model))
     with step(f"writing {out}"):
         files = {MODEL: exported.model.SerializeToString(), TOKENIZER: _tokenizer_json(tokenizer)}
         return write_bundle(out, manifest, files, overwrite=overwrite)

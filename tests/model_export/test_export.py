@@ -58,6 +58,24 @@ def test_a_bundle_is_not_replaced_unless_asked(
     assert read_bundle(tmp_path / "b").manifest.version == "2"
 
 
+def test_a_folder_that_is_no_bundle_is_never_replaced(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(checkpoint.iterdir())
+    assert run(checkpoint, checkpoint, "--overwrite") == 1
+    assert "is there and is no bundle" in capsys.readouterr().err
+    assert sorted(checkpoint.iterdir()) == before
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(checkpoint, tmp_path / "file" / "b") == 1
+    error = capsys.readouterr().err
+    assert "cannot be written" in error and "reading" not in error
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -136,7 +154,7 @@ def test_demo_builds_what_is_not_there_and_leaves_the_rest(
 def test_an_export_killed_in_the_middle_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
     script = (
         "import os, signal, bert.bundle\n"
-        "bert.bundle._sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "bert.bundle.sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from model_export.cli import main\n"
         f"main(['--checkpoint', {str(checkpoint)!r}, '--out', {str(tmp_path / 'b')!r}])\n"
     )
