@@ -22,7 +22,6 @@ import onnxruntime as ort
 
 from bert.config import BertConfig
 from bert.tensor_names import Weights
-from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
 from model_export.batch import Feeds, PackingRules, Text
 from model_export.calibration import calibrate
@@ -172,7 +171,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="batches of each form and shape")
     arguments = parser.parse_args()
     checkpoint = read_checkpoint(arguments.checkpoint)
-    texts = shipped_texts(Tokenizer.load(checkpoint.tokenizer_file), checkpoint.spec)
+    texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
     expected = references(Reference(checkpoint.config, checkpoint.spec, checkpoint.weights), texts)
     print(
         f"{date.today()}, {platform.processor() or platform.machine()}, onnxruntime {ort.__version__}, ",

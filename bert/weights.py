@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from bert import lora
 from bert.base_models import resolve_base
 from bert.config import BertConfig
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, ConfigError
 from bert.tasks.from_config import spec_from_config
 from bert.tasks.spec import TaskSpec
 from bert.tensor_names import Weights, canonical_name, check_shapes
+from bert.tokenizer import Tokenizer
 
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
@@ -28,8 +29,7 @@ class Checkpoint:
     spec: TaskSpec
     weights: Weights
     """By Hugging Face's names, the encoder's prefixed `bert.`; float32; adapters merged."""
-    tokenizer_file: Path
-    """`tokenizer.json` or `vocab.txt`."""
+    tokenizer: Tokenizer
     sources: dict[str, Any]
     """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""
 
@@ -44,8 +44,12 @@ def read_checkpoint(folder: Path, base: Path | None = None) -> Checkpoint:
         raise CheckpointError(
             f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
         )
-    checkpoint = _read_full(folder) if _has_weights(folder) else _read_with_base(folder, base)
-    check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
+    try:
+        checkpoint = _read_full(folder) if _has_weights(folder) else _read_with_base(folder, base)
+        check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
+        checkpoint.config.check_fits(checkpoint.tokenizer.vocab_size, checkpoint.spec.max_tokens)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
     return checkpoint
 
 
@@ -106,9 +110,7 @@ def _read_full(folder: Path) -> Checkpoint:
     has_task = (folder / "task.json").is_file()
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     spec = TaskSpec.read(folder) if has_task else spec_from_config(values, config.max_position_embeddings)
-    tokenizer = next((f for f in (folder / "tokenizer.json", folder / "vocab.txt") if f.is_file()), None)
-    if tokenizer is None:
-        raise CheckpointError(f"{folder} holds neither tokenizer.json nor vocab.txt")
+    tokenizer = Tokenizer.load(folder)
     return Checkpoint(config, spec, read_weights(folder), tokenizer, {"files": file_hashes(folder)})
 
 

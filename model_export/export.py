@@ -42,8 +42,7 @@ def export(
     check_target(out, overwrite=overwrite)
     with step(f"reading {checkpoint_folder}"):
         checkpoint = read_checkpoint(checkpoint_folder, base)
-        tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
-        texts = shipped_texts(tokenizer, checkpoint.spec)
+        texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
     with step(f"building the {precision} graph"):
         exported = MAKERS[precision](checkpoint, texts)
         fused = check_structure(exported.model, checkpoint.config.num_hidden_layers)
@@ -52,7 +51,7 @@ def export(
     scores: dict[str, Any] = {}
     if dev:
         with step(f"scoring on {dev}"):
-            data = read_dev(dev, checkpoint.spec, tokenizer, dev_limit)
+            data = read_dev(dev, checkpoint.spec, checkpoint.tokenizer, dev_limit)
             before = exported if precision == "fp32" else Fp32(checkpoint, [])
             scores = {"data": dev.name}
             scores |= check_score(precision, checkpoint.spec, data, before.packed, exported.packed, tolerance)
@@ -76,7 +75,7 @@ def export(
     )
     manifest.check_output(*output_of(exported.model))
     with step(f"writing {out}"):
-        files = {MODEL: exported.model.SerializeToString(), TOKENIZER: _tokenizer_json(tokenizer)}
+        files = {MODEL: exported.model.SerializeToString(), TOKENIZER: _tokenizer_json(checkpoint.tokenizer)}
         return write_bundle(out, manifest, files, overwrite=overwrite)
 
 

@@ -229,6 +229,73 @@ def test_weights_that_do_not_fit_are_named(spoil: Any, why: str, base: Path) -> 
         read_checkpoint(base)
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["whole", "adapter"])
+def test_a_length_past_the_models_positions_is_refused(alone: bool, base: Path, tmp_path: Path) -> None:
+    if not alone:
+        adapter_of(base, tmp_path / "adapter")
+    folder = base if alone else tmp_path / "adapter"
+    TaskSpec("classification", ("no", "yes"), max_tokens=99999).write(folder)
+    with pytest.raises(
+        CheckpointError, match=r"max_tokens \(99999\) must be at most the model's positions \(32\)"
+    ):
+        read_checkpoint(folder, base)
+
+
+def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
+    (base / "vocab.txt").write_text("\n".join([*PIECES, "c"]))
+    with pytest.raises(
+        CheckpointError, match="the tokenizer has 8 pieces and the model 7: they do not belong"
+    ):
+        read_checkpoint(base)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"lora_alpha": "x"}, r"adapter_config.json: lora_alpha \('x'\) must be a number"),
+        ({"lora_alpha": None}, r"lora_alpha \(None\)"),
+        ({"lora_alpha": float("inf")}, r"lora_alpha \(inf\)"),
+        ({"alpha_pattern": ["query"]}, r"alpha_pattern \(\['query'\]\) must be an object"),
+        ({"alpha_pattern": {"query": "8"}}, r"alpha_pattern.query \('8'\) must be a number"),
+        ({"alpha_pattern": {"(": 8}}, r"alpha_pattern '\(' is no expression"),
+    ],
+)
+def test_an_adapters_scale_must_be_a_number(
+    change: dict[str, Any], why: str, base: Path, tmp_path: Path
+) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+def test_factors_of_unlike_ranks_are_refused(base: Path, tmp_path: Path) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = {k: torch.tensor(v) for k, v in read_safetensors(file).items()}
+    save_file({k: v[:3] if "lora_A" in k else v for k, v in tensors.items()}, file)
+    with pytest.raises(CheckpointError, match=r"factors of '.*' have shapes \(\d+, 4\) and \(3, \d+\)"):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ({"down": 0, "up": 1}, "id2label must name a label for each number"),
+        ({"zero": "down", "one": "up"}, "the keys of id2label must be 0, 1, 2 ...: zero, one"),
+        ({"0": "down", "2": "up"}, "the keys of id2label must be 0, 1, 2 ...: 0, 2"),
+        (["down", "up"], "id2label must name a label for each number"),
+    ],
+)
+def test_labels_of_the_hub_that_have_no_numbers_are_refused(names: Any, why: str, base: Path) -> None:
+    (base / "task.json").unlink()
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps(config | {"id2label": names}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+
+
 def test_damaged_and_pickled_weights_are_refused(base: Path) -> None:
     (base / "model.safetensors").write_bytes(b"\x00" * 20)
     with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
