@@ -52,9 +52,9 @@ def export(
     if dev:
         with step(f"scoring on {dev}"):
             data = read_dev(dev, checkpoint.spec, checkpoint.tokenizer, dev_limit)
-            before = exported if precision == "fp32" else Fp32(checkpoint, [])
+            before = None if precision == "fp32" else Fp32(checkpoint, []).packed
             scores = {"data": dev.name}
-            scores |= check_score(precision, checkpoint.spec, data, before.packed, exported.packed, tolerance)
+            scores |= check_score(precision, checkpoint.spec, data, before, exported.packed, tolerance)
     manifest = Manifest(
         name=name or out.name,
         version=version,

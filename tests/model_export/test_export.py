@@ -5,12 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from bert.bundle import read_bundle
 from bert.tokenizer import Tokenizer
 from model_export.cli import main
 from model_export.demo import is_current
+from model_export.precision import Fp32
 from tests.model_export.checkpoints import SPECS, write_checkpoint
 
 
@@ -43,7 +45,8 @@ def test_a_bundle_holds_what_the_service_needs(precision: str, checkpoint: Path,
 def test_it_says_whether_half_precision_ran_on_a_gpu(checkpoint: Path, tmp_path: Path) -> None:
     run(checkpoint, tmp_path / "b", "--precision", "fp16")
     check = read_bundle(tmp_path / "b").manifest.parity["check"]
-    assert "not run on a GPU" in check or "run on a GPU" in check
+    has_gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    assert check.startswith("the written graph was run on a GPU" if has_gpu else "not run on a GPU: ")
 
 
 def test_a_bundle_is_not_replaced_unless_asked(
@@ -111,6 +114,22 @@ def test_the_score_on_labelled_data_is_in_the_manifest(checkpoint: Path, tmp_pat
     score = read_bundle(tmp_path / "b").manifest.dev_score
     assert score["data"] == "dev.tsv" and score["metric"] == "accuracy" and score["texts"] == 10
     assert {"before", "after", "labels", "changed_labels"} <= set(score)
+    assert score["before_is"] == "the checkpoint's float32 graph"
+
+
+def test_labelled_data_goes_through_the_float32_graph_once(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("sentence\tlabel\nthe soup was cold\t1\n", encoding="utf-8")
+    sizes = []
+    packed = Fp32.packed
+    monkeypatch.setattr(
+        Fp32, "packed", lambda self, texts: (sizes.append(len(texts)), packed(self, texts))[1]
+    )
+    assert run(checkpoint, tmp_path / "b", "--dev", str(dev)) == 0
+    assert sizes == [60, 1]
+    assert read_bundle(tmp_path / "b").manifest.dev_score["before_is"] == "the same graph"
 
 
 @pytest.mark.parametrize(
