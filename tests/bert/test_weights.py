@@ -13,6 +13,7 @@ import transformers
 from safetensors.torch import save_file
 
 from bert.errors import CheckpointError, UnsupportedModelError
+from bert.nn import checkpoint as torch_checkpoint
 from bert.tasks.spec import TaskSpec
 from bert.weights import read_checkpoint, read_safetensors, read_weights
 
@@ -169,6 +170,36 @@ def test_shards_are_read_together(tmp_path: Path) -> None:
     assert not (tmp_path / "model.safetensors").exists()
     assert_same(whole, model().state_dict())
     assert_same(read_checkpoint(tmp_path).weights, model().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("index", "why"),
+    [
+        ([], "is not an index of weights"),
+        ({}, "is not an index of weights"),
+        ({"weight_map": ["a"]}, "is not an index of weights"),
+        ({"weight_map": {}}, "must name a file for each tensor"),
+        ({"weight_map": {"a": 5}}, "must name a file for each tensor"),
+        ({"weight_map": {"a": "../a.safetensors"}}, "names files outside its folder"),
+        ({"weight_map": {"a": "a.safetensors"}}, r"a\.safetensors is missing"),
+    ],
+)
+def test_an_index_that_is_none_is_refused(index: Any, why: str, base: Path) -> None:
+    (base / "model.safetensors").unlink()
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+    with pytest.raises(CheckpointError, match=why):
+        torch_checkpoint.read_weights(base)
+
+
+def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
+    names = ("embeddings.LayerNorm.gamma", "encoder.x.beta", "pooler.y", "bert.z", "classifier.weight")
+    dropped = ("bert.embeddings.token_type_ids", "embeddings.position_ids", "cls.predictions.decoder.bias")
+    save_file({name: torch.ones(2) for name in (*names, *dropped)}, tmp_path / "model.safetensors")
+    found = set(read_weights(tmp_path))
+    assert found == set(torch_checkpoint.read_weights(tmp_path))
+    assert len(found) == len(names) and "bert.embeddings.LayerNorm.weight" in found
 
 
 def test_a_checkpoint_of_the_hub_says_its_task_itself(tmp_path: Path) -> None:
