@@ -48,8 +48,7 @@ def _check_alphas(file: Path, config: Mapping[str, Any]) -> None:
     alphas = {"lora_alpha": config.get("lora_alpha")}
     alphas |= {f"alpha_pattern.{pattern}": alpha for pattern, alpha in patterns.items()}
     for name, alpha in alphas.items():
-        is_number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
-        if not is_number or not math.isfinite(alpha):
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
             raise CheckpointError(f"{file}: {name} ({alpha!r}) must be a number")
     for pattern in patterns:
         try:

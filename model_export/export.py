@@ -48,35 +48,46 @@ def export(
         fused = check_structure(exported.model, checkpoint.config.num_hidden_layers)
     parity = {"check": exported.how, "on": "texts shipped with bert-export"}
     parity |= _parity(checkpoint, exported, texts, tolerance)
-    scores: dict[str, Any] = {}
-    if dev:
-        with step(f"scoring on {dev}"):
-            data = read_dev(dev, checkpoint.spec, checkpoint.tokenizer, dev_limit)
-            before = None if precision == "fp32" else Fp32(checkpoint, []).packed
-            scores = {"data": dev.name}
-            scores |= check_score(precision, checkpoint.spec, data, before, exported.packed, tolerance)
     manifest = Manifest(
         name=name or out.name,
         version=version,
-        task=checkpoint.spec,
-        precision=precision,
-        layout=LAYOUT[precision],
-        vocab_size=checkpoint.config.vocab_size,
-        hidden_size=checkpoint.config.hidden_size,
-        num_hidden_layers=checkpoint.config.num_hidden_layers,
-        max_position_embeddings=checkpoint.config.max_position_embeddings,
-        session=recipe(LAYOUT[precision]),
-        packing=asdict(exported.packing),
         parity=parity,
-        dev_score=scores,
+        dev_score=_score(checkpoint, exported, dev, dev_limit, tolerance) if dev else {},
         fused_operators=fused,
-        source=checkpoint.sources,
         made_by=made_by,
+        **_description(checkpoint, exported),
     )
     manifest.check_output(*output_of(exported.model))
     with step(f"writing {out}"):
         files = {MODEL: exported.model.SerializeToString(), TOKENIZER: _tokenizer_json(checkpoint.tokenizer)}
         return write_bundle(out, manifest, files, overwrite=overwrite)
+
+
+def _description(checkpoint: Checkpoint, exported: Fp32) -> dict[str, Any]:
+    """Return the manifest's part that follows from checkpoint and precision alone."""
+    config, layout = checkpoint.config, LAYOUT[exported.precision]
+    return {
+        "task": checkpoint.spec,
+        "precision": exported.precision,
+        "layout": layout,
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "num_hidden_layers": config.num_hidden_layers,
+        "max_position_embeddings": config.max_position_embeddings,
+        "session": recipe(layout),
+        "packing": asdict(exported.packing),
+        "source": checkpoint.sources,
+    }
+
+
+def _score(
+    checkpoint: Checkpoint, exported: Fp32, file: Path, limit: int | None, tolerance: Tolerance
+) -> dict[str, Any]:
+    with step(f"scoring on {file}"):
+        data = read_dev(file, checkpoint.spec, checkpoint.tokenizer, limit)
+        before = None if exported.precision == "fp32" else Fp32(checkpoint, []).packed
+        scores = check_score(exported.precision, checkpoint.spec, data, before, exported.packed, tolerance)
+        return {"data": file.name, **scores}
 
 
 def _parity(

@@ -105,7 +105,7 @@ def test_sentences_are_read_as_training_reads_them(tmp_path: Path) -> None:
 
 
 def test_questions_with_and_without_an_answer(tmp_path: Path) -> None:
-    questions = [
+    questions: list[dict[str, object]] = [
         {"id": "1", "question": "who", "answers": [{"text": "she", "answer_start": 0}]},
         {"id": "2", "question": "when", "answers": []},
     ]

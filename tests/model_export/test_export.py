@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import onnxruntime
@@ -10,9 +11,11 @@ import pytest
 
 from bert.bundle import read_bundle
 from bert.tokenizer import Tokenizer
+from model_export.batch import Text
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.precision import Fp32
+from model_export.reference import Floats
 from tests.model_export.checkpoints import SPECS, write_checkpoint
 
 
@@ -124,9 +127,12 @@ def test_labelled_data_goes_through_the_float32_graph_once(
     dev.write_text("sentence\tlabel\nthe soup was cold\t1\n", encoding="utf-8")
     sizes = []
     packed = Fp32.packed
-    monkeypatch.setattr(
-        Fp32, "packed", lambda self, texts: (sizes.append(len(texts)), packed(self, texts))[1]
-    )
+
+    def counted(self: Fp32, texts: Sequence[Text]) -> list[Floats]:
+        sizes.append(len(texts))
+        return packed(self, texts)
+
+    monkeypatch.setattr(Fp32, "packed", counted)
     assert run(checkpoint, tmp_path / "b", "--dev", str(dev)) == 0
     assert sizes == [60, 1]
     assert read_bundle(tmp_path / "b").manifest.dev_score["before_is"] == "the same graph"
