@@ -91,7 +91,7 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
 
 
 def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
-    """Raise UnsupportedModelError where the file has a decoder of its own; many repeat the word embedding under its name."""
+    """Raise UnsupportedModelError for a decoder of its own; many files repeat the word embedding under its name."""
     if DECODER in weights and not np.array_equal(weights[DECODER], weights[EMBEDDING]):
         raise UnsupportedModelError(f"{DECODER} is not the word embedding, as it is in plain BERT")
 

@@ -11,18 +11,17 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from bert.errors import ConfigError, DataError, TrainingError
 from bert.tokenizer import Tokenizer
 from training.corpus.blocks import BEGINNING, Block, BlockReader, Place, is_chosen
+from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.progress import PrepareProgress
 from training.corpus.readers import Reader, text_of
 from training.corpus.resources import usable_cores
 from training.corpus.settings import PrepareSettings
-from training.corpus.shards import SPLITS, file_sha256, write_index, write_json
+from training.corpus.shards import SPLITS, file_sha256, write_index
 from training.corpus.sources import TextFile, list_files
 from training.corpus.vocabulary import train_vocabulary
 from training.corpus.worker import (
@@ -46,9 +45,13 @@ def prepare(settings: PrepareSettings) -> PrepareProgress:
     Raises DataError for what cannot be read, ConfigError for a folder that was begun otherwise, and TrainingError
     where a worker process died.
     """
-    folder = settings.output_dir
     files = list_files(settings.sources)
-    (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+    with locked(settings.output_dir):
+        return _prepare(settings, files)
+
+
+def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareProgress:
+    folder = settings.output_dir
     for left in [*folder.glob("*.partial"), *(folder / LOG_FOLDER).glob("*.partial")]:
         left.unlink(missing_ok=True)
     keep_plan(folder, make_plan(settings, files))
@@ -59,34 +62,6 @@ def prepare(settings: PrepareSettings) -> PrepareProgress:
         notes = write_blocks(settings, recipe, progress)
         write_index(folder, describe(settings, recipe, tokenizer, notes))
     return progress
-
-
-def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Note:
-    """Return all that decides what the shards hold; the number of processes is not among it."""
-    free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer"}
-    plan = settings.model_dump(mode="json", exclude=free)
-    if settings.tokenizer is not None:
-        plan = {
-            key: value for key, value in plan.items() if key not in ("vocab_size", "uncased", "vocab_share")
-        }
-    plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
-    plan["sources"] = [{"path": file.path, "bytes": file.size, "column": file.column} for file in files]
-    return plan
-
-
-def keep_plan(folder: Path, plan: Note) -> None:
-    """Write the plan at the first run, and compare at the others. Raises ConfigError where they differ."""
-    file = folder / LOG_FOLDER / "plan.json"
-    if not file.is_file():
-        write_json(file, plan)
-        return
-    begun = json.loads(file.read_text(encoding="utf-8"))
-    for key in sorted({*plan, *begun}):
-        if plan.get(key) != begun.get(key):
-            raise ConfigError(
-                f"{folder} was begun with {key} {_short(begun.get(key))} and is now given {_short(plan.get(key))}: "
-                "take another output_dir, or remove this one"
-            )
 
 
 def find_tokenizer(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Tokenizer:
@@ -238,17 +213,3 @@ def describe(settings: PrepareSettings, recipe: Recipe, tokenizer: Tokenizer, no
         "splits": {split: [note[split] for note in notes if note[split]] for split in SPLITS},
         "left_out": {reason: sum(note[reason] for note in notes) for reason in ("empty", "broken")},
     }
-
-
-def _tokenizer_sha256(path: Path | None) -> str | None:
-    """Hash what a tokenizer does, in whichever file it lies; None where one is to be trained."""
-    if path is None:
-        return None
-    with TemporaryDirectory() as folder:
-        Tokenizer.load(path).save(Path(folder))
-        return file_sha256(Path(folder) / "tokenizer.json")
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 200 else text[:200] + " ..."

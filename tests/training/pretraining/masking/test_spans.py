@@ -41,7 +41,7 @@ def reference(masking: SpanMasking, given_example: Example, key: int) -> list[tu
     def draw(place: int, purpose: int) -> float:
         return float(uniform(np.array([key], np.uint64), np.array([place]), purpose)[0])
 
-    total, masked, spans = len(given_example.ids), set[int](), []
+    total, masked, beside, spans = len(given_example.ids), set[int](), set[int](), []
     budget = max(1, round(total * masking.rate))
 
     def word_end(start: int) -> int:
@@ -50,24 +50,34 @@ def reference(masking: SpanMasking, given_example: Example, key: int) -> list[tu
             end += 1
         return end
 
+    def word_start(place: int) -> int:
+        while given_example.continues[place]:
+            place -= 1
+        return place
+
     for anchor in sorted(
         np.flatnonzero(~given_example.special).tolist(), key=lambda place: draw(place, ORDER)
     ):
-        start = anchor
-        while given_example.continues[start]:
-            start -= 1
+        start = word_start(anchor)
         u, wanted, reached = draw(anchor, LENGTH), 1, masking.length_shares[0]
         while reached < u:
             reached += masking.length_shares[wanted]
             wanted += 1
         end = start
         for _ in range(wanted):
-            if given_example.special[end] or end in masked or len(masked) + word_end(end) - end > budget:
+            if (
+                given_example.special[end]
+                or end in masked | beside
+                or len(masked) + word_end(end) - end > budget
+            ):
                 break
             masked |= set(range(end, word_end(end)))
             end = word_end(end)
         if end > start:
             spans.append((start, end - 1))
+            beside |= set(range(word_start(start - 1), start))
+            if not given_example.special[end]:
+                beside |= set(range(end, word_end(end)))
     return sorted(spans)
 
 
@@ -117,6 +127,7 @@ def test_spans_are_whole_words_of_one_segment(segments: Any, seed: int) -> None:
         assert not given_example.continues[first] and not given_example.continues[last + 1]
         assert (~given_example.continues[first : last + 1]).sum() <= 10
         assert set(range(first, last + 1)) <= set(masked.positions.tolist())
+        assert not {first - 1, last + 1} & set(masked.positions.tolist())  # what predicts it is seen
 
 
 def test_a_span_is_masked_replaced_or_kept_as_one() -> None:
