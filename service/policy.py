@@ -6,7 +6,7 @@ in engine seconds, so that a sentence does not wait behind documents and documen
 up to the model's token budget. There is no timer: whoever has a free engine slot calls `take`.
 
 A job that would be done too late, at the speed of the last batches, is refused when it is offered.
-docs/decisions/0011-overload.md says why it is so.
+docs/decisions/0013-overload.md says why it is so.
 """
 
 import bisect
