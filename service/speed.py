@@ -16,8 +16,11 @@ from service.tuning import Point
 MEMORY_S = 5.0
 """Engine seconds after which a measurement counts a third: a batch that was held up does little, a machine that
 became busy is noticed."""
-FIRST_GUESS_S = 0.5
-"""The cost curve counts like so many seconds of batches; it took about as long to measure."""
+STALL = 10.0
+"""A batch counts at most so many times what it should have taken: a process that was stopped for a minute must not
+refuse everybody for the next."""
+FIRST_GUESS_S = 0.1
+"""The cost curve counts like so many seconds of batches."""
 
 
 @dataclass(slots=True)
@@ -47,19 +50,26 @@ class Speed:
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Take notice of a batch that ran on one slot."""
-        kept = math.exp(-seconds / MEMORY_S)
-        self._foreseen_s = kept * self._foreseen_s + self._foresee(tokens)
-        self._took_s = kept * self._took_s + max(seconds, 1e-6)
+        foreseen_s = self._foresee(tokens)
+        took_s = min(max(seconds, 1e-6), STALL * foreseen_s * self._factor)
+        kept = math.exp(-took_s / MEMORY_S)
+        self._foreseen_s = kept * self._foreseen_s + foreseen_s
+        self._took_s = kept * self._took_s + took_s
 
     @property
     def batch_s(self) -> float:
         """Return the seconds of a full batch on its slot."""
-        return self._foresee(self.budget) * self._took_s / self._foreseen_s
+        return self._foresee(self.budget) * self._factor
 
     @property
     def tokens_per_s(self) -> float:
         """Return the tokens a second of all slots together, in full batches."""
         return self.slots * self.budget / self.batch_s
+
+    @property
+    def _factor(self) -> float:
+        """How much slower batches lately were than the cost curve said."""
+        return self._took_s / self._foreseen_s
 
     def _foresee(self, tokens: int) -> float:
         return self.overhead_s + self.token_s * tokens

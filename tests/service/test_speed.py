@@ -49,6 +49,12 @@ def test_one_batch_that_was_held_up_changes_little() -> None:
     assert speed.batch_s < 1.3 * 0.009
 
 
+def test_a_process_that_was_stopped_for_a_minute_does_not_think_itself_slow() -> None:
+    speed = Speed.of(CURVE, 64, 1)
+    speed.learn(6, 60.0)
+    assert speed.batch_s < 1.2 * 0.009
+
+
 def test_the_queue_holds_what_is_done_in_a_requests_time_and_at_least_a_document() -> None:
     speeds = [Speed.of(CURVE, 64, 4), Speed.of(CURVE, 64, 1)]
     assert queue_bound(speeds, 30_000) == round(30 * 4 * 64 / 0.009)

@@ -14,6 +14,7 @@ import pytest
 from service import registry
 from service.metrics import REJECTIONS
 from service.scheduler import SUSPECT_AFTER
+from service.speed import Speed
 from tests.service.live import Live, Reply, eventually, serving
 from tests.service.slow import gated
 
@@ -130,6 +131,25 @@ def test_a_full_queue_refuses_at_once_and_whole_and_says_when_to_come_back(
         engine.gate.set()
         assert [future.result().status for future in (running, *waiting)] == [200] * 4
     assert rejected(small, "queue_full") == before + 1
+    eventually(lambda: is_idle(small))
+
+
+def test_what_would_be_late_is_refused_at_once_and_says_when_to_come_back(
+    small: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = small.loaded.scheduler.queue.speeds
+    with gated(small, "mood") as engine:
+        running = pool.submit(small.post, "/classify", TEXT)
+        eventually(lambda: engine.batches == 1)
+        monkeypatch.setitem(speeds, "mood", Speed(0.0, token_s=1.0, budget=32))
+        start = time.monotonic()
+        reply = small.post("/classify", TEXT, x_timeout_ms="2000")
+        assert time.monotonic() - start < 1
+        assert (reply.status, kind(reply)) == (429, "queue-full")
+        assert reply.headers["retry-after"] == "32"  # until the batch that runs should be over
+        assert "would take about 38.0 s" in reply.json["detail"]
+        engine.gate.set()
+        assert running.result().status == 200
     eventually(lambda: is_idle(small))
 
 
