@@ -25,8 +25,8 @@ MARGIN = 0.8
 """A job is let in if it should be done in this part of its time: the answer must still be decoded and sent, and
 speeds change."""
 HOPE = 0.8
-"""A job is given up when it would miss its deadline even if it had the engine alone, in this part of the time
-foreseen."""
+"""A job that was begun is given up when it would miss its deadline even if it had the engine alone, in this part of
+the time foreseen; one that was not begun, in all of it."""
 SLOWER = 0.8
 """The lines are looked through again when the engine's speed has fallen to this part of what it was."""
 UNMEASURED = Speed(0.0, 1e-9, 1)
@@ -170,8 +170,8 @@ class FairQueue:
         """
         if job.deadline <= now:
             return True
-        left = job.waiting_tokens
-        return self.tokens > left and now + HOPE * self._seconds(job.model, ahead + left) > job.deadline
+        left, hope = job.waiting_tokens, HOPE if job.taken else 1.0
+        return self.tokens > left and now + hope * self._seconds(job.model, ahead + left) > job.deadline
 
     def _sweep(self, now: float) -> None:
         """When the engine became slower, drop the jobs that cannot be done in time any more.
