@@ -10,6 +10,7 @@ from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from service.engine import OnnxEngine, share_memory_arena
+from service.problems import shown
 
 
 class NoModelError(UnknownModelError):
@@ -80,7 +81,7 @@ class Registry:
                 raise NoModelError(task or "any task", sorted(self.models))
         model = self.models.get(name)
         if model is None:
-            raise UnknownModelError(name, sorted(self.models))
+            raise UnknownModelError(shown(name), sorted(self.models))
         if task is not None and model.spec.task != task:
             fitting = sorted(other.name for other in self.models.values() if other.spec.task == task)
             raise InputError(
