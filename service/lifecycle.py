@@ -26,6 +26,8 @@ PROBE_TIMEOUT_S = 10.0
 STUCK_AFTER_S = 60.0
 """No batch takes so long; one that does means that the device is gone."""
 CURVE_TOKENS = 512
+SPEED_TOKENS = 16
+"""Where the budget is given, the curve is only asked for the engine's speed."""
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
 
@@ -191,12 +193,13 @@ def token_budgets(models: list[Model], given: int | None, threads: int) -> tuple
     budgets: dict[str, int] = {}
     for model in models:
         m = model.bundle.manifest
-        shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout)
+        text_tokens = min(tuning.TEXT_TOKENS, m.max_position_embeddings)
+        shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, text_tokens)
         if shape not in measured:
             on_this_thread = threads == 1 and model.engine.provider == CPU
             clock = time.thread_time if on_this_thread else time.perf_counter
-            limit = min(CURVE_TOKENS, 16 if given else CURVE_TOKENS)
-            measured[shape] = tuning.cost_curve(model.engine, limit, clock=clock)
+            limit = SPEED_TOKENS if given else CURVE_TOKENS
+            measured[shape] = tuning.cost_curve(model.engine, limit, text_tokens=text_tokens, clock=clock)
         budgets[model.name] = given or tuning.knee(measured[shape])
     slowest = min(curve[-1].tokens_per_s for curve in measured.values())
     return budgets, slowest

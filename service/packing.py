@@ -5,11 +5,12 @@ Shapes: N texts, T tokens of all of them together, R rows, S tokens a row.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.errors import BundleError
 from bert.tokenizer import Encoding
 
 Ints = NDArray[np.int32]
@@ -45,6 +46,18 @@ class Rules:
     """Every start is a multiple of it."""
     block_tokens: int = 0
     """A text crosses no multiple of it unless it starts at one; 0: it may."""
+
+    @classmethod
+    def of(cls, values: object) -> "Rules":
+        """Read a manifest's `packing`; raises BundleError if it is none."""
+        known = {each.name for each in fields(cls)}
+        if not isinstance(values, dict) or not set(values) <= known:
+            raise BundleError(f"packing is {values!r}; it is an object with {' and '.join(sorted(known))}")
+        rules = cls(**values)
+        numbers = (rules.align_tokens, rules.block_tokens)
+        if not all(type(number) is int for number in numbers) or numbers[0] < 1 or numbers[1] < 0:
+            raise BundleError(f"packing is {values!r}; align_tokens is at least 1, block_tokens at least 0")
+        return rules
 
     def start(self, used: int, length: int) -> int:
         """Return the first place at or after `used` where a text of this length may start."""

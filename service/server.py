@@ -10,18 +10,25 @@ from types import FrameType
 
 import uvicorn
 
-from bert.errors import BertError
+from bert.errors import BertError, ConfigError
 from service.app import create_app
+from service.checks import check_settings
 from service.endpoints import TASK_ENDPOINTS, TRY_FIRST
 from service.lifecycle import Service
 from service.logs import LOGGER
+from service.protocol import BoundedProtocol
 from service.settings import ServeSettings
 
-FAILURE = 1
+FAILURE, USAGE_ERROR = 1, 2
 
 
 def serve(settings: ServeSettings) -> int:
     """Serve until a signal; returns the exit code. A failed start says what to do."""
+    try:
+        check_settings(settings)
+    except BertError as error:
+        print(f"bert-serve: {error}", file=sys.stderr)
+        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
     try:
         listener = listen(settings)
     except OSError as error:
@@ -73,9 +80,13 @@ class Server(uvicorn.Server):
         self.failed = False
         app = create_app(settings, on_ready=self._ready, on_failure=self._fail)
         self._service: Service = app.state.service
+        protocol = type(
+            "Protocol", (BoundedProtocol,), {"answer_timeout_s": settings.answer_timeout_ms / 1000}
+        )
         super().__init__(
             uvicorn.Config(
                 app,
+                http=protocol,
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -1,6 +1,8 @@
 """A bundle's graph, through packing and back: the same numbers alone and in company."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from bert.bundle import read_bundle
 from bert.errors import BundleError, EngineError
 from bert.tasks import fill_mask
+from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine import HEADS, OnnxEngine
 from tests.service.tiny import SPECS
@@ -23,6 +26,36 @@ def open_engine(bundles: Path, name: str, threads: int = 1) -> tuple[OnnxEngine,
     else:
         texts = tokenizer.pieces(TEXTS)
     return OnnxEngine(bundle, threads), [tokenizer.single(pieces) for pieces in texts]
+
+
+def open_changed(bundles: Path, name: str, **changes: Any) -> OnnxEngine:
+    """Open a bundle whose manifest says something else."""
+    bundle = read_bundle(bundles / name)
+    return OnnxEngine(replace(bundle, manifest=replace(bundle.manifest, **changes)), 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"packing": {"foo": 1}}, "align_tokens and block_tokens"),
+        ({"packing": ["align_tokens"]}, "align_tokens and block_tokens"),
+        ({"packing": {"align_tokens": 0}}, "align_tokens is at least 1"),
+        ({"packing": {"align_tokens": "8"}}, "align_tokens is at least 1"),
+        ({"session": {"graph_optimization_level": "FOO"}}, "'FOO'; known are .*ORT_ENABLE_BASIC"),
+        ({"session": {"graph_optimization_level": 1}}, "known are"),
+        ({"session": {"level": 1}}, "session is"),
+        ({"session": []}, "session is"),
+        ({"session": {"providers": ["CUDAExecutionProvider"]}}, r"they are \['CPUExecutionProvider'\]"),
+        ({"session": {"providers": "CPUExecutionProvider"}}, "they are"),
+        ({"task": TaskSpec("classification", ("a", "b", "c"), max_tokens=8)}, "with 3 labels.*do not belong"),
+        ({"task": TaskSpec("similarity", max_tokens=8)}, "has to give .*embeddings.*do not belong"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_its_graph_is_refused(
+    bundles: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(BundleError, match=message):
+        open_changed(bundles, "mood", **changes)
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
