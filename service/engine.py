@@ -13,16 +13,16 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from bert.bundle import Bundle, Manifest
+from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
-from bert.tasks.fill_mask import best_pieces, mask_positions
-from bert.tasks.ner import head_positions
+from bert.packing_rules import PackingRules
+from bert.tasks.fill_mask import best_pieces
+from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding
 from service import packing
 
 Floats = NDArray[np.float32]
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-DEFAULT_LEVEL = "ORT_ENABLE_BASIC"
 PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
 
 
@@ -46,24 +46,6 @@ class Engine(Protocol):
         ...
 
 
-def _first_token(_: Encoding) -> NDArray[np.intp]:
-    return np.zeros(1, np.intp)
-
-
-def _all_tokens(encoding: Encoding) -> NDArray[np.intp]:
-    return np.arange(len(encoding))
-
-
-HEADS: dict[str, Callable[[Encoding], NDArray[np.intp]]] = {
-    "classification": _first_token,
-    "multiple_choice": _first_token,
-    "similarity": _first_token,
-    "ner": head_positions,
-    "qa": _all_tokens,
-    "fill_mask": mask_positions,
-}
-"""Task → the token positions of a text where its head is evaluated."""
-
 SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}
 """Task → what is kept of its head's output.
 
@@ -81,7 +63,7 @@ class OnnxEngine:
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
-        self._rules = packing.Rules.of(manifest.packing)
+        self._rules = PackingRules(**manifest.packing)
         self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
         if self.provider not in onnxruntime.get_available_providers():
             raise BundleError(
@@ -89,7 +71,13 @@ class OnnxEngine:
                 "onnxruntime-gpu, "
                 "or export the model for the CPU with bert-export"
             )
-        options = session_options(threads, optimization_level(manifest.session, self.provider))
+        given = manifest.session.get("providers", [self.provider])
+        if given != [self.provider]:
+            raise BundleError(
+                f"{bundle.folder} says session.providers {given}; with the layout {manifest.layout!r} it was verified "
+                f"on {[self.provider]}"
+            )
+        options = session_options(threads, manifest.session)
         if self._flat:
             # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
             # silence.
@@ -100,7 +88,9 @@ class OnnxEngine:
             )
         except Exception as error:  # onnxruntime raises its own, undocumented classes
             raise BundleError(f"{bundle.model_path} cannot be opened: {error}") from error
-        self._output = output_name(bundle.manifest, self._session.get_outputs())
+        output = self._session.get_outputs()[0]
+        manifest.check_output(output.name, output.shape[-1])
+        self._output = output.name
         self._inputs = {node.name for node in self._session.get_inputs()}
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
@@ -126,48 +116,7 @@ class OnnxEngine:
         return packing.row_inputs(encodings, packed, heads), packed.places
 
 
-def optimization_level(session: object, provider: str) -> Any:
-    """Return what a manifest's `session` says; raises BundleError if it says what cannot be kept to.
-
-    It is how the graph was opened when it was verified, so nothing else will do.
-    """
-    if not isinstance(session, dict) or not set(session) <= {"graph_optimization_level", "providers"}:
-        raise BundleError(
-            f"session is {session!r}; it is an object with graph_optimization_level and providers"
-        )
-    if session.get("providers", [provider]) != [provider]:
-        raise BundleError(
-            f"session has providers {session['providers']!r}; for this layout they are [{provider!r}]"
-        )
-    levels, name = onnxruntime.GraphOptimizationLevel, session.get("graph_optimization_level", DEFAULT_LEVEL)
-    if not isinstance(name, str) or name not in levels.__members__:
-        raise BundleError(
-            f"session has graph_optimization_level {name!r}; known are {', '.join(levels.__members__)}"
-        )
-    return levels.__members__[name]
-
-
-def output_name(manifest: Manifest, outputs: Sequence[Any]) -> str:
-    """Return the name of the graph's output; raises BundleError unless it is what task and labels ask for.
-
-    `bundle.json` is not among the files that it has hashes of, so this is what keeps a changed one from answering
-    with labels that the graph does not have.
-    """
-    spec = manifest.task
-    width = {"similarity": manifest.hidden_size, "fill_mask": manifest.vocab_size}.get(
-        spec.task, spec.head_outputs
-    )
-    wanted = ("embeddings" if spec.task == "similarity" else "logits", width)
-    found = [(output.name, output.shape[-1]) for output in outputs]
-    if found != [wanted]:
-        raise BundleError(
-            f"the graph of {manifest.name!r} gives {found}, and for its task, {spec.task} with {len(spec.labels)} "
-            f"labels, it has to give {[wanted]}: bundle.json and model.onnx do not belong together"
-        )
-    return wanted[0]
-
-
-def session_options(threads: int, level: Any) -> onnxruntime.SessionOptions:
+def session_options(threads: int, session: dict[str, Any]) -> onnxruntime.SessionOptions:
     """Return how every session is opened: what was verified at export is what runs, with so many threads.
 
     Threads never spin: they would take the cores from the other sessions and from the event loop. The memory
@@ -179,7 +128,8 @@ def session_options(threads: int, level: Any) -> onnxruntime.SessionOptions:
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     options.enable_mem_pattern = False
     options.log_severity_level = 3
-    options.graph_optimization_level = level
+    level = session.get("graph_optimization_level", "ORT_ENABLE_BASIC")
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.use_env_allocators", "1")
     return options

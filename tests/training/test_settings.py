@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from training.command_line import read_settings
+from training.pretraining.settings import PretrainSettings
 from training.probing.settings import from_command_line as evaluation_from_command_line
 from training.settings import FinetuneSettings, from_command_line
 
@@ -14,6 +16,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 READERS: dict[str, Callable[[list[str]], object]] = {
     "bert-finetune": from_command_line,
     "bert-evaluate": evaluation_from_command_line,
+    "bert-pretrain": lambda arguments: read_settings(PretrainSettings, "bert-pretrain", arguments),
 }
 
 

@@ -73,15 +73,19 @@ def evaluate(
 def unigram_entropy(examples: Sequence[MaskedExample]) -> float:
     """Return the entropy of the tokens in nats: the least loss of a model that does not read the context.
 
-    With the correction of Miller (1955), because a sample shows only a part of the rare words. 0 without examples.
+    Estimated after Chao & Shen (2003), because a sample shows only a part of the rare words. 0 without examples.
     """
     if not examples:
         return 0.0
     tokens = np.concatenate([example.original[~example.special] for example in examples])
     counts = np.bincount(tokens)
     counts = counts[counts > 0]
-    shares = counts / counts.sum()
-    return float(-(shares * np.log(shares)).sum() + (len(counts) - 1) / (2 * counts.sum()))
+    once = min(int((counts == 1).sum()), len(tokens) - 1)
+    shares = (1 - once / len(tokens)) * counts / len(tokens)  # what is left goes to words that were not seen
+    seen = -np.expm1(
+        len(tokens) * np.log1p(-np.minimum(shares, 1 - 1e-12))
+    )  # how likely each was to be seen at all
+    return float(-(shares * np.log(shares) / seen).sum())
 
 
 def _words(objective: Objective, batch: PretrainBatch) -> Tensor:

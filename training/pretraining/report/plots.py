@@ -78,7 +78,7 @@ def draw_held_out(path: Path, report: PretrainReport) -> None:
             marker="o",
             markersize=4,
             linewidth=1.6,
-            label=f"at the end {values[-1]:.1f}",
+            label=f"at the end {values[-1]:,.1f}",
         )
         _plain_logarithm(perplexity)
         perplexity.legend(frameon=False)
@@ -132,11 +132,11 @@ def _noisy(axes: "Axes", history: Points, name: str, colour: str, label: str) ->
 
 
 def rolling_median(values: Floats) -> Floats:
-    """Return the median around each point, over a fiftieth of all: a spike leaves no trace.
+    """Return the median around each point, over a fiftieth of all and 15 at least: a spike leaves no trace.
 
     At the start, where losses fall fast, over as many points before as after; at the end over what there is.
     """
-    half = max(1, len(values) // 100)
+    half = max(7, len(values) // 100)
     reach = np.minimum(half, np.arange(len(values)))
     return np.array([np.median(values[i - r : i + r + 1]) for i, r in enumerate(reach)])
 
