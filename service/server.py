@@ -1,12 +1,15 @@
 """The process: a listening socket, uvicorn on it, signals, and what a person reads on the terminal."""
 
+import asyncio
 import json
 import shlex
 import signal
 import socket
 import sys
 import threading
+from importlib.util import find_spec
 from types import FrameType
+from typing import Literal
 
 import uvicorn
 
@@ -16,7 +19,6 @@ from service.checks import check_settings
 from service.endpoints import TASK_ENDPOINTS, TRY_FIRST
 from service.lifecycle import Service
 from service.logs import LOGGER
-from service.protocol import BoundedProtocol
 from service.settings import ServeSettings
 
 FAILURE, USAGE_ERROR = 1, 2
@@ -62,6 +64,15 @@ def listen(settings: ServeSettings) -> socket.socket:
     return listener
 
 
+def protocol(settings: ServeSettings) -> type[asyncio.Protocol] | Literal["h11"]:
+    """Return what speaks HTTP; without httptools, as on Windows, h11, which bounds a request's head by itself."""
+    if find_spec("httptools") is None:
+        return "h11"
+    from service.protocol import BoundedProtocol
+
+    return type("Protocol", (BoundedProtocol,), {"answer_timeout_s": settings.answer_timeout_ms / 1000})
+
+
 def address(listener: socket.socket) -> str:
     """Return the URL by which this machine reaches the socket."""
     host, port = listener.getsockname()[:2]
@@ -80,13 +91,10 @@ class Server(uvicorn.Server):
         self.failed = False
         app = create_app(settings, on_ready=self._ready, on_failure=self._fail)
         self._service: Service = app.state.service
-        protocol = type(
-            "Protocol", (BoundedProtocol,), {"answer_timeout_s": settings.answer_timeout_ms / 1000}
-        )
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol,
+                http=protocol(settings),
                 log_config=None,
                 access_log=False,
                 server_header=False,

@@ -4,6 +4,10 @@ import time
 
 import pytest
 
+from service.call import Call
+from service.encoding import question_windows
+from service.reading import Reader
+from service.texts import Texts
 from tests.service.live import Live
 from tests.service.test_wire_errors import fields, is_problem
 
@@ -56,3 +60,13 @@ def test_a_question_over_its_limit_is_told_which_limit(live: Live) -> None:
 def test_work_past_its_deadline_is_not_begun(live: Live) -> None:
     reply = live.post("/tokenize", {"text": "a film, " * 40_000}, x_timeout_ms="1")
     is_problem(reply, 504)
+
+
+def test_a_context_that_several_questions_share_is_tokenised_once(live: Live) -> None:
+    model = live.loaded.registry.models["reader"]
+    context = "angela merkel met in munich " * 20
+    for contexts in (Texts("context", [context], False), Texts("context", [context] * 3, True)):
+        reader = Reader(Call("id", "/qa", time.monotonic(), 60_000), model.tokenizer, 10**6)
+        windows = question_windows(reader, model, Texts("question", ["who"] * 3, True), contexts, 3)
+        assert len(windows) == 3
+        assert reader.tokens == 100 + 3
