@@ -19,7 +19,7 @@ from training.loop import Dataset, Loop
 from training.progress import progress, stage
 from training.run import Run, score_base
 from training.settings import FinetuneSettings, from_command_line
-from training.sources import Source, find_labels, read_sources, read_training
+from training.sources import Source, check_pairs, find_labels, read_sources, read_training
 from training.tasks.base import FinetuneTask
 from training.tasks.choice import ChoiceTask
 from training.tasks.ner import NerTask
@@ -49,6 +49,7 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         labels = find_labels(settings, train)
         dev = read_sources(settings.dev, settings, labels or None)
         test = read_sources(settings.test, settings, labels or None)
+        check_pairs([*train, *dev, *test])
         shared_with_training(_examples(train), _examples([*dev, *test]))
         tokenizer = Tokenizer.load(resolve_base(settings.base))
         task = TASKS[settings.task](tokenizer, make_spec(settings, train, labels, command))
