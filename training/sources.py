@@ -37,7 +37,7 @@ _FORMATS = {
 }
 # What `columns` may name, where a format's columns have no fixed names.
 _TEXTS = ("text", "text_pair", "label", "id")
-_COLUMNS = {
+_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "classification": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
     "similarity": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
     "ner": {"hub": ("words", "tags")},

@@ -26,7 +26,7 @@ TABLES = {
 
 def read(path: Path, task: str = "classification", **fields: Any) -> list[Any]:
     file = DataFile(path=path, **fields)
-    return read_examples(file, FinetuneSettings(task=task, output_dir=Path("x")))  # type: ignore[arg-type]
+    return read_examples(file, FinetuneSettings(task=task, output_dir=Path("x")))
 
 
 @pytest.mark.parametrize("name", TABLES)
