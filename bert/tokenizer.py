@@ -10,7 +10,13 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
-from bert.wordpiece import SPECIAL_PIECES, extend_over_marks, from_vocabulary, stated_config
+from bert.wordpiece import (
+    SPECIAL_PIECES,
+    extend_over_marks,
+    from_vocabulary,
+    splits_at_spaces,
+    stated_config,
+)
 
 __all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
 
@@ -33,6 +39,10 @@ class Tokenizer:
         backend.encode_special_tokens = True
         self._backend = backend
         self.vocab_size: int = backend.get_vocab_size()
+        self.splits_at_spaces = splits_at_spaces(backend)
+        """Whether the pieces of a text are those of its parts between spaces, one after the other."""
+        self.splits_chinese = self.splits_at_spaces and backend.normalizer.handle_chinese_chars
+        """Whether that holds for each Chinese character too."""
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = found
 
     @classmethod
@@ -88,6 +98,14 @@ class Tokenizer:
         except (TypeError, UnicodeEncodeError) as error:
             raise InputError(f"a text is not valid Unicode: {error}") from None
         return [_to_pieces(text, e) for text, e in zip(texts, encoded, strict=True)]
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of `pieces` alone: nothing is worked out in Python. Raises InputError as `pieces` does."""
+        try:
+            encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise InputError(f"a text is not valid Unicode: {error}") from None
+        return [each.ids for each in encoded]
 
     def single(self, pieces: Pieces, max_tokens: int | None = None, *, truncate: bool = False) -> Encoding:
         """Return [CLS] text [SEP]; raises TextTooLongError over `max_tokens` unless `truncate`."""

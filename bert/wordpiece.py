@@ -69,6 +69,16 @@ def stated_config(backend: tokenizers.Tokenizer) -> dict[str, object]:
     }
 
 
+def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
+    """Whether a tokenizer normalises and splits as BERT does, and so treats what stands between spaces apart."""
+    added = backend.get_added_tokens_decoder().values()
+    return (
+        isinstance(backend.normalizer, normalizers.BertNormalizer)
+        and isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
+        and all(token.special for token in added)  # others are looked for in the text before it is split
+    )
+
+
 def _stated(config: Path) -> dict[str, bool]:
     """Return what a `tokenizer_config.json` says of the normalisation; nothing where there is none."""
     if not config.is_file():

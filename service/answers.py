@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from bert.tasks.classification import Classification
 from bert.tasks.embedding import Ranked
+from bert.tasks.fill_mask import FilledMask
 from bert.tasks.ner import Entity
 from bert.tasks.spans import Answer
 from service.call import Call
@@ -82,6 +83,26 @@ def answered(answers: Sequence[Answer]) -> list[dict[str, Any]]:
             ],
         }
         for found in answers
+    ]
+
+
+def filled(texts: Sequence[Sequence[FilledMask]]) -> list[dict[str, Any]]:
+    """Return results of /fill-mask."""
+    return [
+        {
+            "masks": [
+                {
+                    "start": mask.start,
+                    "end": mask.end,
+                    "candidates": [
+                        {"token": c.token, "id": c.id, "score": c.score, "sequence": c.sequence}
+                        for c in mask.candidates
+                    ],
+                }
+                for mask in masks
+            ]
+        }
+        for masks in texts
     ]
 
 

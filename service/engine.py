@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
+from bert.tasks.fill_mask import best_pieces, mask_positions
 from bert.tasks.ner import head_positions
 from bert.tokenizer import Encoding
 from service import packing
@@ -28,7 +29,8 @@ PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
 class Outputs:
     """What a batch gave.
 
-    Per text (P_n, K), or (1, H) where the graph embeds; and the share of places that was padding.
+    Per text (P_n, K), (1, H) where the graph embeds, or (M_n, 2, K) where it fills masks: `fill_mask.best_pieces`; and
+    the share of places that was padding.
     """
 
     texts: list[Floats]
@@ -57,8 +59,12 @@ HEADS: dict[str, Callable[[Encoding], NDArray[np.intp]]] = {
     "similarity": _first_token,
     "ner": head_positions,
     "qa": _all_tokens,
+    "fill_mask": mask_positions,
 }
 """Task → the token positions of a text where its head is evaluated."""
+
+SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}
+"""Task → what is kept of its head's output: of a whole vocabulary's scores a request of many masks would hold gigabytes."""
 
 
 class OnnxEngine:
@@ -70,6 +76,7 @@ class OnnxEngine:
         self.provider = PROVIDER_OF_LAYOUT[manifest.layout]
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
+        self._shorten = SHORTENED.get(manifest.task.task)
         self._rules = packing.Rules(**manifest.packing)
         self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
         if self.provider not in onnxruntime.get_available_providers():
@@ -100,6 +107,8 @@ class OnnxEngine:
             (output,) = self._session.run([self._output], {n: inputs[n] for n in self._inputs})
         except Exception as error:
             raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
+        if self._shorten is not None:
+            output = self._shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
         return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
 

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 
 from bert.errors import NotReadyError
+from bert.tasks.fill_mask import MASK
 from service import tuning
 from service.call import Call
 from service.cpus import usable_cores
@@ -124,6 +125,8 @@ class Service:
                     await pipeline.answers(call, model, text, text, top_k=1, max_answer_tokens=None)
                 case "similarity":
                     await pipeline.embed(call, model, text, truncate=True)
+                case "fill_mask":
+                    await pipeline.fill_masks(call, model, Texts("text", [MASK], False), top_k=1)
                 case "classification":
                     pair = text if model.spec.pair else None
                     await pipeline.classify(call, model, text, pair, top_k=None, truncate=True)

@@ -12,13 +12,13 @@ from typing import TypeVar
 import numpy as np
 
 from bert.errors import TextTooLongError
-from bert.tasks import classification, embedding, ner, qa, spans
+from bert.tasks import classification, embedding, fill_mask, ner, qa, spans
 from bert.tokenizer import Encoding, Pieces, Window
 from service.call import Call
 from service.engine import Floats
 from service.registry import Model
 from service.scheduler import Scheduler
-from service.texts import Texts, check_not_blank, each, pair_count, too_large
+from service.texts import Texts, check_answer_size, check_not_blank, each, pair_count, too_large
 
 Result = TypeVar("Result")
 INLINE_TOKENS = 2_000
@@ -128,6 +128,22 @@ class Pipeline:
 
         return await self._decode(call, decode)
 
+    async def fill_masks(
+        self, call: Call, model: Model, text: Texts, *, top_k: int
+    ) -> list[list[fill_mask.FilledMask]]:
+        """Return each text's masks with their `top_k` best pieces."""
+        encodings = await self._prepare(call, lambda: masked_encodings(model, text))
+        check_answer_size(text, [len(fill_mask.mask_positions(encoding)) for encoding in encodings], top_k)
+        outputs = await self._infer(call, model, encodings)
+
+        def decode() -> list[list[fill_mask.FilledMask]]:
+            return [
+                fill_mask.decode(value, encoding, best, model.tokenizer, top_k)
+                for value, encoding, best in zip(text.values, encodings, outputs, strict=True)
+            ]
+
+        return await self._decode(call, decode)
+
     async def tokens(self, call: Call, model: Model, text: Texts) -> list[list[Token]]:
         """Return each text's tokens, as many as it has, special ones included."""
 
@@ -199,6 +215,15 @@ def encode_texts(model: Model, text: Texts, pair: Texts | None, *, truncate: boo
         return tokenizer.pair(first[text.index(index)], second[pair.index(index)], limit, truncate=truncate)
 
     return each(pair_count(text, pair), encode, lambda i: f"{text.where(i)} with {pair.where(i)}")
+
+
+def masked_encodings(model: Model, text: Texts) -> list[Encoding]:
+    """Tokenise texts with masks in them.
+
+    Raises the 422 that names each text that has none, or is over the model's length.
+    """
+    pieces, limit = fill_mask.pieces(model.tokenizer, text.values), model.spec.max_tokens
+    return each(len(text), lambda i: fill_mask.encode(model.tokenizer, pieces[i], limit), text.where)
 
 
 def question_windows(model: Model, question: Texts, context: Texts, count: int) -> list[list[Window]]:

@@ -1,6 +1,6 @@
 """The endpoints.
 
-Body → pipeline → answer, each in a few lines. What they look like from outside is in openapi.py.
+Body → pipeline → answer, each in a few lines. What they look like from outside is in endpoints.py and openapi.py.
 """
 
 from collections.abc import Mapping
@@ -80,6 +80,16 @@ async def embed(request: Request) -> Response:
     async with Guard(request, call):
         embedded = await pipeline.embed(call, model, text, truncate=body.truncate)
     return answers.answer(call, answers.embeddings(embedded))
+
+
+async def fill_mask(request: Request) -> Response:
+    """Say what may stand in the place of each [MASK]."""
+    call, pipeline, body = await _begin(request, schemas.FillMaskRequest)
+    model, text = _choose(request, call, body.model, "fill_mask"), Texts.of("text", body.text)
+    _check_count(request, text)
+    async with Guard(request, call):
+        masks = await pipeline.fill_masks(call, model, text, top_k=body.top_k)
+    return answers.answer(call, answers.filled(masks))
 
 
 async def tokenize(request: Request) -> Response:

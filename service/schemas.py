@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bert.tasks.fill_mask import MAX_CANDIDATES
+
 Text = str | list[str]
 TopK = Annotated[int, Field(strict=True, ge=1)]
 MODEL = Field(None, description="Name of a loaded model; without it the task's default answers. See /models.")
@@ -80,6 +82,18 @@ class EmbedRequest(Request):
 
     text: Text
     truncate: bool = TRUNCATE
+    model: str | None = MODEL
+
+
+class FillMaskRequest(Request):
+    """One text or a list, each with one [MASK] or several."""
+
+    text: Text = Field(
+        description="With [MASK] in each place that is asked about, and not longer than the model reads."
+    )
+    top_k: Annotated[int, Field(strict=True, ge=1, le=MAX_CANDIDATES)] = Field(
+        5, description="How many candidates for each mask, best first."
+    )
     model: str | None = MODEL
 
 
@@ -209,6 +223,35 @@ class EmbedResponse(Answered):
     """One result for each text, in order."""
 
     results: list[EmbedResult]
+
+
+class CandidateResult(Body):
+    """A piece that may stand in a mask's place."""
+
+    token: str = Field(description="The vocabulary's piece; ##ing goes on with the word before.")
+    id: int
+    score: float = Field(description="Its probability, among all pieces of the vocabulary.")
+    sequence: str = Field(description="The text with the piece in this mask's place; other masks stay.")
+
+
+class MaskResult(Body):
+    """One mask, text[start:end] in Unicode code points, and its candidates, best first."""
+
+    start: int
+    end: int
+    candidates: list[CandidateResult]
+
+
+class FillMaskResult(Body):
+    """The masks of one text, in its order."""
+
+    masks: list[MaskResult]
+
+
+class FillMaskResponse(Answered):
+    """One result for each text, in order."""
+
+    results: list[FillMaskResult]
 
 
 class TokenResult(Body):

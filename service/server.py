@@ -11,8 +11,8 @@ from types import FrameType
 import uvicorn
 
 from bert.errors import BertError
-from service import openapi
 from service.app import create_app
+from service.endpoints import TASK_ENDPOINTS, TRY_FIRST
 from service.lifecycle import Service
 from service.logs import LOGGER
 from service.settings import ServeSettings
@@ -129,8 +129,8 @@ def ready_message(service: Service, url: str, *, with_key: bool) -> str:
         lines.append(f"  {model.name} {manifest.version}: {model.spec.task}, {manifest.precision}{default}")
     lines.append("Try:")
     key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if with_key else ""
-    for endpoint in openapi.TASK_ENDPOINTS:
-        if endpoint.task in registry.defaults and endpoint.path in openapi.TRY_FIRST:
+    for endpoint in TASK_ENDPOINTS:
+        if endpoint.task in registry.defaults and endpoint.path in TRY_FIRST:
             body = shlex.quote(json.dumps(endpoint.sent))
             lines.append(f"  curl -s {url}{endpoint.path}{key} -H 'content-type: application/json' -d {body}")
     return "\n".join((*lines, "Ctrl-C stops it."))

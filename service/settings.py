@@ -19,7 +19,7 @@ ENV_PREFIX = "BERT_SERVE_"
 
 
 class ServeSettings(BaseSettings):
-    """Serve BERT bundles over HTTP: /classify /ner /similarity /qa /embed /tokenize."""
+    """Serve BERT bundles over HTTP: /classify /ner /similarity /qa /embed /fill-mask /tokenize."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", env_parse_none_str="none")
 

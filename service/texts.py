@@ -1,6 +1,6 @@
 """The text fields of a request: one string or a list, and how two of them go together."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -9,6 +9,9 @@ from service.problems import FieldError, ProblemError, unprocessable
 
 MAX_ERRORS = 20
 """So many fields at fault are named; an answer does not grow with the request."""
+
+MAX_ANSWER_CHARACTERS = 2**24
+"""Of the texts that one request may have written out for it."""
 
 Item = TypeVar("Item")
 
@@ -78,6 +81,20 @@ def check_not_blank(*fields: Texts) -> None:
     ]
     if blank:
         raise unprocessable(blank[:MAX_ERRORS])
+
+
+def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> None:
+    """Refuse a request whose answer would hold each text so many times more that it fills the memory.
+
+    `places` are those of each text that get `top_k` copies of it, each with another word there.
+    """
+    characters = top_k * sum(len(text) * count for text, count in zip(texts.values, places, strict=True))
+    if characters > MAX_ANSWER_CHARACTERS:
+        message = (
+            f"{top_k} sequences for each of {sum(places)} masks are {characters} characters, and an answer may have "
+            f"{MAX_ANSWER_CHARACTERS}: ask for fewer, or send the texts in several requests"
+        )
+        raise unprocessable([FieldError("top_k", message)])
 
 
 def each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) -> list[Item]:

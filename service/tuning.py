@@ -104,7 +104,7 @@ def knee(curve: Sequence[Point]) -> int:
 def sample_texts(tokens: int) -> list[Encoding]:
     """Return made-up texts of up to TEXT_TOKENS tokens each, `tokens` in all.
 
-    Their ids are small, so in any vocabulary.
+    Their ids are small, so in any vocabulary. Each has one mask, for the models that fill them.
     """
     lengths = [TEXT_TOKENS] * (tokens // TEXT_TOKENS) + (
         [tokens % TEXT_TOKENS] if tokens % TEXT_TOKENS else []
@@ -116,4 +116,6 @@ def _sample_text(length: int) -> Encoding:
     zeros = np.zeros(length, np.int32)
     word_ids = np.arange(length, dtype=np.int32) - 1
     word_ids[-1] = -1
-    return Encoding(zeros, zeros, np.zeros((length, 2), np.int32), word_ids, np.minimum(word_ids, 0))
+    sequence_ids = np.minimum(word_ids, 0)
+    word_ids[1 : min(2, length - 1)] = -1
+    return Encoding(zeros, zeros, np.zeros((length, 2), np.int32), word_ids, sequence_ids)

@@ -8,32 +8,21 @@ from typing import Any
 
 import torch
 
-from bert.base_models import MINILM, MINILM_SHA256, resolve_base
+from bert.base_models import MINILM, MINILM_SHA256
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training import model as models
 from training.command_line import run
 from training.data.validate import shared_with_training
-from training.loop import Dataset, Loop
+from training.loop import Dataset, Loop, pick_device
 from training.progress import progress, stage
 from training.run import Run, score_base
-from training.settings import FinetuneSettings, from_command_line
+from training.settings import FinetuneSettings, TeacherSettings, from_command_line
 from training.sources import Source, check_pairs, find_labels, read_sources, read_training
-from training.tasks.base import FinetuneTask
-from training.tasks.choice import ChoiceTask
-from training.tasks.ner import NerTask
-from training.tasks.qa import QaTask
-from training.tasks.sequence import SequenceTask
-from training.tasks.similarity import SimilarityTask
-
-TASKS: dict[str, type[FinetuneTask]] = {
-    "classification": SequenceTask,
-    "ner": NerTask,
-    "qa": QaTask,
-    "similarity": SimilarityTask,
-    "multiple_choice": ChoiceTask,
-}
+from training.tasks.base import Feature, FinetuneTask
+from training.tasks.registry import make_task
+from training.teacher import Teacher
 
 
 def finetune(settings: FinetuneSettings, command: str = "") -> Path:
@@ -51,10 +40,12 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         test = read_sources(settings.test, settings, labels or None)
         check_pairs([*train, *dev, *test])
         shared_with_training(_examples(train), _examples([*dev, *test]))
-        tokenizer = Tokenizer.load(resolve_base(settings.base))
-        task = TASKS[settings.task](tokenizer, make_spec(settings, train, labels, command))
-        data = _dataset(task, train)
-    loop = Loop(settings, task, *models.build(settings, task), data)
+        tokenizer = Tokenizer.load(models.base_folder(settings.base))
+        task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
+        parts = [task.features(source.examples) for source in train]
+    if settings.teacher:
+        parts = _taught(settings.teacher, task, parts, train, settings.device)
+    loop = Loop(settings, task, *models.build(settings, task), _dataset(parts, train))
     if not settings.train:
         if settings.task != "similarity":
             raise ConfigError(
@@ -85,8 +76,20 @@ def make_spec(
     )
 
 
-def _dataset(task: FinetuneTask, train: Sequence[Source]) -> Dataset:
-    parts = [task.features(source.examples) for source in train]
+def _taught(
+    settings: TeacherSettings,
+    task: FinetuneTask,
+    parts: list[list[Feature]],
+    train: list[Source],
+    device: str,
+) -> list[list[Feature]]:
+    """Return each file's features with a teacher's logits."""
+    with stage("asking the teacher"):
+        teacher = Teacher(settings, task, pick_device(device))
+        return [teacher.mark(part, source.examples) for part, source in zip(parts, train, strict=True)]
+
+
+def _dataset(parts: list[list[Feature]], train: Sequence[Source]) -> Dataset:
     return Dataset(
         [feature for part in parts for feature in part],
         [len(part) for part in parts],

@@ -17,14 +17,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bert.encoding import Encoding
 from bert.errors import TrainingError
 from bert.nn.heads import BertHead
+from bert.nn.losses import Loss, blend
 from training import optim
-from training.batches import by_length, draw, epoch_batches
+from training.batches import draw, epoch_batches
 from training.model import trainable
+from training.predict import predict
 from training.settings import FinetuneSettings
 from training.state import Progress
 from training.tasks.base import Batch, Feature, FinetuneTask, Floats, collate
 
-EVAL_BATCH_TOKENS = 8192
 logger = logging.getLogger(__name__)
 
 
@@ -115,7 +116,7 @@ class Loop:
         size = math.ceil(len(features) / settings.accumulation_steps)
         for start in range(0, len(features), size):
             batch = self._collate(features[start : start + size])
-            part = self.task.loss(self._logits(batch), batch)
+            part = self._loss(self._logits(batch), batch)
             part.total.backward()  # type: ignore[no-untyped-call]
             loss, targets, tokens = (
                 loss + float(part.total.detach()),
@@ -143,6 +144,13 @@ class Loop:
             "tokens_per_second": tokens / seconds,
         }
 
+    def _loss(self, logits: torch.Tensor, batch: Batch) -> Loss:
+        """The labels' loss, and the teacher's where there is one."""
+        hard, teacher = self.task.loss(logits, batch), self.settings.teacher
+        if teacher is None:
+            return hard
+        return blend(self.task.soft_loss(logits, batch, teacher.temperature), hard, teacher.alpha)
+
     def _divide_gradients(self, targets: int) -> None:
         """Turn gradients of a sum into those of the mean over the whole step's targets."""
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
@@ -162,22 +170,9 @@ class Loop:
             return nullcontext()
         return sdpa_kernel(SDPBackend.MATH)
 
-    @torch.no_grad()
     def predict(self, encodings: Sequence[Encoding]) -> list[Floats]:
         """Return the logits of each encoding, in order, in float32 whatever the training precision."""
-        was_training = self.trained.training
-        self.trained.eval()
-        out: list[Floats | None] = [None] * len(encodings)
-        for indices in by_length([len(e) for e in encodings], EVAL_BATCH_TOKENS):
-            batch = self._collate([Feature((encodings[i],), None) for i in indices])
-            logits = (
-                self.trained(batch.input_ids, batch.segment_ids, batch.attention_mask).float().cpu().numpy()
-            )
-            for row, i in enumerate(indices):
-                per_token = logits.ndim == 3
-                out[i] = logits[row, : len(encodings[i])] if per_token else logits[row]
-        self.trained.train(was_training)
-        return [logits for logits in out if logits is not None]
+        return predict(self.trained, encodings, self.task.tokenizer.pad_id, self.device)
 
 
 def pick_device(name: str) -> torch.device:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import peft
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bert.base_models import resolve_base
@@ -15,23 +15,37 @@ from bert.config import BertConfig
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from training.settings import FinetuneSettings, LoraSettings
+from bert.weights import file_hashes
+from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
 
 # Every linear layer of the encoder; the pooler belongs to the head.
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
+HEAD = "head.safetensors"
+"""Weights that were trained beside a frozen encoder."""
 
 
 def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.Module]:
     """Return BERT with its head, and what is trained: the same, or an adapter around it."""
-    folder = resolve_base(settings.base)
+    folder = base_folder(settings.base)
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
     check_fits(config, task)
     model = task.model(config)
-    load_into(model, folder)
+    if not is_random(settings.base):
+        load_into(model, folder)
     if settings.lora is None:
         return model, model
     return model, add_lora(model, settings.lora, task.head_modules)
+
+
+def is_random(base: str) -> bool:
+    """Tell whether a base names a folder's shape and vocabulary only, and wants fresh weights."""
+    return base.startswith(RANDOM)
+
+
+def base_folder(base: str) -> Path:
+    """Return the folder with the base's config and tokenizer. Raises CheckpointError."""
+    return resolve_base(base.removeprefix(RANDOM))
 
 
 def with_dropout(config: BertConfig, hidden: float | None, attention: float | None) -> BertConfig:
@@ -81,6 +95,8 @@ def save(
     aside.mkdir(parents=True)
     if isinstance(trained, peft.PeftModel):
         save_adapter(trained, aside, settings.base)
+    elif settings.features is not None:
+        save_head(model, aside, settings, settings.features)
     else:
         save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
         task.tokenizer.save(aside)
@@ -96,6 +112,18 @@ def save_adapter(model: peft.PeftModel, folder: Path, base: str) -> None:
     config = json.loads(file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = base
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def save_head(model: BertHead, folder: Path, settings: FinetuneSettings, features: FeatureSettings) -> None:
+    """Write what was trained beside a frozen encoder, and which encoder that was."""
+    save_file({name: p.detach().cpu().contiguous() for name, p in trainable(model).items()}, folder / HEAD)
+    content = {
+        **features.model_dump(),
+        "base": settings.base,
+        "base_files": file_hashes(base_folder(settings.base)),
+        "seed": settings.seed,  # random weights come from it
+    }
+    (folder / "features.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def label_maps(spec: TaskSpec) -> dict[str, object]:
@@ -132,5 +160,7 @@ def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
     if isinstance(trained, peft.PeftModel):
         weights = load_file(folder / "adapter_model.safetensors")
         peft.set_peft_model_state_dict(trained, weights)
+    elif (folder / HEAD).is_file():
+        model.load_state_dict(load_file(folder / HEAD), strict=False)
     else:
         load_into(model, folder)

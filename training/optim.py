@@ -28,7 +28,8 @@ def optimizer(parameters: Mapping[str, Parameter], settings: FinetuneSettings) -
 
 def is_decayed(name: str) -> bool:
     """Everything decays but biases and LayerNorm (google-research/bert, optimization.py)."""
-    return not (name.endswith("bias") or "LayerNorm" in name)
+    # An LSTM's are called bias_ih_l0 and the like.
+    return not (name.rsplit(".", 1)[-1].startswith("bias") or "LayerNorm" in name)
 
 
 def linear_rate(step: int, total_steps: int, warmup_steps: int) -> float:

@@ -41,6 +41,25 @@ def progress(total_steps: int, done_steps: int = 0, stream: TextIO | None = None
     return Lines(total_steps, done_steps, stream)
 
 
+class Silent:
+    """Shows nothing: the processes that do not lead."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Nothing to end."""
+
+    def step(self, numbers: Mapping[str, float]) -> None:
+        """Show nothing."""
+
+    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
+        """Show nothing."""
+
+    def say(self, message: str) -> None:
+        """Say nothing."""
+
+
 class Speed:
     """Tokens a second of late, and the time left; the clock is passed in."""
 
@@ -190,6 +209,8 @@ def _is_live(stream: TextIO, console: Console) -> bool:
 
 
 def _numbers(numbers: Mapping[str, float], speed: Speed) -> str:
-    left = speed.seconds_left
     parts = [f"loss {numbers['loss']:.4f}", f"{speed.tokens_per_second:,.0f} tokens/s"]
+    if "mfu" in numbers:
+        parts.append(f"MFU {numbers['mfu']:.0%}")
+    left = speed.seconds_left
     return "  ".join(parts + ([] if left is None else [f"{format_seconds(left)} left"]))

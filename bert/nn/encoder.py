@@ -7,6 +7,7 @@ checkpoints on the hub have, so that `state_dict` is the file format.
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from bert.config import BertConfig
 
@@ -134,11 +135,15 @@ class BertLayers(nn.Module):
         """Make L layers."""
         super().__init__()
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+        self.checkpointing = False  # see recompute_activations
 
     def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
         for layer in self.layer:
-            hidden = layer(hidden, mask)
+            if self.checkpointing and self.training:
+                hidden = checkpoint(layer, hidden, mask, use_reentrant=False)
+            else:
+                hidden = layer(hidden, mask)
         return hidden
 
 
@@ -205,11 +210,25 @@ class BertModel(nn.Module):
             segment_ids = torch.zeros_like(input_ids)
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        mask = None
-        if attention_mask is not None:
-            by_key = attention_mask.dim() == 2
-            mask = attention_mask[:, None, None, :].bool() if by_key else attention_mask[:, None].bool()
-        return self.embeddings(input_ids, segment_ids, position_ids), mask
+        return self.embeddings(input_ids, segment_ids, position_ids), key_mask(attention_mask)
+
+
+def key_mask(attention_mask: Tensor | None) -> Tensor | None:
+    """Return a mask by key (B, T) or by pairs (B, T, T) as one that broadcasts to (B, A, T, T), True where seen."""
+    if attention_mask is None:
+        return None
+    by_key = attention_mask.dim() == 2
+    return attention_mask[:, None, None, :].bool() if by_key else attention_mask[:, None].bool()
+
+
+def recompute_activations(model: nn.Module, on: bool = True) -> None:
+    """Keep only what goes into each layer, and compute the rest again in the backward pass: less memory, more time.
+
+    Gradients are the same. It is so for every stack of layers in the model, while that is in training mode.
+    """
+    for module in model.modules():
+        if isinstance(module, BertLayers):
+            module.checkpointing = on
 
 
 def initialize(module: nn.Module, initializer_range: float) -> None:

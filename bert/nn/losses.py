@@ -64,3 +64,20 @@ def spans(logits: Tensor, starts: Tensor, ends: Tensor, allowed: Tensor | None =
 def multiple_choice(logits: Tensor, targets: Tensor) -> Loss:
     """Compare one logit a choice (B*C, 1) with the index of the right choice (B,)."""
     return cross_entropy(logits.reshape(len(targets), -1), targets)
+
+
+def soft_targets(logits: Tensor, teacher: Tensor, temperature: float) -> Loss:
+    """Compare logits (..., K) with a teacher's (..., K): KL divergence at the temperature, times its square.
+
+    The square keeps the gradient's size whatever the temperature (Hinton et al. 2015, arXiv 1503.02531, section 2).
+    """
+    ours = F.log_softmax(logits.float() / temperature, -1)
+    theirs = F.log_softmax(teacher.float() / temperature, -1)
+    total = F.kl_div(ours, theirs, reduction="sum", log_target=True) * temperature**2
+    return Loss(total, logits.numel() // logits.shape[-1])
+
+
+def blend(soft: Loss, hard: Loss, alpha: float) -> Loss:
+    """Weigh a teacher's loss with `alpha` and the labels' with the rest; both are over the same targets."""
+    assert soft.targets == hard.targets, f"{soft.targets} soft targets beside {hard.targets}"
+    return Loss(alpha * soft.total + (1 - alpha) * hard.total, hard.targets)

@@ -61,6 +61,20 @@ def test_half_precision_is_measured_relative_to_large_scores() -> None:
         check_parity("fp32", SPEC, large, near, near, Tolerance.of("fp32"))
 
 
+def test_scores_of_a_whole_vocabulary_are_measured_relative_to_the_largest() -> None:
+    large = [np.array([[20.0, -8.0, 0.0, 3.0]], np.float32)]
+    near = [large[0] + np.array([[1e-3, 0, 0, 0]], np.float32)]
+    check_parity("fp32", SPECS["fill_mask"], large, large, near, Tolerance.of("fp32", neighbours=1e-3))
+    with pytest.raises(ParityError):
+        check_parity("fp32", SPECS["fill_mask"], large, large, [large[0] + 0.01], Tolerance.of("fp32"))
+
+
+def test_eight_bits_may_swap_the_best_of_a_vocabulary_and_it_is_told() -> None:
+    expected, found = many(10)
+    measured = check_parity("int8", SPECS["fill_mask"], expected, found, found, Tolerance.of("int8"))
+    assert (measured["labels"], measured["changed_labels"]) == (1000, 10)
+
+
 def many(flips: int) -> tuple[list[Floats], list[Floats]]:
     """Return scores of a thousand texts, and the same with so many labels changed by very little."""
     rng = np.random.default_rng(0)

@@ -7,6 +7,7 @@ import pytest
 
 from bert.bundle import read_bundle
 from bert.errors import BundleError, EngineError
+from bert.tasks import fill_mask
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine import HEADS, OnnxEngine
 from tests.service.tiny import SPECS
@@ -17,7 +18,11 @@ TEXTS = ["a warm film", "", "where is paris", "the " * 25, "munich", "how long i
 def open_engine(bundles: Path, name: str, threads: int = 1) -> tuple[OnnxEngine, list[Encoding]]:
     bundle = read_bundle(bundles / name)
     tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    return OnnxEngine(bundle, threads), [tokenizer.single(pieces) for pieces in tokenizer.pieces(TEXTS)]
+    if bundle.manifest.task.task == "fill_mask":
+        texts = fill_mask.pieces(tokenizer, [f"[MASK] {text} [MASK]" for text in TEXTS])
+    else:
+        texts = tokenizer.pieces(TEXTS)
+    return OnnxEngine(bundle, threads), [tokenizer.single(pieces) for pieces in texts]
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
@@ -37,7 +42,16 @@ def test_each_text_gets_a_row_for_each_head(bundles: Path, name: str) -> None:
     spec = SPECS[name]
     for encoding, output in zip(encodings, engine.run(encodings).texts, strict=True):
         rows = len(HEADS[spec.task](encoding))
-        assert output.shape == (rows, spec.head_outputs or 32)
+        shape = (2, fill_mask.MAX_CANDIDATES) if spec.task == "fill_mask" else (spec.head_outputs or 32,)
+        assert output.shape == (rows, *shape)
+
+
+def test_of_a_masks_scores_the_best_are_kept(bundles: Path) -> None:
+    """A request of many masks would hold gigabytes, were every piece's score kept until it is decoded."""
+    engine, (encoding, *_) = open_engine(bundles, "gaps")
+    for ids, scores in engine.run([encoding]).texts[0]:
+        assert len(set(ids.tolist())) == len(ids) and (np.diff(scores) <= 0).all()
+        assert 0.5 < scores.sum() <= 1 + 1e-6
 
 
 def test_one_thread_and_two_give_the_same(bundles: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from fastapi import FastAPI
 
 from service.app import create_app
-from service.openapi import ERRORS, TASK_ENDPOINTS
+from service.endpoints import TASK_ENDPOINTS
+from service.openapi import ERRORS
 from service.settings import ServeSettings
 from tests.service.live import Live
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from service import schemas
-from service.openapi import TASK_ENDPOINTS
+from service.endpoints import TASK_ENDPOINTS
 from tests.service.live import Live
 
 LONG = "angela merkel met a funny film in munich and " * 40
@@ -179,7 +179,7 @@ def test_truncation_happens_on_request_only_and_is_told(live: Live) -> None:
 
 def test_models_are_listed_with_what_a_client_needs(live: Live) -> None:
     models = {model["name"]: model for model in live.get("/models").json["models"]}
-    assert set(models) == {"mood", "entailment", "topics", "stars", "names", "reader", "meaning"}
+    assert set(models) == {"mood", "entailment", "topics", "stars", "names", "reader", "meaning", "gaps"}
     assert models["mood"]["default"] is True
     assert models["topics"]["default"] is False
     assert models["entailment"]["pair"] is True

@@ -39,6 +39,7 @@ SPECS = {
         allows_no_answer=True,
     ),
     "meaning": TaskSpec("similarity", max_tokens=MAX_TOKENS),
+    "gaps": TaskSpec("fill_mask", max_tokens=MAX_TOKENS),
 }
 
 

@@ -17,9 +17,10 @@ from bert.nn.checkpoint import load_into
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.training.conftest import FILES
-from training.finetune import TASKS, finetune
+from training.finetune import finetune
 from training.loop import Loop
 from training.settings import FinetuneSettings
+from training.tasks.registry import TASKS
 
 Make = Callable[..., FinetuneSettings]
 

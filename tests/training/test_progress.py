@@ -67,6 +67,14 @@ def test_without_a_terminal_a_line_comes_every_few_seconds_and_at_the_end() -> N
     assert told[1] == "step 11 of 30  loss 0.0909  100 tokens/s  19 s left"
 
 
+def test_the_share_of_the_machine_s_peak_is_shown_where_it_is_known() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Lines(total_steps=2, done_steps=0, stream=stream, clock=clock) as lines:
+        clock.now += 2
+        lines.step({**numbers(1), "mfu": 0.412})
+    assert stream.getvalue() == "step 1 of 2  loss 1.0000  50 tokens/s  MFU 41%  2 s left\n"
+
+
 def test_on_a_terminal_a_bar_shows_loss_speed_and_time_left() -> None:
     stream, clock = io.StringIO(), Clock()
     console = Console(file=stream, force_terminal=True, width=120)

@@ -1,22 +1,28 @@
 """Settings from YAML, environment and command line."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from training.probing.settings import from_command_line as evaluation_from_command_line
 from training.settings import FinetuneSettings, from_command_line
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+READERS: dict[str, Callable[[list[str]], object]] = {
+    "bert-finetune": from_command_line,
+    "bert-evaluate": evaluation_from_command_line,
+}
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.name)
-def test_each_shipped_yaml_loads_and_opens_with_its_command(file: Path) -> None:
-    assert from_command_line(["--config", str(file)]).task
-    first = file.read_text(encoding="utf-8").splitlines()[0]
-    assert first == f"# bert-finetune --config configs/{file.name}"
+def test_each_shipped_yaml_opens_with_its_command_and_loads_for_it(file: Path) -> None:
+    mark, command, *arguments = file.read_text(encoding="utf-8").splitlines()[0].split()
+    assert (mark, arguments) == ("#", ["--config", f"configs/{file.name}"])
+    assert READERS[command](["--config", str(file)])
 
 
 def test_command_line_wins_over_environment_over_yaml(monkeypatch: pytest.MonkeyPatch) -> None:

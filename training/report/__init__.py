@@ -15,8 +15,8 @@ def write_report(folder: Path, report: RunReport) -> Path:
     """Write the report into `folder`, which is made if needed; return the path of report.md."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = _draw(folder, report)
-    _write(folder / "report.json", json.dumps(as_json(report), indent=2, ensure_ascii=False) + "\n")
-    _write(folder / "report.md", as_markdown(report, pictures))
+    write_aside(folder / "report.json", json.dumps(as_json(report), indent=2, ensure_ascii=False) + "\n")
+    write_aside(folder / "report.md", as_markdown(report, pictures))
     return folder / "report.md"
 
 
@@ -33,7 +33,7 @@ def _draw(folder: Path, report: RunReport) -> list[str]:
     return drawn
 
 
-def _write(path: Path, text: str) -> None:
+def write_aside(path: Path, text: str) -> None:
     """Write aside and rename: a reader never sees half a report."""
     aside = path.with_name(f".{path.name}.writing")
     aside.write_text(text, encoding="utf-8")

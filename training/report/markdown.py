@@ -37,21 +37,21 @@ def _training_line(report: RunReport) -> str:
 def _scores_table(dev: Sequence[DevFile]) -> str:
     names = list(dict.fromkeys(name for file in dev for name in file.scores))
     rows = [[file.name, *(_number(file.scores.get(name)) for name in names)] for file in dev]
-    return "## Scores\n\n" + _table(["held-out file", *names], rows)
+    return "## Scores\n\n" + table(["held-out file", *names], rows)
 
 
 def _file_section(name: str, found: Findings, picture: str, pictures: Sequence[str]) -> str:
-    parts = [f"## {_escaped(name)}\n"]
+    parts = [f"## {escaped(name)}\n"]
     if found.counts:
         rows = [[kind, str(count)] for kind, count in sorted(found.counts.items(), key=lambda pair: -pair[1])]
-        parts.append(_table(["outcome", "count"], rows))
+        parts.append(table(["outcome", "count"], rows))
     if found.by_class:
         columns = ("precision", "recall", "f1")
         rows = [
             [label, *(_number(scores[column]) for column in columns), f"{scores['support']:.0f}"]
             for label, scores in found.by_class.items()
         ]
-        parts.append(_table(["class", *columns, "gold"], rows))
+        parts.append(table(["class", *columns, "gold"], rows))
     if picture in pictures:
         parts.append(f"![confusion matrix]({picture})\n")
     if found.mistakes:
@@ -72,13 +72,14 @@ def _mistakes(found: Findings) -> str:
 
 def _mistake(mistake: Mistake) -> str:
     sure = "" if mistake.confidence is None else f" ({mistake.confidence:.2f})"
-    first = f"gold **{_escaped(mistake.gold)}**, predicted **{_escaped(mistake.predicted)}**{sure}"
-    return f"{first} · id {_escaped(mistake.id)}\n   > {_escaped(mistake.text)}"
+    first = f"gold **{escaped(mistake.gold)}**, predicted **{escaped(mistake.predicted)}**{sure}"
+    return f"{first} · id {escaped(mistake.id)}\n   > {escaped(mistake.text)}"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, numbers to the right; the first cell of a row is a name."""
     lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
-    texts = [[cell if index == 1 else _escaped(cell) for cell in line] for index, line in enumerate(lines)]
+    texts = [[cell if index == 1 else escaped(cell) for cell in line] for index, line in enumerate(lines)]
     return "".join(f"| {' | '.join(line)} |\n" for line in texts)
 
 
@@ -86,7 +87,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
     """One line, in which nothing is taken for Markdown or HTML: texts of users may hold anything."""
     line = " ".join(text.split())
     for letter in "\\`*[]|<>#":

@@ -49,7 +49,7 @@ def draw_curve(
         _score_panel(panels[1], lines, best_step)
     panels[-1].set_xlabel("step of the optimiser")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def score_lines(
@@ -90,7 +90,7 @@ def draw_confusion(path: Path, confusion: NDArray[np.int64], labels: Sequence[st
                 column, row, str(confusion[row, column]), ha="center", va="center", color=colour, fontsize=9
             )
     figure.colorbar(image, ax=axes, label="share of the gold class", shrink=0.8)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
@@ -115,7 +115,7 @@ def _loss_panel(axes: "Axes", history: Sequence[Mapping[str, float]]) -> None:
         axes.plot(steps, losses, color=ACCENTS[0], linewidth=1.8, marker="o", markersize=4)
         axes.set_ylim(bottom=0)
     axes.set_ylabel("training loss")
-    _plain(axes)
+    plain(axes)
 
 
 def _score_panel(
@@ -128,10 +128,11 @@ def _score_panel(
         axes.axvline(best_step, color=INK, linewidth=0.8, linestyle="--", label=f"best: step {best_step}")
     axes.set_ylabel("score on dev")
     axes.legend(frameon=False)
-    _plain(axes)
+    plain(axes)
 
 
-def _plain(axes: "Axes") -> None:
+def plain(axes: "Axes") -> None:
+    """Leave only what helps reading: two axes and pale lines across."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
 
@@ -151,7 +152,8 @@ def _names(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     return names, fonts
 
 
-def _save(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a PNG."""
     with warnings.catch_warnings():
         # A name in a script that no font has is drawn as boxes; report.md has it in letters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

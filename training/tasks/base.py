@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.encoding import Encoding
+from bert.errors import ConfigError
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
@@ -29,6 +30,8 @@ class Feature:
 
     encodings: tuple[Encoding, ...]
     target: Any
+    soft: Floats | None = None
+    """A teacher's logits, where one is learned from: (K,), (C,) one a choice, or (T, K)."""
 
     @property
     def tokens(self) -> int:
@@ -49,6 +52,10 @@ class Batch:
     targets: list[Any]
     tokens: int
     """Tokens that are not padding."""
+    counts: list[int]
+    """Rows of each feature."""
+    soft: list[Floats]
+    """A teacher's logits, one array a feature; empty without a teacher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +98,10 @@ class FinetuneTask(ABC):
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """Compare the model's logits with the batch's targets."""
 
+    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+        """Compare the model's logits with a teacher's, over as many targets as `loss` has."""
+        raise ConfigError(f"a teacher is no help here: {self.spec.task} has no classes to be unsure about")
+
     @abstractmethod
     def evaluate(self, predict: Predict, examples: Sequence[Any]) -> Evaluation:
         """Score held-out examples with the task's own metric."""
@@ -117,12 +128,22 @@ def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> B
         torch.from_numpy(sequences).to(device),
         [feature.target for feature in features],
         sum(lengths),
+        [len(feature.encodings) for feature in features],
+        [feature.soft for feature in features if feature.soft is not None],
     )
 
 
 def padded(rows: Sequence[NDArray[np.int64]], tokens: int, fill: int) -> Tensor:
     """Return targets of a token's head as (B, T), filled up."""
     out = np.full((len(rows), tokens), fill, np.int64)
+    for index, row in enumerate(rows):
+        out[index, : len(row)] = row
+    return torch.from_numpy(out)
+
+
+def padded_logits(rows: Sequence[Floats], tokens: int) -> Tensor:
+    """Return a teacher's logits of a token's head, (T, K) each, as (B, T, K), filled up with zeros."""
+    out = np.zeros((len(rows), tokens, rows[0].shape[-1]), np.float32)
     for index, row in enumerate(rows):
         out[index, : len(row)] = row
     return torch.from_numpy(out)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from bert.config import BertConfig
 from bert.encoding import Encoding
@@ -47,7 +48,14 @@ class ChoiceTask(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """Cross entropy among the choices."""
-        return losses.multiple_choice(logits, torch.tensor(batch.targets, device=logits.device))
+        return losses.cross_entropy(
+            _by_feature(logits, batch), torch.tensor(batch.targets, device=logits.device)
+        )
+
+    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+        """How the teacher spreads its belief over the choices."""
+        teacher = torch.from_numpy(np.concatenate(batch.soft)).to(logits.device)
+        return losses.soft_targets(_by_feature(logits, batch), _by_feature(teacher, batch), temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[ChoiceExample]) -> Evaluation:
         """How often the right ending scores highest."""
@@ -56,3 +64,10 @@ class ChoiceTask(FinetuneTask):
         chosen = [int(np.argmax([next(scores)[0] for _ in choices])) for choices in rows]
         gold = [example.label for example in examples]
         return Evaluation({"accuracy": accuracy(gold, chosen)}, {}, choice_findings(examples, chosen))
+
+
+def _by_feature(logits: Tensor, batch: Batch) -> Tensor:
+    """Return one logit a row (R, 1) as (B, C); examples with fewer choices than others are filled up."""
+    parts = torch.split(logits.reshape(-1), batch.counts)
+    # Finite, so that a teacher's and a student's can be subtracted.
+    return pad_sequence(list(parts), batch_first=True, padding_value=-1e9)

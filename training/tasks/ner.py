@@ -14,7 +14,7 @@ from bert.tasks.ner import given_tags, head_positions, merge_windows, word_targe
 from bert.tokenizer import Pieces, Window
 from training.data.examples import WordsExample
 from training.findings import entity_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, padded
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, padded, padded_logits
 
 
 class NerTask(FinetuneTask):
@@ -55,6 +55,13 @@ class NerTask(FinetuneTask):
         return losses.cross_entropy(
             logits, padded(batch.targets, batch.input_ids.shape[1], IGNORED).to(logits.device)
         )
+
+    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+        """What the teacher says of the first piece of each word."""
+        tokens = batch.input_ids.shape[1]
+        labelled = padded(batch.targets, tokens, IGNORED).to(logits.device) != IGNORED
+        teacher = padded_logits(batch.soft, tokens).to(logits.device)
+        return losses.soft_targets(logits[labelled], teacher[labelled], temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[WordsExample]) -> Evaluation:
         """Entity F1 over the words that the data gives: exact span and type."""

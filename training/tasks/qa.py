@@ -15,7 +15,10 @@ from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
 from training.data.examples import QaExample
 from training.findings import answer_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, padded_logits
+
+_BARRED = -1e9
+"""Stands for minus infinity, and stays finite when a temperature divides it."""
 
 
 class QaTask(FinetuneTask):
@@ -53,10 +56,22 @@ class QaTask(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """Spans may start and end in the context or at [CLS]."""
+        starts, ends = torch.tensor(batch.targets, device=logits.device).unbind(-1)
+        return losses.spans(logits, starts, ends, self._allowed(batch))
+
+    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+        """Where the teacher sees the start and the end, half each."""
+        barred = ~self._allowed(batch)[..., None]
+        teacher = padded_logits(batch.soft, batch.input_ids.shape[1]).to(logits.device)
+        # (B, 2, T): a distribution over positions for start and end
+        ours, theirs = (x.masked_fill(barred, _BARRED).transpose(1, 2) for x in (logits, teacher))
+        return Loss(losses.soft_targets(ours, theirs, temperature).total / 2, len(batch.targets))
+
+    def _allowed(self, batch: Batch) -> Tensor:
+        """Return (B, T), True where a span may start or end."""
         allowed = batch.sequence_ids == 1
         allowed[:, 0] = True
-        starts, ends = torch.tensor(batch.targets, device=logits.device).unbind(-1)
-        return losses.spans(logits, starts, ends, allowed)
+        return allowed
 
     def evaluate(self, predict: Predict, examples: Sequence[QaExample]) -> Evaluation:
         """SQuAD's official scores; the threshold of "no answer" is tuned where some questions have none."""

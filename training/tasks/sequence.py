@@ -67,6 +67,17 @@ class SequenceTask(FinetuneTask):
             return losses.multi_label(logits, targets)
         return losses.regression(logits, targets)
 
+    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+        """The teacher's classes; of several labels each for itself; a number as it is."""
+        teacher = torch.from_numpy(np.stack(batch.soft)).to(logits.device)
+        if self.spec.problem == "single_label":
+            return losses.soft_targets(logits, teacher, temperature)
+        if self.spec.problem == "multi_label":
+            # A sigmoid is the softmax of two classes, of which the other one scores 0.
+            ours, theirs = (torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, teacher))
+            return losses.soft_targets(ours, theirs, temperature)
+        return losses.regression(logits, teacher)
+
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
         """Accuracy and F1, or correlations for numbers."""
         logits = np.stack(predict(self.encode(examples)))  # (N, K)

@@ -7,7 +7,7 @@ import torch
 from transformers.models.bert import modeling_bert
 
 from bert.config import BertConfig
-from bert.nn.encoder import BertModel, activation
+from bert.nn.encoder import BertModel, activation, recompute_activations
 from bert.nn.heads import BertForPreTraining
 from tests.bert.nn.reference import (
     assert_same,
@@ -132,3 +132,35 @@ def test_activations_are_those_of_transformers() -> None:
     values = torch.linspace(-6, 6, 999)
     for name in ("gelu", "gelu_new", "relu"):
         assert_same(activation(name)(values), ACT2FN[name](values), name, atol=1e-6)
+
+
+def trained_once(model: BertModel, ids: torch.Tensor) -> tuple[dict[str, torch.Tensor], int]:
+    """Return the gradients of a loss under dropout from a fixed seed, and how many numbers were kept for them."""
+    kept = 0
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += tensor.numel()
+        return tensor
+
+    model.zero_grad()
+    torch.manual_seed(3)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss = model(ids).square().mean()
+    loss.backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}, kept
+
+
+def test_recomputed_activations_give_the_same_gradients_from_less_memory() -> None:
+    config = small_config(13, num_hidden_layers=3, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.2)
+    model = BertModel(config, pooler=False).train()
+    fill(model, 13)
+    ids = random_batch(config, 13).input_ids
+    gradients, kept = trained_once(model, ids)
+    recompute_activations(model)
+    again, kept_with_recomputing = trained_once(model, ids)
+    assert gradients.keys() == dict(model.named_parameters()).keys()
+    assert all(torch.equal(again[name], gradient) for name, gradient in gradients.items())
+    assert kept_with_recomputing < kept / 4
+    recompute_activations(model, on=False)
+    assert trained_once(model, ids)[1] == kept

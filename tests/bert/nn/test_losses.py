@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,3 +67,24 @@ def test_spans_are_chosen_among_the_allowed_positions() -> None:
 
 def test_the_mean_is_over_targets() -> None:
     assert float(Loss(torch.tensor(6.0), 4).mean) == 1.5
+
+
+def test_a_teachers_loss_is_the_divergence_at_the_temperature_times_its_square() -> None:
+    # At temperature 2 the teacher says 3/4 and 1/4, the student 1/2 and 1/2.
+    teacher, student = torch.tensor([[2 * math.log(3.0), 0.0]]), torch.zeros(1, 2)
+    expected = 4 * (0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5))
+    loss = losses.soft_targets(student, teacher, 2.0)
+    assert float(loss.total) == pytest.approx(expected, rel=1e-6)
+    assert loss.targets == 1
+
+
+def test_a_student_that_says_what_its_teacher_says_has_no_loss() -> None:
+    logits = random(4, 3, 5)
+    loss = losses.soft_targets(logits + 7, logits, 3.0)
+    assert float(loss.total) == pytest.approx(0, abs=1e-4)
+    assert loss.targets == 12
+
+
+def test_alpha_is_the_teachers_share() -> None:
+    mixed = losses.blend(Loss(torch.tensor(2.0), 4), Loss(torch.tensor(10.0), 4), 0.25)
+    assert (float(mixed.total), mixed.targets) == (8.0, 4)

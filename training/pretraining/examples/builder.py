@@ -22,7 +22,7 @@ class Builder(ABC):
     short_share: float = 0.1
     """Share of documents whose examples have a random shorter length, where a builder makes such."""
 
-    min_documents: ClassVar[int] = 1
+    min_documents: ClassVar[int] = 0
     """Documents with text that `plan` needs."""
     pairs: ClassVar[bool] = False
     """Whether examples are two segments with a label."""

@@ -87,7 +87,7 @@ class ExampleStream:
             raise ConfigError(f"static_dupes ({static_dupes}) and seed ({seed}) must be at least 0")
         self._corpus, self._split = corpus, split
         self._build, self._mask, self._seed, self._dupes = build, mask, seed, static_dupes
-        self._groups = _groups(corpus, split, build.min_documents)
+        self._groups = _groups(corpus, split, max(1, build.min_documents))
         self._kept: tuple[tuple[int, int], _Examples] | None = None
 
     def batches(

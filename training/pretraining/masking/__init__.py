@@ -1,1 +1,44 @@
 """Masking: which positions an example asks for, and what stands there instead."""
+
+from bert.errors import ConfigError
+from training.pretraining.examples.base import Ints, SpecialIds
+from training.pretraining.masking.base import Masking
+from training.pretraining.masking.ngrams import SimilarWordMasking
+from training.pretraining.masking.phrases import PhraseList, PhraseMasking
+from training.pretraining.masking.spans import SpanMasking
+from training.pretraining.masking.tokens import TokenMasking, WholeWordMasking
+
+KINDS = ("tokens", "whole_words", "spans", "similar_words", "phrases")
+
+
+def strategy(
+    kind: str,
+    special: SpecialIds,
+    rate: float = 0.15,
+    max_predictions: int = 0,
+    mask_share: float = 0.8,
+    random_share: float = 0.1,
+    *,
+    phrases: PhraseList | None = None,
+    similar: Ints | None = None,
+) -> Masking:
+    """Return the masking of a name in KINDS; raises ConfigError for shares out of range or what a kind lacks.
+
+    "phrases" needs `phrases` (`phrases.read_phrases`), "similar_words" needs `similar` (`ngrams.similar_pieces`).
+    """
+    shared = (special, rate, max_predictions, mask_share, random_share)
+    match kind:
+        case "tokens":
+            return TokenMasking(*shared)
+        case "whole_words":
+            return WholeWordMasking(*shared)
+        case "spans":
+            return SpanMasking(*shared)
+        case "similar_words" if similar is not None:
+            return SimilarWordMasking(*shared, similar)
+        case "phrases" if phrases is not None:
+            return PhraseMasking(*shared, phrases)
+        case "similar_words" | "phrases":
+            needed = {"similar_words": "similar pieces", "phrases": "a phrase list"}[kind]
+            raise ConfigError(f"masking kind {kind!r} needs {needed}")
+    raise ConfigError(f"masking kind {kind!r} must be one of {', '.join(KINDS)}")

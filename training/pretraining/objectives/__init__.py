@@ -1,1 +1,5 @@
 """Pretraining objectives: what is asked of the model, and its losses."""
+
+from training.pretraining.objectives.build import build
+
+__all__ = ["build"]

@@ -1,6 +1,7 @@
 """What every pretraining objective is to the loop: a model that is saved, and losses of a batch."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -25,6 +26,10 @@ class Objective(nn.Module, ABC):
     """How the losses add up: the sum of weight * total / targets, with the targets of the whole step."""
 
     @abstractmethod
+    def targets(self, batch: PretrainBatch) -> dict[str, int]:
+        """Return over how many targets each loss of `weights` is summed; needs no pass through the model."""
+
+    @abstractmethod
     def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return each loss of `weights`, summed over its targets."""
 
@@ -40,8 +45,11 @@ class Objective(nn.Module, ABC):
         """Return logits (N, 2) of the pair labels; None from a model that has no such head."""
         return None
 
-    def save_beside(self, folder: Path) -> None:
-        """Write, below the checkpoint folder, what else is worth keeping. Nothing, as a rule."""
+    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write, below the checkpoint folder, what else is worth keeping: nothing, as a rule.
+
+        `weights` are those of this module by name, gathered from wherever they are spread.
+        """
 
 
 def encode(
@@ -66,7 +74,7 @@ def select(hidden: Tensor, flat: Tensor) -> Tensor:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, targets: int) -> Loss:
-    """Compare logits (P, K) with labels (P,), of which `targets` are not IGNORED; nothing is counted on the device."""
+    """Compare logits (P, K) with labels (P,), of which `targets` are not IGNORED; the device is not asked how many."""
     return Loss(F.cross_entropy(logits.float(), labels, reduction="sum"), targets)
 
 

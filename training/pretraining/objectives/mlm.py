@@ -25,6 +25,10 @@ class MaskedLanguageModel(Objective):
         """Return logits (M, V); the head runs at masked positions only."""
         return self.model.score(select(encode(self.model, batch), batch.masked))
 
+    def targets(self, batch: PretrainBatch) -> dict[str, int]:
+        """Return the number of masked positions."""
+        return {"mlm": len(batch.labels)}
+
     def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm`."""
         return {"mlm": cross_entropy(self.masked_logits(batch), batch.labels, len(batch.labels))}
@@ -52,6 +56,10 @@ class MaskedLanguageModelWithPairs(Objective):
     def pair_logits(self, batch: PretrainBatch) -> Tensor:
         """Return logits (N, 2)."""
         return self._logits(batch)[1]
+
+    def targets(self, batch: PretrainBatch) -> dict[str, int]:
+        """Return the numbers of masked positions and of pairs."""
+        return {"mlm": len(batch.labels), self.pair: batch.pairs}
 
     def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm` and the pair's loss. Raises TrainingError for a batch without a single pair."""

@@ -1,4 +1,4 @@
-"""MLM with and without pairs: transformers' losses and gradients; packed rows are what padded ones are."""
+"""MLM with and without pairs: transformers' losses and gradients."""
 
 from typing import Any
 
@@ -64,19 +64,6 @@ def test_losses_and_gradients_are_those_of_transformers(name: str, seed: int, le
     expected.backward()
     for parameter_name, parameter in theirs.named_parameters():
         assert_same(found[f"model.{parameter_name}"], parameter.grad, parameter_name)
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-@settings(max_examples=8)
-@given(seed=st.integers(0, 9999), lengths=LENGTHS)
-def test_packed_rows_give_what_padded_ones_give(name: str, seed: int, lengths: list[int]) -> None:
-    objective = filled(OBJECTIVES[name](config(seed)), seed)
-    vocab_size = objective.model.config.vocab_size
-    losses, found = gradients(objective, batch(seed, vocab_size, lengths))
-    packed_losses, packed = gradients(objective, batch(seed, vocab_size, lengths, packed=True))
-    assert packed_losses == pytest.approx(losses, abs=1e-5, rel=1e-5)
-    for parameter_name, gradient in found.items():
-        assert_same(packed[parameter_name], gradient, parameter_name)
 
 
 def test_the_logits_that_are_evaluated_are_those_that_are_trained() -> None:

@@ -1,0 +1,33 @@
+"""Small documents for the tests of examples and masking."""
+
+import numpy as np
+
+from training.corpus.shards import Document
+from training.pretraining.examples.base import SpecialIds
+
+PAD, UNK, CLS, SEP, MASK, UNUSED = range(6)
+FIRST = 10
+"""The first plain id; 6 … 9 are unused."""
+
+
+def special_ids(vocab_size: int = 1000) -> SpecialIds:
+    return SpecialIds(CLS, SEP, PAD, MASK, UNK, np.arange(FIRST, vocab_size, dtype=np.int32))
+
+
+def document(*sentences: list[int], continues: list[int] | None = None) -> Document:
+    """Sentences of ids; `continues` lists the ids that go on with a word."""
+    tokens = np.array([token for sentence in sentences for token in sentence], np.int32)
+    borders = np.cumsum([0, *map(len, sentences)]).astype(np.int32)
+    return Document(tokens, np.isin(tokens, continues or []), borders)
+
+
+def numbered(shape: list[list[int]], first: int = FIRST) -> list[Document]:
+    """Documents with sentences of these lengths, each token with a number of its own."""
+    documents = []
+    for lengths in shape:
+        sentences = []
+        for length in lengths:
+            sentences.append(list(range(first, first + length)))
+            first += length
+        documents.append(document(*sentences))
+    return documents

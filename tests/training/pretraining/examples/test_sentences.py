@@ -1,0 +1,116 @@
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import ConfigError
+from tests.training.pretraining.documents import CLS, FIRST, SEP, document, numbered, special_ids
+from training.pretraining.examples import BUILDERS, builder
+from training.pretraining.examples.base import Example
+from training.pretraining.examples.sentences import FullSentences, SingleSegments
+
+SHAPES = st.lists(st.lists(st.integers(1, 40), max_size=10), max_size=6)
+
+
+def pieces(example: Example) -> list[list[int]]:
+    """Return the running texts of an example."""
+    borders = np.flatnonzero(example.special)
+    assert example.ids[borders].tolist() == [CLS] + [SEP] * (len(borders) - 1)
+    assert borders[0] == 0 and borders[-1] == len(example.ids) - 1
+    return [part[:-1].tolist() for part in np.split(example.ids[1:], borders[1:-1])]
+
+
+@given(
+    shape=SHAPES,
+    max_tokens=st.integers(4, 60),
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(["full_sentences", "single"]),
+)
+def test_no_token_is_lost_or_doubled(shape: Any, max_tokens: int, seed: int, kind: str) -> None:
+    found = builder(kind, max_tokens, special_ids(), 0.3)(numbered(shape), np.random.default_rng(seed))
+    tokens = [int(token) for example in found for token in example.ids[~example.special]]
+    assert sorted(tokens) == list(range(FIRST, FIRST + sum(map(sum, shape))))
+    for example in found:
+        assert len(example.ids) <= max_tokens and not example.segment_ids.any() and example.pair_label == -1
+
+
+@given(shape=SHAPES, max_tokens=st.integers(4, 60), seed=st.integers(0, 2**32))
+def test_each_piece_is_running_text_of_one_document(shape: Any, max_tokens: int, seed: int) -> None:
+    documents = numbered(shape)
+    owner = {int(token): i for i, d in enumerate(documents) for token in d.tokens}
+    for example in FullSentences(max_tokens, special_ids())(documents, np.random.default_rng(seed)):
+        owners = []
+        for piece in pieces(example):
+            assert piece == list(range(piece[0], piece[0] + len(piece)))
+            owners += sorted({owner[token] for token in piece})
+        assert len(owners) == len(set(owners)) == len(pieces(example))
+
+
+class InOrder(np.random.Generator):
+    def permutation(self, x: Any, axis: int = 0) -> Any:
+        return np.arange(x)
+
+
+def test_full_sentences_worked_by_hand() -> None:
+    documents = numbered([[3, 2], [4], [9]])  # 10-12, 13-14; 15-18; 19-27
+    found = [pieces(e) for e in FullSentences(8, special_ids())(documents, InOrder(np.random.PCG64(0)))]
+    assert found == [
+        [[10, 11, 12, 13, 14]],  # [CLS] 5 [SEP] is 7: the next document's 4 and a [SEP] do not fit
+        [[15, 16, 17, 18]],  # 6: nor do the 9 of the last one
+        [[19, 20, 21, 22, 23, 24]],  # which are over the full length by themselves
+        [[25, 26, 27]],
+    ]
+
+
+def test_full_sentences_cross_documents() -> None:
+    found = FullSentences(16, special_ids())(numbered([[3], [3], [3]]), np.random.default_rng(0))
+    assert [len(pieces(example)) for example in found] == [3]
+    assert len(found[0].ids) == 1 + 3 * 4
+
+
+def test_documents_come_in_another_order_each_time() -> None:
+    documents = numbered([[3]] * 8)
+    orders = {
+        tuple(FullSentences(64, special_ids())(documents, np.random.default_rng(seed))[0].ids.tolist())
+        for seed in range(10)
+    }
+    assert len(orders) == 10
+
+
+def test_single_segments_stay_in_their_document() -> None:
+    found = SingleSegments(16, special_ids(), 0.0)(numbered([[3, 3], [3], [9, 9]]), np.random.default_rng(0))
+    assert [pieces(example) for example in found] == [
+        [[10, 11, 12, 13, 14, 15]],
+        [[16, 17, 18]],
+        [list(range(19, 28))],
+        [list(range(28, 37))],
+    ]
+
+
+def test_every_tenth_documents_single_segments_are_short() -> None:
+    documents = numbered([[1] * 62] * 1000)
+    found = SingleSegments(64, special_ids())(documents, np.random.default_rng(0))
+    whole = sum(len(example.ids) == 64 for example in found)
+    assert 870 < whole < 930
+    assert min(len(example.ids) for example in found) < 10
+
+
+@pytest.mark.parametrize("kind", ["full_sentences", "single", "sentence_order"])
+def test_nothing_gives_no_example(kind: str) -> None:
+    make = builder(kind, 32, special_ids())
+    if kind == "sentence_order":
+        assert len(make([document([10])], np.random.default_rng(0))) == 0
+    else:
+        assert len(make([document([10])], np.random.default_rng(0))) == 1
+
+
+def test_every_builder_has_a_name() -> None:
+    for kind, made in BUILDERS.items():
+        assert type(builder(kind, 32, special_ids(), 0.2)) is made
+
+
+def test_a_share_over_1_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"short_share \(1.5\)"):
+        builder("pairs", 32, special_ids(), 1.5)

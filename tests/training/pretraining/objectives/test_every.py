@@ -1,0 +1,109 @@
+"""What holds for every objective: packing changes nothing, targets are counted right, the model is an ordinary BERT."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.encoder import recompute_activations
+from bert.nn.heads import BertForSequenceClassification
+from tests.bert.nn.reference import assert_same
+from tests.training.pretraining.objectives.every import MAKERS, make
+from tests.training.pretraining.objectives.examples import MAX_TOKENS, batch, gradients
+from training.pretraining.objectives import replaced_token
+
+LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=9)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def likeliest() -> Any:
+    """Let ELECTRA's generator propose the likeliest word: a draw differs from row to row."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replaced_token, "sample", lambda logits: logits.argmax(-1))
+        yield
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@settings(max_examples=5)
+@given(seed=st.integers(0, 9999), lengths=LENGTHS)
+def test_packed_rows_give_what_padded_ones_give(name: str, seed: int, lengths: list[int]) -> None:
+    objective = make(name, seed)
+    vocab_size = objective.model.config.vocab_size
+    losses, found = gradients(objective, batch(seed, vocab_size, lengths))
+    packed_losses, packed = gradients(objective, batch(seed, vocab_size, lengths, packed=True))
+    assert packed_losses == pytest.approx(losses, abs=1e-5, rel=1e-5)
+    assert packed.keys() == found.keys()
+    for parameter_name, gradient in found.items():
+        assert_same(packed[parameter_name], gradient, parameter_name)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_weight_gets_a_gradient(name: str) -> None:
+    objective = make(name)
+    _, found = gradients(objective, batch(0, objective.model.config.vocab_size, [9, 24, 5]))
+    assert found.keys() == dict(objective.named_parameters()).keys()
+    assert all(gradient.any() for gradient in found.values())
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_targets_are_known_before_the_losses(name: str) -> None:
+    objective = make(name)
+    packed = batch(0, objective.model.config.vocab_size, [9, 24, 5], packed=True)
+    counted = {loss: value.targets for loss, value in objective(packed).items()}
+    assert counted == objective.targets(packed)
+    assert counted.keys() == objective.weights.keys()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_recomputed_activations_give_the_same_gradients(name: str) -> None:
+    objective = make(name, 1)
+    padded = batch(1, objective.model.config.vocab_size, [9, 24, 5])
+    losses, found = gradients(objective, padded)
+    recompute_activations(objective)
+    again, recomputed = gradients(objective, padded)
+    assert again == losses
+    assert all(torch.equal(recomputed[parameter], gradient) for parameter, gradient in found.items())
+
+
+def hidden_of(model: Any, ids: Tensor) -> Tensor:
+    with torch.no_grad():
+        hidden: Tensor = model(ids)
+    return hidden
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_saved_model_is_an_ordinary_checkpoint(name: str, tmp_path: Path) -> None:
+    objective = make(name).eval()
+    save_checkpoint(objective.model, tmp_path, objective.architecture, {})
+    ids = batch(0, objective.model.config.vocab_size, [9, 9]).input_ids
+    expected = hidden_of(objective.model.bert, ids)
+    fine_tuned = BertForSequenceClassification(BertConfig.read(tmp_path), 2).eval()
+    fresh = load_into(fine_tuned, tmp_path)
+    assert {fresh_name.split(".")[0] for fresh_name in fresh} <= {"classifier", "bert"}
+    assert not [fresh_name for fresh_name in fresh if ".pooler." not in fresh_name and "bert." in fresh_name]
+    assert torch.equal(hidden_of(fine_tuned.bert, ids), expected)
+    theirs, report = transformers.AutoModel.from_pretrained(
+        tmp_path, add_pooling_layer=False, output_loading_info=True
+    )
+    assert not report["missing_keys"]
+    assert_same(hidden_of(theirs.eval(), ids).last_hidden_state, expected)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [n for n in MAKERS if n != "replaced_token"])
+def test_transformers_loads_the_head_too(name: str, tmp_path: Path) -> None:
+    objective = make(name).eval()
+    save_checkpoint(objective.model, tmp_path, objective.architecture, {})
+    kind = getattr(transformers, objective.architecture)
+    theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"] and not report["unexpected_keys"]
+    ids = batch(0, objective.model.config.vocab_size, [9, 9]).input_ids
+    output = theirs.eval()(ids)
+    logits = output.logits if "logits" in output else output.prediction_logits
+    assert_same(objective.model(ids).detach(), logits.detach())

@@ -1,0 +1,118 @@
+"""Sentences to ids, several times as fast as the tokenizer: it is asked only for words not met before.
+
+BERT's tokenizer treats each part of a text between spaces, and each Chinese character, apart from all others. So the
+ids of a text are those of its parts, one after the other, and a table of the parts met so far gives most of them.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import ConfigError
+from bert.tokenizer import Tokenizer
+from training.corpus.shards import Document
+from training.corpus.words import CHINESE, is_chinese, word_starts
+
+Ints = NDArray[np.int64]
+MAX_PARTS = 200_000
+"""Parts that the table holds, about 40 MB; then it starts afresh."""
+_AROUND_CHINESE = re.compile(f"[{CHINESE}]|[ \n]|[^ \n{CHINESE}]+")
+_LINES = re.compile("\n|[^\n]+")
+
+
+class SentenceEncoder:
+    """Gives the tokens of sentences, and which of them go on with a word."""
+
+    def __init__(self, tokenizer: Tokenizer, *, chinese: bool = False, segment_words: bool = False) -> None:
+        """`chinese`: the texts are Chinese for the most part. Words of it are found by jieba with `segment_words`.
+
+        Raises ConfigError for words of Chinese with a tokenizer that does not take its characters apart.
+        """
+        if segment_words and not tokenizer.splits_chinese:
+            raise ConfigError("word_segmenter needs a tokenizer that makes each Chinese character a token")
+        self._chinese = tokenizer.splits_chinese and (chinese or segment_words)
+        self._spaces = tokenizer.splits_at_spaces
+        self._segment_words = segment_words
+        self._table = PartTable(tokenizer)
+        pieces = map(tokenizer.id_to_token, range(tokenizer.vocab_size))
+        self._goes_on = np.array([piece.startswith("##") for piece in pieces], np.bool_)  # (V,)
+
+    def encode(self, sentences: Sequence[str]) -> Document:
+        """Return the tokens of sentences that have no line breaks; one of S may have no tokens."""
+        parts = self._parts(sentences)
+        rows = self._table.rows(parts)  # (P,)
+        counts = self._table.counts[rows]
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        places = np.repeat(self._table.firsts[rows] - (ends - counts), counts) + np.arange(total)
+        tokens = self._table.ids[places]
+        continues = self._goes_on[tokens]
+        if self._segment_words:
+            continues[(ends - counts)[self._inside_words(sentences, parts, rows)]] = True
+        borders = np.append(ends[rows == PartTable.LINE_BREAK], total)
+        return Document(tokens, continues, np.insert(borders, 0, 0).astype(np.int32))
+
+    def _parts(self, sentences: Sequence[str]) -> list[str]:
+        """Take sentences apart, with a line break between any two."""
+        if self._chinese:
+            return _AROUND_CHINESE.findall("\n".join(sentences))
+        if self._spaces:
+            return " \n ".join(sentences).split(" ")
+        return _LINES.findall("\n".join(sentences))
+
+    def _inside_words(self, sentences: Sequence[str], parts: list[str], rows: Ints) -> NDArray[np.bool_]:
+        """Say which parts (P,) are a Chinese character that goes on with the word of the one before it."""
+        lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+        begins_word = word_starts("\n".join(sentences))[np.cumsum(lengths) - lengths]
+        chinese = self._table.chinese[rows]
+        after_chinese = np.concatenate([[False], chinese[:-1]])
+        inside: NDArray[np.bool_] = chinese & after_chinese & ~begins_word & (self._table.counts[rows] > 0)
+        return inside
+
+
+class PartTable:
+    """The ids of parts of text met before, in flat arrays; row 0 is the line break, which has none."""
+
+    LINE_BREAK = 0
+
+    def __init__(self, tokenizer: Tokenizer, max_parts: int = MAX_PARTS) -> None:
+        """Start with the line break alone."""
+        self._tokenizer, self._max_parts = tokenizer, max_parts
+        self._clear()
+
+    def rows(self, parts: Sequence[str]) -> Ints:
+        """Return the row of each part, after the tokenizer has been asked for those that are new."""
+        new = set(parts).difference(self._rows)
+        if new and len(self._rows) + len(new) > self._max_parts:
+            self._clear()
+            new = set(parts).difference(self._rows)
+        if new:
+            self._add(list(new))
+        return np.fromiter(map(self._rows.__getitem__, parts), np.int64, len(parts))
+
+    def _clear(self) -> None:
+        self._rows: dict[str, int] = {"\n": self.LINE_BREAK}
+        self.ids: NDArray[np.int32] = np.zeros(0, np.int32)
+        """The ids of all parts."""
+        self.firsts: Ints = np.zeros(1, np.int64)
+        """(rows,) where a part begins in `ids`."""
+        self.counts: Ints = np.zeros(1, np.int64)
+        """(rows,) how many ids it has."""
+        self.chinese: NDArray[np.bool_] = np.zeros(1, np.bool_)
+        """(rows,) whether it is a Chinese character."""
+
+    def _add(self, parts: list[str]) -> None:
+        encoded = self._tokenizer.ids(parts)
+        counts = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        self._rows.update(zip(parts, range(len(self._rows), len(self._rows) + len(parts)), strict=True))
+        self.firsts = np.concatenate([self.firsts, len(self.ids) + np.cumsum(counts) - counts])
+        self.counts = np.concatenate([self.counts, counts])
+        self.ids = np.concatenate([self.ids, _flat(encoded)])
+        self.chinese = np.concatenate([self.chinese, [is_chinese(part) for part in parts]])
+
+
+def _flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
+    return np.fromiter(chain.from_iterable(rows), np.int32)

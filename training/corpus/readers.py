@@ -1,0 +1,195 @@
+"""Raw text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
+
+A reader hands out undecoded bytes with their place; `text_of` turns them into text, in another process.
+"""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, Any, BinaryIO, NamedTuple, cast
+
+from bert.errors import DataError
+from training.corpus.sources import TextFile, is_saved
+
+BOM = b"\xef\xbb\xbf"
+MAX_DOCUMENT_BYTES = 4_000_000
+"""A document of plain text is cut at the first line border past this: a file without a blank line is no one text."""
+
+
+class Record(NamedTuple):
+    """One document as it was stored; `line` (parquet, hub: the row) counts from 1."""
+
+    line: int
+    data: bytes
+
+
+def text_of(file: TextFile, data: bytes) -> str:
+    """Decode a record; an empty text is no document. Raises ValueError with what is wrong."""
+    if file.format == "jsonl":
+        return _json_text(data, file.column)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
+
+
+class Reader:
+    """Goes through one file; `share` says how much of it has been read."""
+
+    def __init__(self, file: TextFile) -> None:
+        """Nothing is opened before the first record is asked for."""
+        self.file = file
+        self.share = 0.0
+
+    def records(self, skip: int = 0) -> Iterator[Record]:
+        """Yield the records after the first `skip`. Raises DataError for a file that is missing or damaged."""
+        if self.file.format == "hub":
+            return self._hub(skip)
+        if self.file.format == "parquet":
+            return self._parquet(skip)
+        found = self._json_lines if self.file.format == "jsonl" else self._plain
+        return islice(self._from_lines(found), skip, None)
+
+    def _from_lines(self, find: Callable[[Iterable[bytes]], Iterator[Record]]) -> Iterator[Record]:
+        with _opened(self.file.path) as (stream, raw):
+            for number, record in enumerate(find(stream)):
+                if number % 64 == 0 and self.file.size:
+                    self.share = raw.tell() / self.file.size
+                yield record
+
+    def _json_lines(self, lines: Iterable[bytes]) -> Iterator[Record]:
+        for line, data in enumerate(lines, 1):
+            if not data.isspace():
+                yield Record(line, data.removeprefix(BOM) if line == 1 else data)
+
+    def _plain(self, lines: Iterable[bytes]) -> Iterator[Record]:
+        gathered: list[bytes] = []
+        size = first = 0
+        for line, data in enumerate(lines, 1):
+            if gathered and (data.isspace() or size >= MAX_DOCUMENT_BYTES):
+                yield Record(first, b"".join(gathered))
+                gathered, size = [], 0
+            if not data.isspace():
+                first = first if gathered else line
+                gathered.append(data)
+                size += len(data)
+        if gathered:
+            yield Record(first, b"".join(gathered))
+
+    def _parquet(self, skip: int) -> Iterator[Record]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            with pq.ParquetFile(self.file.path) as table:
+                self._check_column(table.schema_arrow, pa)
+                row, rows = 0, table.metadata.num_rows
+                for batch in table.iter_batches(batch_size=256, columns=[self.file.column]):
+                    if row + len(batch) > skip:
+                        for place, text in enumerate(batch.column(0).to_pylist(), row + 1):
+                            if place > skip:
+                                yield Record(place, (text or "").encode())
+                    row += len(batch)
+                    self.share = row / rows
+        except (OSError, pa.ArrowException) as error:
+            raise DataError(self.file.path, None, f"cannot be read as parquet: {error}") from None
+
+    def _check_column(self, schema: Any, pa: Any) -> None:
+        column = self.file.column
+        if column not in schema.names:
+            have = ", ".join(map(repr, schema.names))
+            raise DataError(self.file.path, None, f"has no column {column!r}; its columns are {have}")
+        kind = schema.field(column).type
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+            raise DataError(self.file.path, None, f"column {column!r} holds {kind}, which is not text")
+
+    def _hub(self, skip: int) -> Iterator[Record]:
+        rows = _hub_rows(self.file)
+        column = self.file.column
+        for row, content in enumerate(rows.skip(skip), skip + 1):
+            if column not in content:
+                have = ", ".join(map(repr, content))
+                raise DataError(self.file.path, row, f"has no column {column!r}; its columns are {have}")
+            text = content[column]
+            if not isinstance(text, str | None):
+                raise DataError(self.file.path, row, f"{column!r} is {str(text)[:60]!r}, which is not text")
+            yield Record(row, (text or "").encode("utf-8", "surrogatepass"))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[tuple[Iterable[bytes], BinaryIO]]:
+    """Open a file, decompressed, and the file under it. What goes wrong while it is read is a DataError too."""
+    suffix = Path(path).suffix.lower()
+    damage: tuple[type[Exception], ...] = (EOFError, OSError, lzma.LZMAError, zlib.error)
+    if suffix == ".zst":
+        import zstandard
+
+        damage = (*damage, zstandard.ZstdError)
+    try:
+        with open(path, "rb") as raw, closing(_decompressed(raw, suffix)) as stream:
+            yield stream, raw
+    except damage as error:
+        raise DataError(path, None, f"cannot be read: {error}") from None
+
+
+def _decompressed(raw: BinaryIO, suffix: str) -> IO[bytes]:
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
+    if suffix == ".xz":
+        return lzma.LZMAFile(raw)
+    if suffix == ".bz2":
+        return bz2.BZ2File(raw)
+    if suffix == ".zst":
+        import zstandard
+
+        reader: Any = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        return io.BufferedReader(reader, 1 << 20)
+    return raw
+
+
+def _json_text(data: bytes, column: str) -> str:
+    """Return the text of a json line; null is an empty one. Raises ValueError with the reason."""
+    try:
+        row = json.loads(data)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not json: {error.msg} at column {error.colno}") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"is {str(row)[:60]!r} instead of an object")
+    if column not in row:
+        raise ValueError(f"has no field {column!r}; its fields are {', '.join(map(repr, row)) or 'none'}")
+    text = row[column]
+    if text is None:
+        return ""
+    if not isinstance(text, str):
+        raise ValueError(f"{column!r} is {str(text)[:60]!r}, which is not text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{column!r} is not valid Unicode: it has half of a surrogate pair") from None
+    return text
+
+
+def _hub_rows(file: TextFile) -> Any:
+    """Open a data set for streaming: a name of the hub, a local folder of one, or what `save_to_disk` left."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(file.path, None, "needs the library: pip install datasets") from error
+    try:
+        if is_saved(Path(file.path)):
+            saved = datasets.load_from_disk(file.path)
+            return saved[file.hub_split] if isinstance(saved, datasets.DatasetDict) else saved
+        return datasets.load_dataset(
+            file.path, file.hub_config, split=file.hub_split, revision=file.hub_revision, streaming=True
+        )
+    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(file.path, None, f"cannot be loaded: {error}") from error

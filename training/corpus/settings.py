@@ -1,0 +1,86 @@
+"""What `bert-prepare` is told: YAML file, environment and command line, one description of each field."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class TextSource(BaseModel):
+    """Where texts are: a file, a folder of files, a pattern such as `wiki-*.jsonl.xz`, or a data set of the hub."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    path: str
+    format: Literal["auto", "jsonl", "parquet", "text", "hub"] = "auto"
+    """auto goes by the ending, under .gz, .xz, .bz2 or .zst."""
+    column: str = "text"
+    """jsonl, parquet, hub: the field that holds the text."""
+    hub_split: str = "train"
+    hub_config: str | None = None
+    """hub: the part of a data set that has several, such as 20231101.en of wikimedia/wikipedia."""
+    hub_revision: str | None = None
+    """hub: a commit; the data cannot change under a run that names one."""
+
+
+class PrepareSettings(BaseSettings):
+    """Turn raw text into shards of tokens for pretraining."""
+
+    model_config = SettingsConfigDict(env_prefix="BERT_PREPARE_", env_nested_delimiter="__", extra="forbid")
+
+    config: Path | None = Field(
+        None, description="YAML file with these settings; the command line wins over it"
+    )
+    sources: list[str | TextSource] = Field(
+        min_length=1,
+        description="files, folders, patterns, or {path, format, column, ...}; may be given several times",
+    )
+    output_dir: Path = Field(description="folder for the shards; the same command goes on with what is there")
+    tokenizer: Path | None = Field(
+        None, description="tokenizer.json, vocab.txt, or a folder with one of them; None trains a vocabulary"
+    )
+    vocab_size: int = Field(
+        30_000, ge=256, le=2**31 - 1, description="pieces of the vocabulary that is trained"
+    )
+    uncased: bool = Field(True, description="the trained vocabulary takes no notice of case and accents")
+    vocab_share: float = Field(
+        1.0, gt=0, le=1, description="share of the documents that the vocabulary is trained on"
+    )
+    vocab_only: bool = Field(False, description="stop once the vocabulary is trained")
+    language: str = Field("en", description="language of the texts for finding sentences, such as en or zh")
+    line_breaks: Literal["paragraph", "space", "sentence"] = Field(
+        "paragraph",
+        description="what a single line break is: the end of a paragraph, a space (text broken at a column), "
+        "or the end of a sentence (one sentence a line: nothing is looked for)",
+    )
+    word_segmenter: Literal["auto", "none", "jieba"] = Field(
+        "auto", description="finds words of Chinese, for masking whole words; auto is jieba for zh"
+    )
+    held_out: float = Field(0.01, ge=0, lt=1, description="share of documents kept away from training")
+    seed: int = Field(42, ge=0, description="decides which documents are held out")
+    shard_mb: float = Field(16.0, gt=0, description="text of a shard, in millions of bytes")
+    max_documents: int = Field(0, ge=0, description="read no more documents than this; 0 reads all")
+    processes: int = Field(0, ge=0, description="worker processes; 0 is one for each usable core")
+    on_error: Literal["stop", "skip"] = Field(
+        "stop", description="a document that cannot be read: stop there, or skip, count and report it"
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "PrepareSettings":
+        if self.tokenizer is not None and self.vocab_only:
+            raise ValueError(
+                f"vocab_only trains a vocabulary, and tokenizer ({self.tokenizer}) is one already"
+            )
+        return self
+
+    @property
+    def segmenter(self) -> Literal["jieba"] | None:
+        """The word segmenter that is used."""
+        chosen = self.word_segmenter
+        return "jieba" if chosen == "jieba" or (chosen == "auto" and self.is_chinese) else None
+
+    @property
+    def is_chinese(self) -> bool:
+        """Whether the language is written in Chinese characters, without spaces."""
+        return self.language.split("-")[0] == "zh"

@@ -1,0 +1,82 @@
+"""From what the settings name to the list of files that are read, in an order that is always the same."""
+
+import glob
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.errors import DataError
+from training.corpus.settings import TextSource
+
+COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".text": "text",
+}
+SAVED = ("dataset_info.json", "dataset_dict.json")
+"""What `save_to_disk` of `datasets` leaves in its folder."""
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """One file, or one data set of the hub, and how its documents are found."""
+
+    path: str
+    format: str
+    """jsonl, parquet, text or hub."""
+    column: str = "text"
+    size: int = 0
+    """Bytes on disk; 0 where it is not known."""
+    hub_split: str = "train"
+    hub_config: str | None = None
+    hub_revision: str | None = None
+
+
+def list_files(sources: Iterable[str | TextSource]) -> tuple[TextFile, ...]:
+    """Name every file, those of a folder or a pattern sorted. Raises DataError for what is not there."""
+    found: list[TextFile] = []
+    for source in sources:
+        found += _files(TextSource(path=source) if isinstance(source, str) else source)
+    return tuple(found)
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether a folder is what `save_to_disk` of `datasets` leaves."""
+    return any((folder / name).is_file() for name in SAVED)
+
+
+def _files(source: TextSource) -> Iterator[TextFile]:
+    path = Path(source.path)
+    if source.format == "hub" or is_saved(path):
+        yield TextFile(
+            source.path, "hub", source.column, 0, source.hub_split, source.hub_config, source.hub_revision
+        )
+        return
+    paths = _paths(path)
+    if not paths:
+        raise DataError(path, None, "does not exist; a data set of the hub needs format: hub")
+    for each in paths:
+        kind = _format(each) if source.format == "auto" else source.format
+        yield TextFile(str(each), kind, source.column, each.stat().st_size)
+
+
+def _paths(path: Path) -> list[Path]:
+    if path.is_dir():
+        return sorted(each for each in path.rglob("*") if each.is_file() and _ending(each) in FORMATS)
+    return [path] if path.is_file() else sorted(Path(each) for each in glob.glob(str(path), recursive=True))
+
+
+def _format(path: Path) -> str:
+    if _ending(path) not in FORMATS:
+        known = f"{', '.join(FORMATS)}, and these under {', '.join(COMPRESSED)}"
+        raise DataError(path, None, f"has no ending that says its format; known are {known}, or give format:")
+    return FORMATS[_ending(path)]
+
+
+def _ending(path: Path) -> str:
+    """The ending that tells the format: .jsonl of a.jsonl.xz."""
+    return Path(path.stem if path.suffix.lower() in COMPRESSED else path.name).suffix.lower()

@@ -1,0 +1,87 @@
+"""Runs of whole words: SpanBERT's spans, and what n-grams share with them.
+
+Joshi et al. 2019 (arXiv 1907.10529, 3.1): span lengths are geometric with p = 0.2, cut off at 10 words, 3.8 in the mean;
+a span starts at a uniformly drawn token's word; [MASK], random or kept is drawn once for a span.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import ConfigError
+from training.pretraining.examples.text import ranges
+from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
+from training.pretraining.masking.draws import LENGTH
+from training.pretraining.masking.tokens import words
+
+
+@dataclass(frozen=True)
+class SpanMasking(Masking):
+    """Spans of words. Unlike the reference no span ends inside a word, and none grows into another."""
+
+    geometric: float = 0.2
+    max_words: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.geometric < 1:
+            raise ConfigError(f"geometric ({self.geometric:g}) must be between 0 and 1")
+        if self.max_words < 1:
+            raise ConfigError(f"max_words ({self.max_words}) must be at least 1")
+
+    @property
+    def length_shares(self) -> NDArray[np.float64]:
+        """How likely a span of 1 … max_words words is."""
+        shares = np.float64(self.geometric) * (1 - self.geometric) ** np.arange(self.max_words)
+        whole: NDArray[np.float64] = shares / shares.sum()
+        return whole
+
+    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+        anchors = batch.shuffled(np.flatnonzero(~batch.special))
+        first, last = runs(batch, budgets, anchors, self.length_shares)
+        size = last - first
+        spans = np.repeat(np.stack([first, last - 1], axis=1), size, axis=0)
+        return Chosen(ranges(first, last), np.repeat(first, size), spans)
+
+
+def runs(
+    batch: Batch, budgets: Offsets, anchors: Offsets, length_shares: NDArray[np.float64]
+) -> tuple[Offsets, Offsets]:
+    """Return runs of whole words as flat first tokens and tokens after the last (R,), ascending.
+
+    At each of the `anchors` (tokens in the order to try them) a run of 1, 2, … words starts, by `length_shares`; it
+    ends early at a special token, at a word that is taken, and at one that would pass the example's budget (B,).
+    """
+    starts, stops = words(batch, ~batch.continues)
+    word = (np.searchsorted(starts, anchors, side="right") - 1).tolist()
+    drawn = np.searchsorted(np.cumsum(length_shares)[:-1], batch.uniform(anchors, LENGTH), side="right") + 1
+    borders = np.searchsorted(batch.owner[anchors], np.arange(len(budgets) + 1)).tolist()
+    lengths = [*(stops - starts).tolist(), 0]
+    follows = [False, *(starts[1:] == stops[:-1]).tolist(), False]
+    wanted = drawn.tolist()
+    found: list[tuple[int, int]] = []
+    for a, b, budget in zip(borders, borders[1:], budgets.tolist(), strict=False):
+        found.extend(_runs(zip(word[a:b], wanted[a:b], strict=True), lengths, follows, budget))
+    pairs = np.array(sorted(found), np.int64).reshape(-1, 2)
+    return starts[pairs[:, 0]], stops[pairs[:, 1] - 1]
+
+
+def _runs(
+    tries: Iterable[tuple[int, int]], lengths: Sequence[int], follows: Sequence[bool], budget: int
+) -> Iterator[tuple[int, int]]:
+    """Yield one example's runs as first word and word after the last; `follows` says what continues the text."""
+    taken: set[int] = set()
+    for first, wanted in tries:
+        word = first
+        while word < first + wanted and word not in taken and lengths[word] <= budget:
+            if word > first and not follows[word]:
+                break
+            taken.add(word)
+            budget -= lengths[word]
+            word += 1
+        if word > first:
+            yield first, word
+        if not budget:
+            return

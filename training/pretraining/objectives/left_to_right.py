@@ -1,0 +1,55 @@
+"""The paper's ablation: the next token from what is left of it (Devlin et al. 2018, section 5.1)."""
+
+import torch
+from torch import Tensor
+
+from bert.config import BertConfig
+from bert.nn.heads import BertForMaskedLM
+from bert.nn.losses import IGNORED, Loss
+from training.pretraining.batch import PretrainBatch
+from training.pretraining.objectives.base import Objective, cross_entropy, encode
+
+
+class LeftToRight(Objective):
+    """Tell the next token at every token but the last. Nothing is masked, and no token sees what is right of it.
+
+    What is saved is a plain BERT, which reads both ways again when it is fine-tuned.
+    """
+
+    architecture = "BertForMaskedLM"
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the model with fresh weights."""
+        super().__init__()
+        self.model = BertForMaskedLM(config)
+        self.weights = {"next_token": 1.0}
+
+    def targets(self, batch: PretrainBatch) -> dict[str, int]:
+        """Return the number of tokens that follow another one."""
+        return {"next_token": batch.tokens - batch.examples}
+
+    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+        """Return `next_token`: all tokens of an example but its first."""
+        hidden = encode(self.model, batch, batch.original_ids, causal_mask(batch))
+        labels = next_tokens(batch)
+        # Rows are nearly full: choosing the positions that have a label would save little.
+        logits = self.model.score(hidden[:, :-1].flatten(0, 1))
+        return {"next_token": cross_entropy(logits, labels.flatten(), self.targets(batch)["next_token"])}
+
+
+def causal_mask(batch: PretrainBatch) -> Tensor:
+    """Return (1 or R, T, T), True where a token may look: itself and to the left, inside its example."""
+    width = batch.input_ids.shape[1]
+    causal = torch.ones(1, width, width, dtype=torch.bool, device=batch.input_ids.device).tril()
+    if batch.owners is None:  # padding stands to the right, out of sight
+        return causal
+    mask = batch.attention_mask
+    assert mask is not None
+    return causal & mask
+
+
+def next_tokens(batch: PretrainBatch) -> Tensor:
+    """Return labels (R, T - 1): the token that follows in the same example, or IGNORED."""
+    # An example's first token has position 0, and padding after it has, too.
+    follows = batch.real[:, 1:] & (batch.position_ids[:, 1:] > 0)
+    return batch.original_ids[:, 1:].masked_fill(~follows, IGNORED)

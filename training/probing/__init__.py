@@ -1,0 +1,1 @@
+"""Comparing checkpoints by what they reach when they are fine-tuned."""

@@ -1,0 +1,89 @@
+"""The table: rows are checkpoints, columns tasks, cells the mean and deviation over seeds. Pure functions."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Cell:
+    """One checkpoint on one task: scores by seed, and what stopped the runs that have none."""
+
+    metric: str = ""
+    scores: dict[int, float] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean over seeds; None before the first."""
+        return sum(self.scores.values()) / len(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation (n - 1); None of fewer than two seeds."""
+        mean, count = self.mean, len(self.scores)
+        if mean is None or count < 2:
+            return None
+        return math.sqrt(sum((score - mean) ** 2 for score in self.scores.values()) / (count - 1))
+
+    def __str__(self) -> str:
+        """Hundredths, as published tables have them: "91.3 ± 0.4 (3)"."""
+        failed = f" {len(self.failed)} failed" if self.failed else ""
+        if self.mean is None:
+            return failed.strip()
+        spread = "" if self.deviation is None else f" ± {100 * self.deviation:.1f}"
+        return f"{100 * self.mean:.1f}{spread} ({len(self.scores)}){failed}"
+
+
+Cells = Mapping[tuple[str, str], Cell]
+"""By row and task."""
+NOTE = "Mean ± standard deviation over seeds, times 100, on held-out data; in brackets the number of runs."
+
+
+def average(cells: Cells, row: str, tasks: Sequence[str]) -> float | None:
+    """Mean of a row's task means; None where one is missing."""
+    means = [cells[row, task].mean for task in tasks]
+    known = [mean for mean in means if mean is not None]
+    return sum(known) / len(known) if len(known) == len(means) else None
+
+
+def as_markdown(cells: Cells, rows: Sequence[str], tasks: Sequence[str]) -> str:
+    """Return the table, its columns aligned, as it is printed too."""
+    several = len(tasks) > 1
+    metrics = {task: next((cells[row, task].metric for row in rows), "") for task in tasks}
+    lines = [["checkpoint", *(f"{task} {metrics[task]}".strip() for task in tasks), *["average"] * several]]
+    for row in rows:
+        mean = average(cells, row, tasks)
+        ends = ["" if mean is None else f"{100 * mean:.1f}"] * several
+        lines.append([row, *(str(cells[row, task]) for task in tasks), *ends])
+    escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    padded = [
+        [line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]
+        for line in (escaped[0], rule, *escaped[1:])
+    ]
+    return "".join(f"| {' | '.join(line)} |\n" for line in padded) + f"\n{NOTE}\n"
+
+
+def as_json(cells: Cells, rows: Sequence[str], tasks: Sequence[str]) -> dict[str, Any]:
+    """Return the same as numbers, unrounded."""
+    return {
+        row: {
+            "average": average(cells, row, tasks),
+            "tasks": {task: _cell_json(cells[row, task]) for task in tasks},
+        }
+        for row in rows
+    }
+
+
+def _cell_json(cell: Cell) -> dict[str, Any]:
+    return {
+        "metric": cell.metric,
+        "mean": cell.mean,
+        "sd": cell.deviation,
+        "n": len(cell.scores),
+        "scores": {str(seed): score for seed, score in sorted(cell.scores.items())},
+        "failed": {str(seed): reason for seed, reason in sorted(cell.failed.items())},
+    }

@@ -1,0 +1,27 @@
+"""Which class fine-tunes which task."""
+
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from training.settings import FinetuneSettings
+from training.tasks.base import FinetuneTask
+from training.tasks.choice import ChoiceTask
+from training.tasks.features import FeatureNerTask
+from training.tasks.ner import NerTask
+from training.tasks.qa import QaTask
+from training.tasks.sequence import SequenceTask
+from training.tasks.similarity import SimilarityTask
+
+TASKS: dict[str, type[FinetuneTask]] = {
+    "classification": SequenceTask,
+    "ner": NerTask,
+    "qa": QaTask,
+    "similarity": SimilarityTask,
+    "multiple_choice": ChoiceTask,
+}
+
+
+def make_task(settings: FinetuneSettings, tokenizer: Tokenizer, spec: TaskSpec) -> FinetuneTask:
+    """Return the settings' task."""
+    if settings.features is not None:
+        return FeatureNerTask(tokenizer, spec, settings.features)
+    return TASKS[settings.task](tokenizer, spec)
