@@ -42,6 +42,7 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         shared_with_training(_examples(train), _examples([*dev, *test]))
         tokenizer = Tokenizer.load(models.base_folder(settings.base))
         task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
+        task.prepare(_examples(train))
         parts = [task.features(source.examples) for source in train]
     if settings.teacher:
         parts = _taught(settings.teacher, task, parts, train, settings.device)

@@ -86,6 +86,9 @@ class FinetuneTask(ABC):
     def metric(self) -> str:
         """Name of the score that decides which checkpoint is best."""
 
+    def prepare(self, examples: Sequence[Any]) -> None:  # noqa: B027 - most tasks need no such look
+        """Look at all training examples together, before `features` gets those of each file."""
+
     @abstractmethod
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with the task's head, weights fresh."""
