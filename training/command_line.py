@@ -18,6 +18,7 @@ from pydantic_settings import (
 )
 
 from bert.errors import BertError
+from training.signals import RunStopped
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -69,10 +70,12 @@ def _yaml_file(arguments: list[str], variable: str) -> Path | None:
 
 
 def run(body: Callable[[], object]) -> None:
-    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1."""
+    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1, a wished stop in 0."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         body()
+    except RunStopped as stopped:
+        print(stopped, file=sys.stderr)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise SystemExit("error: settings are wrong\n  " + "\n  ".join(lines)) from None

@@ -16,7 +16,7 @@ from bert.errors import ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import load_into
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from tests.training.conftest import FILES
+from tests.training.conftest import FILES, files, short_run
 from training.finetune import finetune
 from training.loop import Loop
 from training.settings import FinetuneSettings
@@ -32,7 +32,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
     spec = TaskSpec.read(best)
     assert spec.task == task
     assert spec.command == "the command"
-    assert spec.scores
+    assert set(next(iter(spec.scores.values()))) <= set(TASKS[task](Tokenizer.load(best), spec).metrics)
     assert {path.name for path in best.iterdir()} == {
         "config.json",
         "model.safetensors",
@@ -123,10 +123,34 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         assert torch.equal(weight, resumed[name]), name
 
 
-def test_a_run_with_other_settings_is_not_gone_on_with(settings_for: Make) -> None:
-    finetune(settings_for("classification"))
-    with pytest.raises(TrainingError, match="learning_rate"):
-        finetune(settings_for("classification", learning_rate=2e-3))
+@pytest.fixture(scope="module")
+def finished(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneSettings:
+    """Return the settings of a run that is over."""
+    settings = short_run("classification", tiny_base, tmp_path_factory.mktemp("finished"))
+    finetune(settings)
+    return settings
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"learning_rate": 2e-3},
+        {"batch_size": 4},
+        {"seed": 1},
+        {"train": files("classification", "dev")},
+        # What decides which checkpoint is the best cannot change half-way.
+        {"metric": "f1_macro"},
+        {"dev": files("classification", "train")},
+        {"eval_limit": 2},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_run_with_other_settings_is_not_gone_on_with(
+    finished: FinetuneSettings, changes: dict[str, object]
+) -> None:
+    settings = FinetuneSettings(**{**finished.model_dump(), **changes})
+    with pytest.raises(TrainingError, match=rf"other settings \({next(iter(changes))}\)"):
+        finetune(settings)
 
 
 def test_a_finished_run_can_be_made_longer(settings_for: Make) -> None:

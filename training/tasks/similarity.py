@@ -33,6 +33,11 @@ class SimilarityTask(FinetuneTask):
         """What decides which checkpoint is best."""
         return "spearman"
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What may decide instead."""
+        return ("spearman", "pearson")
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with mean pooling."""
         return BertForSimilarity(config)
