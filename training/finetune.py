@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bert.base_models import MINILM, MINILM_SHA256
+from bert.base_models import weights_sha256
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
@@ -72,9 +72,17 @@ def make_spec(
         max_question_tokens=settings.max_question_tokens,
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
-        base={"name": MINILM, "sha256": MINILM_SHA256} if settings.base == MINILM else {},
+        base=name_base(settings.base),
         command=command,
     )
+
+
+def name_base(base: str) -> dict[str, str]:
+    """Return name and hash of the weights that an adapter belongs to; nothing where the weights are fresh."""
+    if models.is_random(base):
+        return {}
+    sha256 = weights_sha256(models.base_folder(base))
+    return {"name": base, "sha256": sha256} if sha256 else {"name": base}
 
 
 def _taught(

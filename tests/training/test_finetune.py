@@ -1,6 +1,8 @@
 """Runs from data to checkpoint, on samples and a tiny base."""
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +11,16 @@ import peft
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from bert.bundle import read_bundle
 from bert.config import BertConfig
-from bert.errors import ConfigError, DataError, TrainingError
+from bert.errors import CheckpointError, ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import load_into
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from bert.weights import read_checkpoint
+from model_export.cli import main as export
 from tests.training.conftest import FILES, files, short_run
 from training.finetune import finetune
 from training.loop import Loop
@@ -82,6 +87,27 @@ def test_an_adapter_loads_in_peft_over_transformers(settings_for: Make, tiny_bas
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     saved = load_file(best / "adapter_model.safetensors")
     assert any(float(value.abs().max()) > 0 for name, value in saved.items() if "lora_B" in name)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"task": "ner", "lora": {"rank": 4}}, {"task": "similarity", "train": []}]
+)
+def test_what_belongs_to_a_folders_weights_is_exported_with_them_only(
+    changes: dict[str, object], settings_for: Make, tiny_base: Path, tmp_path: Path
+) -> None:
+    best = finetune(settings_for(**changes))
+    sha256 = hashlib.sha256((tiny_base / "model.safetensors").read_bytes()).hexdigest()
+    assert TaskSpec.read(best).base == {"name": str(tiny_base), "sha256": sha256}
+    assert export(["--checkpoint", str(best), "--out", str(tmp_path / "bundle")]) == 0
+    manifest = read_bundle(tmp_path / "bundle").manifest
+    assert manifest.source["base"]["files"]["model.safetensors"] == sha256
+    other = tmp_path / "other"
+    shutil.copytree(tiny_base, other)
+    read_checkpoint(best, other)  # the same weights at another place
+    weights = load_file(other / "model.safetensors")
+    save_file({name: weight + 1 for name, weight in weights.items()}, other / "model.safetensors")
+    with pytest.raises(CheckpointError, match="these are other weights"):
+        read_checkpoint(best, other)
 
 
 def trained_weights(settings: FinetuneSettings) -> dict[str, torch.Tensor]:
