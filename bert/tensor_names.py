@@ -82,7 +82,7 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
 
 
 def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
-    """Raise UnsupportedModelError where the file has a decoder of its own; many repeat the word embedding under its name."""
+    """Raise UnsupportedModelError for a decoder of its own; many files repeat the word embedding under its name."""
     name = f"{MLM_HEAD}.decoder.weight"
     if name in weights and not np.array_equal(weights[name], weights[EMBEDDING]):
         raise UnsupportedModelError(f"{name} is not the word embedding, as it is in plain BERT")

@@ -64,7 +64,10 @@ HEADS: dict[str, Callable[[Encoding], NDArray[np.intp]]] = {
 """Task → the token positions of a text where its head is evaluated."""
 
 SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}
-"""Task → what is kept of its head's output: of a whole vocabulary's scores a request of many masks would hold gigabytes."""
+"""Task → what is kept of its head's output.
+
+A request of many masks would hold gigabytes of a whole vocabulary's scores.
+"""
 
 
 class OnnxEngine:

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from bert.errors import TrainingError
 
-STEP_NUMBERS = ("loss", "lr", "grad_norm", "tokens_per_second")
+STEP_NUMBERS = ("loss", "lr", "grad_norm", "tokens_per_second", "mfu")
 
 
 class TensorBoard:
@@ -32,9 +32,9 @@ class TensorBoard:
 
     def step(self, numbers: Mapping[str, float]) -> None:
         """Write one step's numbers."""
-        for name in STEP_NUMBERS:
-            if name in numbers:
-                self._scalar(f"train/{name}", numbers[name], int(numbers["step"]))
+        for name, value in numbers.items():
+            if name in STEP_NUMBERS or name.startswith("loss_"):  # the parts of a loss that is a sum
+                self._scalar(f"train/{name}", value, int(numbers["step"]))
 
     def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
         """Write scores, {metric: value} or {file: {metric: value}}."""

@@ -72,7 +72,7 @@ def best_pieces(logits: Floats, count: int = MAX_CANDIDATES) -> Floats:
     float32, exact up to 2 ** 24: so they travel as any other head's output does.
     """
     k = min(count, logits.shape[-1])
-    best = np.sort(np.argpartition(-logits, k - 1, axis=-1)[:, :k], axis=-1)  # (M, K)
+    best = np.sort(np.argpartition(logits, -k, axis=-1)[:, -k:], axis=-1)  # (M, K)
     order = np.argsort(-np.take_along_axis(logits, best, axis=-1), axis=-1, kind="stable")
     best = np.take_along_axis(best, order, axis=-1)
     shares = np.take_along_axis(softmax(logits), best, axis=-1)
@@ -123,16 +123,20 @@ def _candidate(
 
 def _joined(parts: Sequence[str], read: Sequence[Pieces], mask_id: int) -> Pieces:
     """Put a mask between the pieces of each two neighbouring parts; offsets and word ids become the whole text's."""
-    ids, offsets, word_ids = [read[0].ids], [read[0].offsets], [read[0].word_ids]
-    start, words = len(parts[0]), _words(read[0])
-    for part, found in zip(parts[1:], read[1:], strict=True):
-        end = start + len(MASK)
-        ids += [np.array([mask_id], np.int32), found.ids]
-        offsets += [np.array([[start, end]], np.int32), found.offsets + np.int32(end)]
-        word_ids += [np.array([-1], np.int32), found.word_ids + np.int32(words)]
-        start, words = end + len(part), words + _words(found)
-    return Pieces(np.concatenate(ids), np.concatenate(offsets), np.concatenate(word_ids))
+    counts = [len(part) for part in read]
+    starts = _before([len(part) + len(MASK) for part in parts])
+    words = _before([int(part.word_ids[-1]) + 1 if len(part) else 0 for part in read])
+    offsets = np.concatenate([part.offsets for part in read]) + np.repeat(starts, counts)[:, None]
+    word_ids = np.concatenate([part.word_ids for part in read]) + np.repeat(words, counts)
+    places, ends = np.cumsum(counts)[:-1], starts[1:]
+    masks = np.stack([ends - np.int32(len(MASK)), ends], axis=1)
+    return Pieces(
+        np.insert(np.concatenate([part.ids for part in read]), places, mask_id),
+        np.insert(offsets, places, masks, axis=0),
+        np.insert(word_ids, places, -1),
+    )
 
 
-def _words(text: Pieces) -> int:
-    return int(text.word_ids[-1]) + 1 if len(text) else 0
+def _before(counts: Sequence[int]) -> NDArray[np.int32]:
+    """Return how many there were before each."""
+    return (np.cumsum(counts) - counts).astype(np.int32)

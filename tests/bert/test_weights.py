@@ -12,7 +12,10 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
+from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
+from bert.nn.checkpoint import save_checkpoint
+from bert.nn.heads import BertForPreTraining
 from bert.tasks.spec import TaskSpec
 from bert.weights import read_checkpoint, read_safetensors, read_weights
 
@@ -211,6 +214,13 @@ def test_a_pretrained_checkpoint_of_the_hub_fills_masks(architecture: str, tmp_p
     save_file(weights, tmp_path / "model.safetensors")
     with pytest.raises(UnsupportedModelError, match=r"decoder\.weight is not the word embedding"):
         read_checkpoint(tmp_path)
+
+
+def test_what_pretraining_saves_fills_masks(tmp_path: Path) -> None:
+    config = BertConfig(7, 16, 2, 2, 24, max_position_embeddings=32)
+    save_checkpoint(BertForPreTraining(config), tmp_path, "BertForPreTraining", {})
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    assert read_checkpoint(tmp_path).spec == TaskSpec("fill_mask", max_tokens=32)
 
 
 def test_a_masked_model_without_its_head_is_refused(tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def test_it_prints_address_models_and_lines_to_paste_and_ends_with_0(bundles: Pa
             "ner",
             "similarity",
             "qa",
+            "fill-mask",
         ]
         for line in pasted:
             answer = subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout

@@ -117,10 +117,17 @@ def test_tensorboard_gets_the_numbers_of_steps_and_evaluations(tmp_path: Path) -
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     with TensorBoard(tmp_path) as board:
         board.step(numbers(1))
-        board.step(numbers(2))
+        board.step({**numbers(2), "loss_mlm": 0.4, "mfu": 0.41, "mean_length": 9.0})
         board.evaluation(2, {"wikigold": {"f1": 0.75}, "loss": 0.5})
     events = accumulator.EventAccumulator(str(tmp_path))
     events.Reload()
     assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(1, 1.0), (2, 0.5)]
     assert events.Scalars("dev/wikigold/f1")[0].value == 0.75
-    assert sorted(events.Tags()["scalars"]) == ["dev/loss", "dev/wikigold/f1", "train/loss", "train/lr"]
+    assert sorted(events.Tags()["scalars"]) == [
+        "dev/loss",
+        "dev/wikigold/f1",
+        "train/loss",
+        "train/loss_mlm",
+        "train/lr",
+        "train/mfu",
+    ]

@@ -59,9 +59,8 @@ class Reader:
 
     def _from_lines(self, find: Callable[[Iterable[bytes]], Iterator[Record]]) -> Iterator[Record]:
         with _opened(self.file.path) as (stream, raw):
-            for number, record in enumerate(find(stream)):
-                if number % 64 == 0 and self.file.size:
-                    self.share = raw.tell() / self.file.size
+            for record in find(stream):
+                self.share = raw.tell() / max(1, self.file.size)
                 yield record
 
     def _json_lines(self, lines: Iterable[bytes]) -> Iterator[Record]:

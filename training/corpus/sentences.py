@@ -7,16 +7,20 @@ import sentencex
 
 LineBreaks = Literal["paragraph", "space", "sentence"]
 _BLANK_LINE = re.compile(r"\n\s*\n")
-_LINE_END = re.compile(r"\r\n?")
+_LINE_END = re.compile("\r\n?|[\x85\u2028\u2029]")
+_WIDE_SPACE = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 
 
 def split_sentences(text: str, language: str, line_breaks: LineBreaks = "paragraph") -> list[str]:
     """Return the sentences in order, stripped, none empty and none with a line break.
 
     A blank line always ends a sentence. `line_breaks` says what a single one is: the end of a paragraph, and so of
-    a sentence; a space; or the end of a sentence, in which nothing is looked for.
+    a sentence; a space; or the end of a sentence, in which nothing is looked for. A space of any width becomes a
+    plain one, as for the tokenizer.
     """
-    text = _LINE_END.sub("\n", text) if "\r" in text else text
+    if "\r" in text or not text.isascii():
+        # sentencex 1.0.32 panics at a wide space between a capital and a full stop: "A\xa0."
+        text = _WIDE_SPACE.sub(" ", _LINE_END.sub("\n", text))
     if line_breaks == "space":
         paragraphs = [paragraph.replace("\n", " ") for paragraph in _BLANK_LINE.split(text)]
     else:
@@ -25,8 +29,19 @@ def split_sentences(text: str, language: str, line_breaks: LineBreaks = "paragra
         return _stripped(paragraphs)
     found: list[str] = []
     for paragraph in _stripped(paragraphs):
-        found += sentencex.segment(language, paragraph)
+        found += _segment(language, paragraph)
     return _stripped(found)
+
+
+def _segment(language: str, paragraph: str) -> list[str]:
+    """Ask sentencex; a paragraph that makes it panic is one sentence, and does not end a run of days."""
+    try:
+        found: list[str] = sentencex.segment(language, paragraph)
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of pyo3, which has no name to import it by
+            raise
+        return [paragraph]
+    return found
 
 
 def _stripped(texts: list[str]) -> list[str]:

@@ -14,15 +14,15 @@ NORM_FACTOR, NORM_LEAST = 10.0, 10.0
 NORM_STEPS = 20
 UNIFORM_SHARE = 0.9
 """Loss over log(vocabulary) above which nothing is learned: the word frequencies of real text bring it to 0.7."""
-UNIFORM_STEPS, UNIFORM_DONE = 500, 0.05
-"""How long after the warm-up the loss may still be there: in steps, or as a share of the run."""
+UNIFORM_LATE = (100, 500, 0.05)
+"""How long after the warm-up the loss may still be there: as a share of the run, but no fewer and no more steps."""
 FREQUENCY_SHARE = 0.9
 """A tenth of the masked words is left as it is, so that a model which only copies and counts gets below the entropy."""
-FREQUENCY_STEPS, FREQUENCY_DONE = 3000, 0.4
+FREQUENCY_LATE = (1000, 3000, 0.4)
 """BERT may rest on the plateau of word frequencies for its first thousands of steps."""
 PAIR_LOSS = 0.68
 """Above it pairs are guessed: log 2 is 0.693, and 0.688 for the paper's pairs, a little over half of them random."""
-PAIR_STEPS, PAIR_DONE = 5000, 0.3
+PAIR_LATE = (1000, 5000, 0.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,17 +126,17 @@ class Plateau:
         norm = self.norm.add(point.grad_norm, point.steps)
         if self.average.is_settled:
             self.lowest = min(self.lowest, loss)
-        if math.inf > self.lowest > self.uniform_level and _is_late(point, UNIFORM_STEPS, UNIFORM_DONE):
+        if math.inf > self.lowest > self.uniform_level and _is_late(point, *UNIFORM_LATE):
             return (
                 f"the loss is stuck at {loss:.2f}, near log(vocabulary) = {self.guess:.2f}: nothing is learned, and "
                 f"the warm-up ended {point.warm_steps:,} steps ago. {_why_nothing(norm)}"
             )
-        if self.unigram is None or not _is_late(point, FREQUENCY_STEPS, FREQUENCY_DONE):
+        if self.unigram is None or not _is_late(point, *FREQUENCY_LATE):
             return None
         if math.inf > self.lowest > FREQUENCY_SHARE * self.unigram:
             return (
-                f"the loss is stuck at {loss:.2f}, what word frequencies alone give ({self.unigram:.2f}): the model does "
-                "not read its context. Most likely the learning rate is too high (halve it, or warm up longer) or the "
+                f"the loss is stuck at {loss:.2f}, and who knows word frequencies alone gets {self.unigram:.2f}: the model "
+                "does not read its context. Most likely the learning rate is too high (halve it, or warm up longer) or the "
                 "batch too small; if that does not help, look whether the tokens of the corpus make sense "
                 "with its tokenizer"
             )
@@ -180,7 +180,7 @@ class PairsGuessed:
         if point.pair_loss is None:
             return None
         loss = self.average.add(point.pair_loss, point.steps)
-        if loss < PAIR_LOSS or not _is_late(point, PAIR_STEPS, PAIR_DONE):
+        if loss < PAIR_LOSS or not _is_late(point, *PAIR_LATE):
             return None
         return (
             f"for information: the pair task is at chance (loss {loss:.3f}, log 2 is 0.693). It is often learned late. "
@@ -193,8 +193,8 @@ def _well_over(loss: float) -> float:
     return loss + max(RISE_NATS, RISE_SHARE * loss)
 
 
-def _is_late(point: Point, steps: int, done: float) -> bool:
-    return point.warm_steps >= steps or point.warm_done >= done
+def _is_late(point: Point, fewest: int, most: int, share: float) -> bool:
+    return point.warm_steps >= most or (point.warm_steps >= fewest and point.warm_done >= share)
 
 
 def _why_nothing(grad_norm: float) -> str:

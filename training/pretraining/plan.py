@@ -34,14 +34,14 @@ class Plan:
         return len(self.phases) - 1
 
     def batch_size(self, done: float) -> int:
-        """Return the examples of the next step over all processes: a multiple of their number, so that each has its share."""
+        """Return the examples of the next step over all processes: a multiple of their number."""
         settings = self.settings
         full = self.phases[self.phase(done)].batch_size or settings.batch_size
         size = ramp(done, settings.ramp_from, full, settings.ramp_share) if settings.ramp_from else full
         return max(self.world, size - size % self.world)
 
     def rate(self, step: int, seconds: float) -> float:
-        """Return the learning rate of the step that follows `step` steps: taken at its middle, so that none is lost on zero."""
+        """Return the learning rate of the step after `step` steps: taken at its middle, so that none is 0."""
         settings = self.settings
         half = 0.5 / settings.max_steps if settings.max_steps else 0.0
         done = self.done(step, seconds) + half

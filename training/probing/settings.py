@@ -35,7 +35,9 @@ class EvaluateSettings(BaseSettings):
         default_factory=dict,
         description="bert-finetune settings for every run, over those of its task, such as {max_steps: 500}",
     )
-    output_dir: Path = Field(description="folder for table.md, table.json and the runs")
+    output_dir: Path = Field(
+        Path("runs/evaluate"), description="folder for table.md, table.json and the runs"
+    )
     keep_checkpoints: bool = Field(
         False, description="keep each run's fine-tuned weights; otherwise its scores and report only"
     )

@@ -60,6 +60,7 @@ def test_mask_is_the_special_piece_and_nothing_else_is(tokenizer: Tokenizer) -> 
 @given(text=MASKED_TEXTS)
 def test_every_mask_is_found_with_its_characters(text: str, packaged: Tokenizer) -> None:
     (pieces,) = fill_mask.pieces(packaged, [text])
+    assert {array.dtype for array in (pieces.ids, pieces.offsets, pieces.word_ids)} == {np.dtype(np.int32)}
     encoding = encode(packaged, pieces, 10_000)
     spans = encoding.offsets[mask_positions(encoding)].tolist()
     assert [text[start:end] for start, end in spans] == [MASK] * text.count(MASK)

@@ -15,10 +15,8 @@ from bert.tokenizer import Tokenizer
 from bert.wordpiece import from_vocabulary
 from training.corpus.encoder import PartTable, SentenceEncoder
 
-PIECES = """
-    [PAD] [UNK] [CLS] [SEP] [MASK] a b c e ab ##a ##b ##c ##e abc . , # [ ] sep mask
-    今 天 很 好 我 们 去 公 园 ! 。 卡 拉 o ##k t 恤 ok 1 ##2 µ ß ss σ
-""".split()
+ENGLISH_PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c e ab ##a ##b ##c ##e abc . , # [ ] sep mask"
+CHINESE_PIECES = "今 天 很 好 我 们 去 公 园 ! 。 卡 拉 o ##k t 恤 ok 1 ##2 µ ß ss σ"
 ODD = "\u0301\u200b\xa0\u3000\u2028\x00\x0b\x0c\x1c\x85\t字\U0002b820\U0002b920\uf900İΣéﬁ\ufffd[SEP]"
 TEXTS = st.lists(st.text(st.sampled_from("abceABC .,#今天很好我们T恤ok12" + ODD)), max_size=5)
 
@@ -33,7 +31,9 @@ def small_tokenizer(folder: Path, lowercase: bool = True) -> Tokenizer:
 
 
 def backend(folder: Path, lowercase: bool = True) -> Any:
-    (folder / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    (folder / "vocab.txt").write_text(
+        f"{ENGLISH_PIECES} {CHINESE_PIECES}".replace(" ", "\n"), encoding="utf-8"
+    )
     return from_vocabulary(folder / "vocab.txt", lowercase)
 
 

@@ -162,6 +162,11 @@ def test_a_loss_stuck_at_word_frequencies_is_told_and_told_again_much_later() ->
     assert all("does not read its context" in message for _, message in messages)
 
 
+def test_a_trial_of_a_few_hundred_steps_is_not_told_that_it_has_learned_little() -> None:
+    short = watch(total_steps=300)
+    assert told(short, lambda s: max(7.0, 10.3 - s / 20), steps=300, pair_loss=lambda s: 0.692) == []
+
+
 def test_an_exploding_gradient_is_told_before_the_loss_follows() -> None:
     (step, message), *others = told(
         watch(), healthy, lambda s: 1.0 if s < 6000 else math.exp(min(s - 6000, 300) / 40)

@@ -28,9 +28,7 @@ def make(tiny_base: Path, tmp_path: Path) -> Make:
 
 
 def test_the_command_line_takes_one_checkpoint_and_task_at_a_time() -> None:
-    line = (
-        "--checkpoint A --checkpoint mlm=B --task sst2=x.yaml --task ner=y.yaml --seeds 4 5 6 --output-dir o"
-    )
+    line = "--checkpoint A --checkpoint mlm=B --task sst2=x.yaml --task ner=y.yaml --seeds 4 5 6"
     settings = from_command_line(line.split())
     assert settings.checkpoints == ["A", "mlm=B"]
     assert settings.tasks == {"sst2": Path("x.yaml"), "ner": Path("y.yaml")}

@@ -4,15 +4,15 @@ An epoch is every shard once, in an order of its own; a shard's examples are pla
 seeded with (seed, purpose, epoch, shard), so that the place alone says what comes, however the run got there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert.errors import ConfigError, DataError
-from training.corpus.shards import Corpus, Shard
+from training.corpus.shards import Corpus, Document, Shard
 from training.pretraining.examples.base import Example, MaskedExample
 from training.pretraining.examples.builder import Builder
 from training.pretraining.examples.text import Examples, Offsets, Text
@@ -23,6 +23,8 @@ from training.pretraining.masking.tokens import TokenMasking
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
 """What a generator is for."""
 ALL: Final = slice(None)
+Entry = Mapping[str, Any]
+"""What corpus.json says of a shard."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,7 +66,7 @@ class _Examples(NamedTuple):
 
 
 class ExampleStream:
-    """The masked examples of a split, epoch after epoch. Not safe to share between threads."""
+    """The masked examples of a split, epoch after epoch. Not safe to share between threads; small to send to processes."""
 
     def __init__(
         self,
@@ -89,6 +91,9 @@ class ExampleStream:
         self._build, self._mask, self._seed, self._dupes = build, mask, seed, static_dupes
         self._groups = _groups(corpus, split, max(1, build.min_documents))
         self._kept: tuple[tuple[int, int], _Examples] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}  # a worker process reads its own text
 
     def batches(
         self, batch_size: int, cursor: Cursor = START, *, take: slice = ALL, every: int = 1
@@ -167,7 +172,7 @@ class ExampleStream:
         return self._kept[1]
 
     def _plan(self, epoch: int, shard: int) -> _Examples:
-        text = Text.of([each.document(i) for each in self._groups[shard] for i in range(each.documents)])
+        text = Text.of([document for entry in self._groups[shard] for document in self._documents(entry)])
         versions = range(self._dupes) if self._dupes else [epoch]
         plans = [self._build.plan(text, self._generator(_PLAN, v, shard)) for v in versions]
         keys = [
@@ -177,22 +182,43 @@ class ExampleStream:
         order = self._generator(_SHUFFLE, epoch, shard).permutation(sum(map(len, plans)))
         return _Examples(plans, order, np.concatenate(keys))
 
+    def _documents(self, entry: Entry) -> list[Document]:
+        shard = Shard(self._corpus.folder, entry, self._corpus.token_bytes)
+        return [shard.document(i) for i in range(shard.documents)]
+
     def _generator(self, *purpose: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence([self._seed, *purpose]))
 
 
-def _groups(corpus: Corpus, split: str, min_documents: int) -> Sequence[list[Shard]]:
+def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]:
     """Return the shards, those with too few documents for the builder together with their neighbours."""
-    groups: list[list[Shard]] = []
-    for shard in corpus.shards(split):
-        if groups and sum(each.documents for each in groups[-1]) < min_documents:
-            groups[-1].append(shard)
+    groups: list[list[Entry]] = []
+    for entry in _entries(corpus, split):
+        if groups and _documents(groups[-1]) < min_documents:
+            groups[-1].append(entry)
         else:
-            groups.append([shard])
-    if len(groups) > 1 and sum(each.documents for each in groups[-1]) < min_documents:
-        groups[-2] += groups.pop()
-    found = sum(each.documents for group in groups for each in group)
+            groups.append([entry])
+    if len(groups) > 1 and _documents(groups[-1]) < min_documents:
+        last = groups.pop()
+        groups[-1] += last
+    found = sum(map(_documents, groups))
     if found < min_documents:
         needed = f"{min_documents} documents are needed" if min_documents > 1 else "a document is needed"
         raise DataError(corpus.folder, None, f"split {split!r} has {found}, and {needed}")
     return groups
+
+
+def _entries(corpus: Corpus, split: str) -> list[Entry]:
+    """Return what corpus.json says of each shard; raises DataError if a file is missing or of another size."""
+    splits = corpus.info["splits"]
+    if split not in splits:
+        raise DataError(corpus.folder, None, f"has no split {split!r}, only {', '.join(splits)}")
+    entries: list[Entry] = splits[split]["shards"]
+    for entry in entries:
+        # One at a time, here and in reading: a mapped file holds a file descriptor, and a large corpus has thousands.
+        Shard(corpus.folder, entry, corpus.token_bytes)
+    return entries
+
+
+def _documents(group: Sequence[Entry]) -> int:
+    return sum(int(entry["documents"]) for entry in group if entry["tokens"])

@@ -19,7 +19,10 @@ from training.pretraining.masking.tokens import words
 
 @dataclass(frozen=True)
 class SpanMasking(Masking):
-    """Spans of words. Unlike the reference no span ends inside a word, and none grows into another."""
+    """Spans of words, a word at least between two of them: its boundary objective predicts from the tokens beside.
+
+    In the reference spans may touch, grow into one another, and end inside a word where the budget does.
+    """
 
     geometric: float = 0.2
     max_words: int = 10
@@ -40,19 +43,25 @@ class SpanMasking(Masking):
 
     def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
         anchors = batch.shuffled(np.flatnonzero(~batch.special))
-        first, last = runs(batch, budgets, anchors, self.length_shares)
+        first, last = runs(batch, budgets, anchors, self.length_shares, apart=True)
         size = last - first
         spans = np.repeat(np.stack([first, last - 1], axis=1), size, axis=0)
         return Chosen(ranges(first, last), np.repeat(first, size), spans)
 
 
 def runs(
-    batch: Batch, budgets: Offsets, anchors: Offsets, length_shares: NDArray[np.float64]
+    batch: Batch,
+    budgets: Offsets,
+    anchors: Offsets,
+    length_shares: NDArray[np.float64],
+    *,
+    apart: bool = False,
 ) -> tuple[Offsets, Offsets]:
     """Return runs of whole words as flat first tokens and tokens after the last (R,), ascending.
 
     At each of the `anchors` (tokens in the order to try them) a run of 1, 2, … words starts, by `length_shares`; it
-    ends early at a special token, at a word that is taken, and at one that would pass the example's budget (B,).
+    ends early at a special token, at a word that is taken, and at one that would pass the example's budget (B,). Runs
+    that are `apart` have a word or a special token between them.
     """
     starts, stops = words(batch, ~batch.continues)
     word = (np.searchsorted(starts, anchors, side="right") - 1).tolist()
@@ -63,13 +72,17 @@ def runs(
     wanted = drawn.tolist()
     found: list[tuple[int, int]] = []
     for a, b, budget in zip(borders, borders[1:], budgets.tolist(), strict=False):
-        found.extend(_runs(zip(word[a:b], wanted[a:b], strict=True), lengths, follows, budget))
+        found.extend(_runs(zip(word[a:b], wanted[a:b], strict=True), lengths, follows, budget, apart))
     pairs = np.array(sorted(found), np.int64).reshape(-1, 2)
     return starts[pairs[:, 0]], stops[pairs[:, 1] - 1]
 
 
 def _runs(
-    tries: Iterable[tuple[int, int]], lengths: Sequence[int], follows: Sequence[bool], budget: int
+    tries: Iterable[tuple[int, int]],
+    lengths: Sequence[int],
+    follows: Sequence[bool],
+    budget: int,
+    apart: bool,
 ) -> Iterator[tuple[int, int]]:
     """Yield one example's runs as first word and word after the last; `follows` says what continues the text."""
     taken: set[int] = set()
@@ -78,10 +91,10 @@ def _runs(
         while word < first + wanted and word not in taken and lengths[word] <= budget:
             if word > first and not follows[word]:
                 break
-            taken.add(word)
             budget -= lengths[word]
             word += 1
         if word > first:
             yield first, word
+            taken.update(range(first - (apart and follows[first]), word + (apart and follows[word])))
         if not budget:
             return

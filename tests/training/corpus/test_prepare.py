@@ -1,0 +1,236 @@
+"""The whole run: the same files from any number of processes, and after kill -9."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert.errors import ConfigError, DataError
+from bert.tokenizer import Tokenizer
+from training.corpus.plan import locked
+from training.corpus.prepare import prepare
+from training.corpus.sentences import split_sentences
+from training.corpus.settings import PrepareSettings
+from training.corpus.shards import Corpus
+
+ROOT = Path(__file__).parents[3]
+TEXT = "the quick brown fox jumps over a lazy dog while many small birds sing and nobody listens"
+WORDS = TEXT.split()
+
+
+def texts(documents: int, sentences: int = 12) -> list[str]:
+    rng = np.random.default_rng(0)
+    lines = [
+        [
+            " ".join(rng.choice(WORDS, 8)).capitalize() + ("." if rng.random() < 0.8 else ".\n")
+            for _ in range(sentences)
+        ]
+        for _ in range(documents)
+    ]
+    return [" ".join(each) for each in lines]
+
+
+def write_jsonl(file: Path, documents: list[str]) -> Path:
+    file.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "##s", "bird", *WORDS]
+    file.write_text("\n".join(pieces))
+    return file
+
+
+def make(folder: Path, source: Path, tokenizer: Path | None, **changes: Any) -> PrepareSettings:
+    values: dict[str, Any] = {"processes": 1, "shard_mb": 0.01, "held_out": 0.1, **changes}
+    return PrepareSettings(sources=[str(source)], output_dir=folder, tokenizer=tokenizer, **values)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in sorted(folder.rglob("*")) if f.is_file()}
+
+
+def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(60))
+    one, two = (tmp_path / name for name in ("one", "two"))
+    prepare(make(one, source, tokenizer, processes=1))
+    prepare(make(two, source, tokenizer, processes=2))
+    assert content(one) == content(two)
+    assert len(Corpus.open(one).shards("train")) > 3
+
+
+def test_shards_hold_the_sentences_of_every_document_once(tmp_path: Path, tokenizer: Path) -> None:
+    documents = texts(40)
+    documents[3], documents[7] = "", " \n\n \u200b"
+    source = write_jsonl(tmp_path / "a.jsonl", documents)
+    progress = prepare(make(tmp_path / "out", source, tokenizer))
+    corpus, pieces = Corpus.open(tmp_path / "out"), Tokenizer.load(tokenizer)
+    corpus.check_hashes()
+    found = []
+    for shard in [*corpus.shards("train"), *corpus.shards("held_out")]:
+        for each in map(shard.document, range(len(shard))):
+            found.append([part.tolist() for part in np.split(each.tokens, each.sentences[1:-1])])
+    expected = [pieces.ids(split_sentences(text, "en")) for text in documents if text.strip(" \n\u200b")]
+    assert sorted(found) == sorted(expected)
+    assert found != sorted(found)
+    assert progress.found.empty == 2
+    assert corpus.info["left_out"] == {"empty": 2, "broken": 0}
+    assert 0 < corpus.info["splits"]["held_out"]["documents"] < 12
+    assert f"{len(expected):,} documents" in progress.summary()
+
+
+def start(folder: Path, source: Path, tokenizer: Path) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "training.prepare",
+        "--sources",
+        str(source),
+        "--output-dir",
+        str(folder),
+    ]
+    command += ["--tokenizer", str(tokenizer), "--shard-mb", "0.01", "--processes", "2", "--held-out", "0.1"]
+    return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def finish(run: subprocess.Popen[str]) -> str:
+    _, messages = run.communicate(timeout=120)
+    assert run.returncode == 0, messages
+    return messages
+
+
+def notes(folder: Path) -> list[Path]:
+    return sorted((folder / ".prepare").glob("[0-9]*.json"))
+
+
+def workers(group: int) -> list[int]:
+    """Processes of a session that still run."""
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,sid=,stat="], capture_output=True, text=True, check=True
+    ).stdout
+    rows = [line.split() for line in listed.splitlines()]
+    return [int(pid) for pid, session, state in rows if int(session) == group and not state.startswith("Z")]
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(400))
+    prepare(make(tmp_path / "whole", source, tokenizer))
+    killed = tmp_path / "killed"
+    run = start(killed, source, tokenizer)
+    while len(notes(killed)) < 4:
+        assert run.poll() is None, "it ended before it could be killed"
+        time.sleep(0.005)
+    run.kill()
+    run.communicate()
+    deadline = time.monotonic() + 30
+    while workers(run.pid):
+        assert time.monotonic() < deadline, "workers outlive their main process"
+        time.sleep(0.02)
+    done = {file.name: file.stat().st_mtime_ns for file in notes(killed)}
+    assert not (killed / "corpus.json").exists()
+    total = len(notes(tmp_path / "whole"))
+    assert 4 <= len(done) < total
+    messages = finish(start(killed, source, tokenizer))
+    assert f"{len(done)} blocks are finished already" in messages
+    assert content(killed) == content(tmp_path / "whole")
+    assert all((killed / ".prepare" / name).stat().st_mtime_ns == when for name, when in done.items())
+
+
+def test_only_what_is_missing_is_made_again(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(60))
+    out = tmp_path / "out"
+    prepare(make(out, source, tokenizer))
+    before = content(out)
+    (out / "train-00001.tokens").write_bytes(b"cut")
+    (out / ".prepare" / "00003.json").unlink()
+    (out / "train-00002.tokens.77.partial").write_bytes(b"left by a killed worker")
+    assert prepare(make(out, source, tokenizer)).finished == 2
+    assert content(out) == before
+    assert prepare(make(out, source, tokenizer)).finished == 0
+    assert content(out) == before
+
+
+def test_a_folder_begun_otherwise_is_refused(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(5))
+    prepare(make(tmp_path / "out", source, tokenizer))
+    with pytest.raises(ConfigError, match="was begun with seed 42 and is now given 1"):
+        prepare(make(tmp_path / "out", source, tokenizer, seed=1))
+    write_jsonl(source, texts(6))
+    with pytest.raises(ConfigError, match="was begun with sources"):
+        prepare(make(tmp_path / "out", source, tokenizer))
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(5))
+    with locked(tmp_path / "out"), pytest.raises(ConfigError, match="another bert-prepare is at work in"):
+        prepare(make(tmp_path / "out", source, tokenizer))
+    prepare(make(tmp_path / "out", source, tokenizer))
+
+
+def test_a_broken_line_stops_or_is_counted(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(20))
+    lines = source.read_text().splitlines(keepends=True)
+    lines[6] = '{"text": 5}\n'
+    source.write_text("".join(lines))
+    with pytest.raises(DataError, match=r"a.jsonl:7: 'text' is '5', which is not text"):
+        prepare(make(tmp_path / "stop", source, tokenizer))
+    progress = prepare(make(tmp_path / "skip", source, tokenizer, on_error="skip"))
+    assert (progress.found.broken, progress.found.documents) == (1, 19)
+    assert Corpus.open(tmp_path / "skip").info["left_out"]["broken"] == 1
+    assert "1 that cannot be read" in progress.summary()
+
+
+def test_without_a_tokenizer_one_is_trained_first(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(30))
+    out = tmp_path / "out"
+    prepare(make(out, source, None, vocab_size=256, vocab_only=True))
+    trained = (out / "tokenizer.json").read_bytes()
+    assert not (out / "corpus.json").exists()
+    prepare(make(out, source, None, vocab_size=256))
+    assert (out / "tokenizer.json").read_bytes() == trained
+    corpus = Corpus.open(out)
+    assert Tokenizer.load(corpus.tokenizer_folder).vocab_size == corpus.vocab_size <= 256
+    assert corpus.info["tokenizer"]["uncased"] is True
+
+
+def test_chinese_words_are_in_the_shards(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", ["我们去公园。", "公园很好。"])
+    prepare(make(tmp_path / "out", source, None, vocab_size=256, language="zh", held_out=0.0))
+    corpus = Corpus.open(tmp_path / "out")
+    assert corpus.info["word_segmenter"] == "jieba"
+    (shard,) = corpus.shards("train")
+    assert shard.document(0).continues.astype(int).tolist() == [0, 1, 0, 0, 1, 0]
+
+
+def test_help_describes_every_field() -> None:
+    command = [sys.executable, "-m", "training.prepare", "--help"]
+    shown = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "200"}
+    )
+    for name, field in PrepareSettings.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in shown.stdout
+        assert field.description and field.description.split()[0] in shown.stdout
+
+
+def test_a_run_stopped_by_the_user_says_how_to_go_on(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(400))
+    run = start(tmp_path / "out", source, tokenizer)
+    while not notes(tmp_path / "out"):
+        assert run.poll() is None
+        time.sleep(0.005)
+    os.killpg(run.pid, signal.SIGINT)
+    _, messages = run.communicate(timeout=60)
+    assert run.returncode == 1
+    assert messages.rstrip().endswith("stopped; the same command goes on from here")
+    assert "Traceback" not in messages
+    shutil.rmtree(tmp_path / "out")

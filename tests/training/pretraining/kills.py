@@ -1,0 +1,81 @@
+"""Runs a pretraining over and over, killed at random moments, until it has ended; a script, so that it can fork.
+
+python kills.py CORPUS OUT PROCESSES KILLS SEED [SETTING=JSON ...] prints how often a run was killed.
+"""
+
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from training.pretrain import pretrain
+from training.pretraining.settings import PretrainSettings
+
+
+def settings_of(corpus: Path, out: Path, changes: dict[str, Any]) -> PretrainSettings:
+    values = {
+        "corpus": corpus, "output_dir": out, "objective": "mlm+nsp", "batch_size": 8, "max_tokens": 48, "max_steps": 60,
+        "model": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64},
+        "learning_rate": 1e-3, "save_every_steps": 3, "eval_every_steps": 0, "threads": 1, "eval_examples": 8,
+    }  # fmt: skip
+    return PretrainSettings(**{**values, **changes})
+
+
+def start(settings: PretrainSettings, rank: int, world: int, port: int) -> int:
+    """Fork one process of the run; return its id."""
+    child = os.fork()
+    if child:
+        return child
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    code = 1
+    try:
+        pretrain(settings, "kills")
+        code = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run(settings: PretrainSettings, world: int, kill_after_s: float | None) -> list[int]:
+    """Run all processes; return their exit codes, negative for a signal."""
+    port = free_port()
+    children = [start(settings, rank, world, port) for rank in range(world)]
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def main() -> None:
+    corpus, out, world, kills, seed = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:6])
+    changes = {name: json.loads(value) for name, _, value in (each.partition("=") for each in sys.argv[6:])}
+    settings = settings_of(corpus, out, changes)
+    moments, killed, longest_s = random.Random(seed), 0, 0.5
+    while killed < kills:
+        codes = run(settings, world, moments.uniform(0.0, longest_s))
+        killed += -signal.SIGKILL in codes
+        if not any(codes):
+            break  # it ended before it could be killed
+        # A slow machine is given the time to get anywhere at all.
+        newest = max((path.name for path in (out / "checkpoints").glob("step-*")), default="")
+        longest_s = longest_s * 1.3 if newest == getattr(main, "newest", None) else longest_s
+        main.newest = newest  # type: ignore[attr-defined]
+    codes = run(settings, world, None)
+    print(json.dumps({"killed": killed, "codes": codes}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Killed at any moment and started again, a run has the losses that it would have had."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.training.pretraining.languages import topics, write_corpus
+from training.pretraining.steps_log import read_lines
+
+ROOT = Path(__file__).parents[3]
+TWO_PHASES = [{"max_tokens": 32, "share": 0.5}, {"max_tokens": 48, "share": 0.5}]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small: the run of 60 steps goes through it several times, so that kills fall in and between epochs."""
+    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(40))
+
+
+def trained(corpus: Path, out: Path, processes: int, kills: int, **changes: Any) -> dict[str, Any]:
+    given = [f"{name}={json.dumps(value)}" for name, value in changes.items()]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.training.pretraining.kills",
+        corpus,
+        out,
+        processes,
+        kills,
+        7,
+        *given,
+    ]
+    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert not any(result["codes"]), done.stderr[-3000:]
+    return result
+
+
+def losses(out: Path) -> list[tuple[int, float, float]]:
+    lines = [line for line in read_lines(out / "log.jsonl") if "loss" in line]
+    return [(line["step"], line["loss"], line["grad_norm"]) for line in lines]
+
+
+@pytest.mark.slow
+def test_twenty_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path) -> None:
+    trained(corpus, tmp_path / "calm", 1, 0, max_steps=200, phases=TWO_PHASES)
+    result = trained(corpus, tmp_path / "killed", 1, 20, max_steps=200, phases=TWO_PHASES)
+    assert result["killed"] == 20
+    assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
+    weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("calm", "killed")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.slow
+def test_two_killed_processes_change_no_bit_either(corpus: Path, tmp_path: Path) -> None:
+    trained(corpus, tmp_path / "calm", 2, 0)
+    assert trained(corpus, tmp_path / "killed", 2, 3)["killed"] == 3
+    assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_two_processes_have_the_losses_of_one(corpus: Path, tmp_path: Path, sharding: str) -> None:
+    model = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+    }
+    still = {
+        "model": {**model, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        "microbatch_size": 3,
+    }
+    trained(corpus, tmp_path / "one", 1, 0, **still)
+    trained(corpus, tmp_path / "two", 2, 0, **still, sharding=sharding)
+    for one, two in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
+        assert one == pytest.approx(two, abs=1e-5)

@@ -1,0 +1,41 @@
+import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from bert.nn.heads import BertForMaskedLM
+from tests.training.pretraining.objectives.examples import batch, config
+from training.pretraining.objective_flops import objective_flops_per_token
+from training.pretraining.objectives.base import Objective, weighted
+from training.pretraining.objectives.distillation import Distillation
+from training.pretraining.objectives.left_to_right import LeftToRight
+from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.replaced_token import ReplacedToken
+from training.pretraining.objectives.span import SpanBoundary
+
+CONFIG = config(
+    vocab_size=500, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256
+)
+TEACHER = config(
+    vocab_size=500, hidden_size=64, num_hidden_layers=6, num_attention_heads=4, intermediate_size=256
+)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        MaskedLanguageModel(CONFIG),
+        MaskedLanguageModelWithPairs(CONFIG),
+        LeftToRight(CONFIG),
+        SpanBoundary(CONFIG),
+        ReplacedToken(CONFIG),
+        ReplacedToken(CONFIG, generator_width=1.0),
+        Distillation(CONFIG, BertForMaskedLM(TEACHER)),
+    ],
+    ids=lambda objective: type(objective).__name__,
+)
+def test_flops_of_an_objective_are_those_that_torch_counts(objective: Objective) -> None:
+    texts = batch(0, 500, [24] * 8)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        weighted(objective, objective(texts)).backward()
+    ours = objective_flops_per_token(objective, 24, len(texts.labels) / texts.tokens) * texts.tokens
+    assert ours == pytest.approx(counter.get_total_flops(), rel=0.02)

@@ -1,0 +1,85 @@
+"""Documents in blocks of a fixed size, whatever the number of processes: block n becomes shard n."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from training.corpus.readers import Reader
+from training.corpus.sources import TextFile
+
+
+class Place(NamedTuple):
+    """Where a block begins: its number, its first document, and the records before it in its file."""
+
+    block: int = 0
+    document: int = 0
+    file: int = 0
+    records: int = 0
+
+
+BEGINNING = Place()
+
+
+class Raw(NamedTuple):
+    """A document as it was stored, and where: index of the file, and line."""
+
+    file: int
+    line: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one worker turns into one shard."""
+
+    start: Place
+    end: Place
+    records: list[Raw]
+
+
+class BlockReader:
+    """Cuts the documents of all files into blocks of `block_bytes`; a document is never cut."""
+
+    def __init__(
+        self, files: Sequence[TextFile], block_bytes: int, start: Place = BEGINNING, max_documents: int = 0
+    ) -> None:
+        """Begin at `start`, which is the end of a block of an earlier run; 0 `max_documents` reads all."""
+        self._files, self._block_bytes, self._limit = files, block_bytes, max_documents
+        self._at = start
+        self._reader: Reader | None = None
+
+    def __iter__(self) -> Iterator[Block]:
+        start, records, size = self._at, list[Raw](), 0
+        for raw in self._raw():
+            records.append(raw)
+            size += len(raw.data)
+            if size >= self._block_bytes:
+                self._at = self._at._replace(block=start.block + 1)
+                yield Block(start, self._at, records)
+                start, records, size = self._at, [], 0
+        if records:
+            yield Block(start, self._at._replace(block=start.block + 1), records)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes on disk of what has been read, compressed where the files are."""
+        done = sum(file.size for file in self._files[: self._at.file])
+        return done + int(self._reader.share * self._reader.file.size if self._reader else 0)
+
+    def _raw(self) -> Iterator[Raw]:
+        for index in range(self._at.file, len(self._files)):
+            if index != self._at.file:
+                self._at = self._at._replace(file=index, records=0)
+            self._reader = Reader(self._files[index])
+            for record in self._reader.records(self._at.records):
+                if self._limit and self._at.document >= self._limit:
+                    return
+                self._at = self._at._replace(document=self._at.document + 1, records=self._at.records + 1)
+                yield Raw(index, record.line, record.data)
+
+
+def is_chosen(seed: int, document: int, share: float) -> bool:
+    """Whether a document is among a `share` of all: by a hash of its number, so that no order or count matters."""
+    digest = hashlib.blake2b(f"{seed}:{document}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64

@@ -1,0 +1,75 @@
+"""What decides the content of a prepared folder: runs that go on in it must agree, and one works in it at a time."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bert.errors import ConfigError
+from bert.tokenizer import Tokenizer
+from training.corpus.settings import PrepareSettings
+from training.corpus.shards import file_sha256, write_json
+from training.corpus.sources import TextFile
+from training.corpus.worker import LOG_FOLDER
+
+Plan = dict[str, Any]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make an output folder and keep other runs out of it. Raises ConfigError where one is at work there."""
+    (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / LOG_FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system when the process ends
+        yield
+    except BlockingIOError:
+        raise ConfigError(f"another bert-prepare is at work in {folder}") from None
+    finally:
+        os.close(handle)
+
+
+def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Plan:
+    """Return all that decides what the shards hold; the number of processes is not among it."""
+    free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer"}
+    plan = settings.model_dump(mode="json", exclude=free)
+    if settings.tokenizer is not None:
+        plan = {
+            key: value for key, value in plan.items() if key not in ("vocab_size", "uncased", "vocab_share")
+        }
+    plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
+    plan["sources"] = [{"path": file.path, "bytes": file.size, "column": file.column} for file in files]
+    return plan
+
+
+def keep_plan(folder: Path, plan: Plan) -> None:
+    """Write the plan at the first run, and compare at the others. Raises ConfigError where they differ."""
+    file = folder / LOG_FOLDER / "plan.json"
+    if not file.is_file():
+        write_json(file, plan)
+        return
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    for key in sorted({*plan, *begun}):
+        if plan.get(key) != begun.get(key):
+            raise ConfigError(
+                f"{folder} was begun with {key} {_short(begun.get(key))} and is now given {_short(plan.get(key))}: "
+                "take another output_dir, or remove this one"
+            )
+
+
+def _tokenizer_sha256(path: Path | None) -> str | None:
+    """Hash what a tokenizer does, in whichever file it lies; None where one is to be trained."""
+    if path is None:
+        return None
+    with TemporaryDirectory() as folder:
+        Tokenizer.load(path).save(Path(folder))
+        return file_sha256(Path(folder) / "tokenizer.json")
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else text[:200] + " ..."

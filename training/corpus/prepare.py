@@ -1,0 +1,215 @@
+"""The run of `bert-prepare`: blocks to worker processes, and again from where a killed run stopped.
+
+OUT/.prepare/plan.json      what decides the content of the shards; a run with another plan is refused
+OUT/.prepare/00000.json     written once the shards of block 0 are in place
+OUT/corpus.json             written last
+"""
+
+import json
+import multiprocessing
+from collections.abc import Generator, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from typing import Any
+
+from bert.errors import ConfigError, DataError, TrainingError
+from bert.tokenizer import Tokenizer
+from training.corpus.blocks import BEGINNING, Block, BlockReader, Place, is_chosen
+from training.corpus.plan import keep_plan, locked, make_plan
+from training.corpus.progress import PrepareProgress
+from training.corpus.readers import Reader, text_of
+from training.corpus.resources import usable_cores
+from training.corpus.settings import PrepareSettings
+from training.corpus.shards import SPLITS, file_sha256, write_index
+from training.corpus.sources import TextFile, list_files
+from training.corpus.vocabulary import train_vocabulary
+from training.corpus.worker import (
+    LOG_FOLDER,
+    Outcome,
+    Recipe,
+    is_whole,
+    start_worker,
+    write_block,
+)
+from training.progress import stage
+
+Note = dict[str, Any]
+WAITING_BLOCKS = 1
+"""Blocks that are read ahead of the workers, so that none waits for the disk."""
+
+
+def prepare(settings: PrepareSettings) -> PrepareProgress:
+    """Write the shards that are missing, then the index; return what was counted.
+
+    Raises DataError for what cannot be read, ConfigError for a folder that was begun otherwise, and TrainingError
+    where a worker process died.
+    """
+    files = list_files(settings.sources)
+    with locked(settings.output_dir):
+        return _prepare(settings, files)
+
+
+def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareProgress:
+    folder = settings.output_dir
+    for left in [*folder.glob("*.partial"), *(folder / LOG_FOLDER).glob("*.partial")]:
+        left.unlink(missing_ok=True)
+    keep_plan(folder, make_plan(settings, files))
+    progress = PrepareProgress(sum(file.size for file in files))
+    tokenizer = find_tokenizer(settings, files)
+    if not settings.vocab_only:
+        recipe = make_recipe(settings, files, tokenizer)
+        notes = write_blocks(settings, recipe, progress)
+        write_index(folder, describe(settings, recipe, tokenizer, notes))
+    return progress
+
+
+def find_tokenizer(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Tokenizer:
+    """Return the tokenizer of the output folder, after it was copied or trained by the first run."""
+    folder = settings.output_dir
+    kept = folder / "tokenizer.json"
+    if not kept.is_file():
+        if settings.tokenizer is not None:
+            tokenizer = Tokenizer.load(settings.tokenizer)
+        else:
+            with stage("training the vocabulary"):
+                tokenizer = train_vocabulary(
+                    lambda: vocabulary_texts(settings, files),
+                    settings.vocab_size,
+                    uncased=settings.uncased,
+                    chinese=settings.is_chinese,
+                )
+        aside = folder / LOG_FOLDER
+        tokenizer.save(aside)
+        for name in ("tokenizer_config.json", "tokenizer.json"):  # the one that is looked for comes last
+            if (aside / name).is_file():
+                (aside / name).replace(folder / name)
+    return Tokenizer.load(kept)
+
+
+def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Iterator[str]:
+    """Yield the texts that the vocabulary is trained on: a share of all documents but those held out."""
+    number = 0
+    for file in files:
+        for record in Reader(file).records():
+            if settings.max_documents and number >= settings.max_documents:
+                return
+            number += 1
+            if is_chosen(settings.seed, number - 1, settings.held_out):
+                continue
+            if not is_chosen(settings.seed + 1, number - 1, settings.vocab_share):
+                continue
+            try:
+                yield text_of(file, record.data)
+            except ValueError as error:
+                if settings.on_error == "stop":
+                    raise DataError(file.path, record.line, str(error)) from None
+
+
+def make_recipe(settings: PrepareSettings, files: tuple[TextFile, ...], tokenizer: Tokenizer) -> Recipe:
+    """Return what every worker is told."""
+    if settings.segmenter and not tokenizer.splits_chinese:
+        raise ConfigError(f"word_segmenter {settings.segmenter!r} needs a tokenizer that takes Chinese apart")
+    return Recipe(
+        folder=settings.output_dir,
+        files=files,
+        language=settings.language,
+        chinese=settings.is_chinese,
+        segment_words=settings.segmenter is not None,
+        line_breaks=settings.line_breaks,
+        held_out=settings.held_out,
+        seed=settings.seed,
+        token_bytes=2 if tokenizer.vocab_size <= 1 << 16 else 4,
+        stop_at_problem=settings.on_error == "stop",
+    )
+
+
+def write_blocks(settings: PrepareSettings, recipe: Recipe, progress: PrepareProgress) -> list[Note]:
+    """Give every block that is not finished to a worker; return the notes of all blocks in order."""
+    notes = finished_blocks(recipe)
+    for note in notes.values():
+        progress.earlier(note)
+    if notes:
+        progress.say(f"{len(notes)} blocks are finished already")
+    start = BEGINNING
+    while start.block in notes:
+        start = Place(*notes[start.block]["end"])
+    blocks = BlockReader(recipe.files, int(settings.shard_mb * 1e6), start, settings.max_documents)
+    todo = (block for block in blocks if block.start.block not in notes)
+    with closing(_outcomes(todo, recipe, settings.processes or usable_cores())) as outcomes:
+        for outcome, block in outcomes:
+            if outcome.problem:
+                raise DataError(*outcome.problem)
+            assert outcome.note is not None
+            notes[block] = outcome.note
+            progress.block(outcome.note, outcome.process, outcome.peak_bytes, blocks.bytes_read)
+    return [notes[block] for block in sorted(notes)]
+
+
+def finished_blocks(recipe: Recipe) -> dict[int, Note]:
+    """Read what earlier runs have finished; a block whose files are not whole any more is not."""
+    found = {}
+    for file in sorted((recipe.folder / LOG_FOLDER).glob("[0-9]*.json")):
+        note = json.loads(file.read_text(encoding="utf-8"))
+        if is_whole(recipe.folder, note, recipe.token_bytes):
+            found[int(file.stem)] = note
+    return found
+
+
+def _outcomes(
+    blocks: Iterator[Block], recipe: Recipe, processes: int
+) -> Generator[tuple[Outcome, int], None, None]:
+    """Yield what the workers say as they finish. No more blocks are in memory than workers, and one waiting."""
+    pending: dict[Future[Outcome], int] = {}
+    with _workers(recipe, processes) as pool:
+        for block in blocks:
+            pending[pool.submit(write_block, block)] = block.start.block
+            del block  # the last block's texts would stay in memory while we wait
+            if len(pending) >= processes + WAITING_BLOCKS:
+                yield from _finished(pending)
+        while pending:
+            yield from _finished(pending)
+
+
+def _finished(pending: dict[Future[Outcome], int]) -> Iterator[tuple[Outcome, int]]:
+    done, _ = wait(pending, return_when=FIRST_COMPLETED)
+    for future in done:
+        yield future.result(), pending.pop(future)
+
+
+@contextmanager
+def _workers(recipe: Recipe, processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Start worker processes afresh (spawn), which is safe beside the threads of `tokenizers`."""
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, start_worker, (recipe,))
+    try:
+        yield pool
+    except BrokenProcessPool:
+        raise TrainingError(
+            "a worker process died, perhaps for want of memory: fewer processes or a smaller shard_mb need less; "
+            "the same command goes on from here"
+        ) from None
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def describe(settings: PrepareSettings, recipe: Recipe, tokenizer: Tokenizer, notes: list[Note]) -> Note:
+    """Return corpus.json, but for the totals."""
+    config = settings.output_dir / "tokenizer_config.json"
+    stated = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    return {
+        "seed": settings.seed,
+        "tokenizer": {
+            "sha256": file_sha256(settings.output_dir / "tokenizer.json"),
+            "vocab_size": tokenizer.vocab_size,
+            "uncased": bool(stated.get("do_lower_case", False)),
+        },
+        "token_bytes": recipe.token_bytes,
+        "language": settings.language,
+        "word_segmenter": settings.segmenter,
+        "line_breaks": settings.line_breaks,
+        "held_out": settings.held_out,
+        "sources": [{"path": file.path, "format": file.format, "bytes": file.size} for file in recipe.files],
+        "splits": {split: [note[split] for note in notes if note[split]] for split in SPLITS},
+        "left_out": {reason: sum(note[reason] for note in notes) for reason in ("empty", "broken")},
+    }

@@ -1,0 +1,184 @@
+"""What a worker process does: a block of raw documents to the shard files of both splits."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from multiprocessing import connection, parent_process
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert.errors import DataError
+from bert.tokenizer import Tokenizer
+from training.corpus.blocks import Block, Raw, is_chosen
+from training.corpus.encoder import SentenceEncoder
+from training.corpus.readers import text_of
+from training.corpus.resources import peak_memory_bytes
+from training.corpus.sentences import LineBreaks, split_sentences
+from training.corpus.shards import PARTS, SPLITS, Document, write_json, write_shard
+from training.corpus.sources import TextFile
+
+BATCH_CHARACTERS = 1 << 18
+"""Text that is tokenised at a time."""
+MAX_PROBLEMS = 20
+"""Problems of a block that are kept word for word."""
+LOG_FOLDER = ".prepare"
+"""Where finished blocks are noted."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What every worker is told once."""
+
+    folder: Path
+    files: tuple[TextFile, ...]
+    language: str
+    chinese: bool
+    segment_words: bool
+    line_breaks: LineBreaks
+    held_out: float
+    seed: int
+    token_bytes: int
+    stop_at_problem: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a worker says of a block: what it wrote down, or the problem that stopped it."""
+
+    note: dict[str, Any] | None
+    problem: tuple[str, int | None, str] | None
+    process: int
+    peak_bytes: int
+
+
+class BlockWriter:
+    """Writes the shards of blocks, one after the other."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        """Load the tokenizer of the output folder."""
+        self._recipe = recipe
+        self._encoder = SentenceEncoder(
+            Tokenizer.load(recipe.folder), chinese=recipe.chinese, segment_words=recipe.segment_words
+        )
+
+    def write(self, block: Block) -> dict[str, Any]:
+        """Write the shards, then the note that says so; return the note. Raises DataError."""
+        self._empty, self._problems = 0, list[tuple[str, int, str]]()
+        of_split: dict[str, list[Raw]] = {split: [] for split in SPLITS}
+        for number, raw in enumerate(block.records, block.start.document):
+            chosen = is_chosen(self._recipe.seed, number, self._recipe.held_out)
+            of_split["held_out" if chosen else "train"].append(raw)
+        note = {
+            "end": list(block.end),
+            **{split: self._shard(split, block.start.block, raws) for split, raws in of_split.items()},
+            "empty": self._empty,
+            "broken": len(self._problems),
+            "problems": [f"{path}:{line}: {reason}" for path, line, reason in self._problems[:MAX_PROBLEMS]],
+        }
+        write_json(note_file(self._recipe.folder, block.start.block), note)
+        return note
+
+    def _shard(self, split: str, block: int, raws: list[Raw]) -> dict[str, Any] | None:
+        """Write a shard and return its entry; None where no document has text, and nothing is written."""
+        documents = self._documents(raws)
+        first = next(documents, None)
+        if first is None:
+            return None
+        name = f"{split}-{block:05d}"
+        return write_shard(self._recipe.folder, name, _chain(first, documents), self._recipe.token_bytes)
+
+    def _documents(self, raws: Iterable[Raw]) -> Iterator[Document]:
+        batch: list[list[str]] = []
+        size = 0
+        for raw in raws:
+            text = self._text(raw)
+            if text is None:
+                continue
+            batch.append(split_sentences(text, self._recipe.language, self._recipe.line_breaks))
+            size += len(text)
+            if size >= BATCH_CHARACTERS:
+                yield from self._encoded(batch)
+                batch, size = [], 0
+        yield from self._encoded(batch)
+
+    def _text(self, raw: Raw) -> str | None:
+        """Decode a document; one that cannot be read is a problem and gives None, or stops the run."""
+        file = self._recipe.files[raw.file]
+        try:
+            return text_of(file, raw.data)
+        except ValueError as error:
+            if self._recipe.stop_at_problem:
+                raise DataError(file.path, raw.line, str(error)) from None
+            self._problems.append((file.path, raw.line, str(error)))
+            return None
+
+    def _encoded(self, texts: list[list[str]]) -> Iterator[Document]:
+        """Tokenise documents, each a list of sentences, together. Those without tokens are left out."""
+        sentences = [sentence for text in texts for sentence in text]
+        whole = self._encoder.encode(sentences)
+        last = 0
+        for text in texts:
+            first, last = last, last + len(text)
+            # A sentence of nothing but invisible characters has no tokens: equal borders become one.
+            borders = np.unique(whole.sentences[first : last + 1]) if text else np.zeros(1, np.int32)
+            start, stop = borders[0], borders[-1]
+            if start == stop:
+                self._empty += 1
+            else:
+                yield Document(whole.tokens[start:stop], whole.continues[start:stop], borders - start)
+
+
+def _chain(first: Document, others: Iterator[Document]) -> Iterator[Document]:
+    yield first
+    yield from others
+
+
+def note_file(folder: Path, block: int) -> Path:
+    """Return where it is noted that a block is finished; it is written after the shards."""
+    return folder / LOG_FOLDER / f"{block:05d}.json"
+
+
+def is_whole(folder: Path, note: dict[str, Any], token_bytes: int) -> bool:
+    """Whether the shards that a note names are there, all of their bytes."""
+    for entry in (note[split] for split in SPLITS if note[split]):
+        tokens, sentences, documents = (entry[count] for count in ("tokens", "sentences", "documents"))
+        sizes = (tokens * token_bytes, tokens, 4 * (sentences + 1), 4 * (documents + 1))
+        for part, size in zip(PARTS, sizes, strict=True):
+            file = folder / f"{entry['name']}.{part}"
+            if not file.is_file() or file.stat().st_size != size:
+                return False
+    return True
+
+
+_writer: BlockWriter  # a worker process has one, made before its first block
+
+
+def start_worker(recipe: Recipe) -> None:
+    """Make ready, in the worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one decides
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process for each core already
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    global _writer
+    _writer = BlockWriter(recipe)
+
+
+def write_block(block: Block) -> Outcome:
+    """Write one block, in the worker process. A DataError comes back as a value: it does not survive pickling."""
+    note = problem = None
+    try:
+        note = _writer.write(block)
+    except DataError as error:
+        problem = (error.path, error.line, error.reason)
+    return Outcome(note, problem, os.getpid(), peak_memory_bytes())
+
+
+def _end_with_parent() -> None:
+    """A worker whose main process was killed would otherwise wait for work for ever."""
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,146 @@
+"""`bert-pretrain`: a prepared corpus to a pretrained checkpoint; several processes by `torchrun -m training.pretrain`."""
+
+import hashlib
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bert.base_models import resolve_base
+from bert.config import BertConfig
+from bert.errors import ConfigError
+from bert.nn.checkpoint import load_into
+from training.command_line import read_settings, run
+from training.corpus.shards import INDEX, Corpus
+from training.distributed import Processes, pick_device, processes
+from training.model import with_dropout
+from training.pretraining.data import Batches
+from training.pretraining.examples.base import MaskedExample, SpecialIds
+from training.pretraining.loop import PretrainLoop
+from training.pretraining.objectives.base import Objective
+from training.pretraining.objectives.build import build
+from training.pretraining.report import run_report, write_report
+from training.pretraining.run import PretrainRun
+from training.pretraining.settings import PretrainSettings, fingerprint
+from training.pretraining.steps_log import read_lines
+from training.pretraining.streams import held_out_examples
+from training.progress import Reporter, Silent, progress
+
+
+def pretrain(settings: PretrainSettings, command: str = "") -> Path | None:
+    """Run from the corpus to the report; return the folder of the model, or None where the run was asked to stop.
+
+    Raises DataError, ConfigError and TrainingError with what to do.
+    """
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    with processes(settings.device) as group:
+        return _pretrain(settings, command, group)
+
+
+def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Path | None:
+    corpus = Corpus.open(settings.corpus)
+    special = SpecialIds.load(corpus.tokenizer_folder)
+    torch.manual_seed(settings.seed)  # the same fresh weights in every process
+    objective = make_objective(settings, corpus, special)
+    loop = PretrainLoop(settings, objective, Batches(settings, corpus, special, group), group)
+    held_out = held_out_examples(settings, corpus, special)
+    whole = PretrainRun(settings, loop, corpus, held_out, group, run_fingerprint(settings))
+    if not whole.run(_reporter(loop, group)):
+        if group.leads:
+            print(
+                f"stopped at step {loop.progress.step:,}; the same command goes on from there",
+                file=sys.stderr,
+            )
+        return None
+    folder = settings.output_dir / "model"
+    weights = whole.save_model(folder, command)
+    if group.leads:
+        page = _report(settings, corpus, held_out, objective, weights, command)
+        print(f"report: {page}\ncheckpoint: {folder}", file=sys.stderr)
+    return folder
+
+
+def _report(
+    settings: PretrainSettings,
+    corpus: Corpus,
+    held_out: list[MaskedExample],
+    trained: Objective,
+    weights: dict[str, Tensor],
+    command: str,
+) -> Path:
+    """Write the report; the model that fills in masks for it is a whole one, also where the trained one is in parts."""
+    objective = build(settings, trained.model.config)
+    objective.load_state_dict(weights, strict=False)  # tied weights have one name here and two there
+    report = run_report(
+        f"{settings.objective} on {settings.corpus.name}",
+        read_lines(settings.output_dir / "log.jsonl"),
+        objective.to(pick_device(settings.device)),
+        corpus,
+        held_out,
+        command=command,
+        settings=settings.model_dump(mode="json"),
+    )
+    return write_report(settings.output_dir / "report", report)
+
+
+def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Objective:
+    """Build the objective around a fresh model, or around the base that the settings name."""
+    if settings.base is None:
+        return build(settings, new_config(settings, corpus.vocab_size, special.pad))
+    folder = resolve_base(settings.base)
+    config = BertConfig.read(folder)
+    if corpus.vocab_size > config.vocab_size:
+        raise ConfigError(
+            f"{settings.corpus} was prepared with {corpus.vocab_size} pieces and {settings.base} has {config.vocab_size}: "
+            "they do not belong together"
+        )
+    shape = settings.model
+    objective = build(
+        settings, with_dropout(config, shape.hidden_dropout_prob, shape.attention_probs_dropout_prob)
+    )
+    load_into(objective.model, folder)
+    return objective
+
+
+def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> BertConfig:
+    """Return the configuration of a new model over a vocabulary."""
+    shape = settings.model
+    multiple = shape.vocab_multiple
+    return replace(
+        BertConfig(),
+        vocab_size=-(-vocab_size // multiple) * multiple,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_hidden_layers,
+        num_attention_heads=shape.num_attention_heads,
+        intermediate_size=shape.intermediate_size or 4 * shape.hidden_size,
+        hidden_dropout_prob=shape.hidden_dropout_prob,
+        attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
+        max_position_embeddings=shape.max_position_embeddings,
+        pad_token_id=pad_id,
+    )
+
+
+def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:
+    """Return what a run cannot change: settings, and the very corpus."""
+    index = (settings.corpus / INDEX).read_bytes()
+    return {**fingerprint(settings), "corpus": hashlib.sha256(index).hexdigest()}
+
+
+def _reporter(loop: PretrainLoop, group: Processes) -> Reporter:
+    if not group.leads:
+        return Silent()
+    return progress(loop.settings.max_steps, loop.progress.step)
+
+
+def main() -> None:
+    """Run from the command line."""
+    command = shlex.join(["bert-pretrain", *sys.argv[1:]])
+    run(lambda: pretrain(read_settings(PretrainSettings, "bert-pretrain"), command))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""From a prepared corpus to the batches that a process computes, in an order that every process agrees on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from training.corpus.shards import Corpus
+from training.distributed import Processes
+from training.pretraining.batch import PretrainBatch, collate
+from training.pretraining.examples.base import MaskedExample, SpecialIds
+from training.pretraining.examples.stream import START, Cursor, ExampleStream
+from training.pretraining.plan import Plan
+from training.pretraining.settings import PretrainSettings
+from training.pretraining.state import Progress
+from training.pretraining.streams import stream
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalBatch:
+    """One step's data: the parts that this process computes, and where the next step's begin."""
+
+    parts: list[PretrainBatch]
+    phase: int
+    cursor: Cursor
+
+
+@dataclass(frozen=True)
+class _Source(IterableDataset[GlobalBatch]):
+    """The global batches of one phase and size from a cursor on; of several workers each makes every n-th."""
+
+    examples: ExampleStream
+    settings: PretrainSettings
+    pad_id: int
+    max_tokens: int
+    phase: int
+    batch_size: int
+    cursor: Cursor
+    rank: int
+    world: int
+
+    def __iter__(self) -> Iterator[GlobalBatch]:
+        info = get_worker_info()
+        every, first = (info.num_workers, info.id) if info else (1, 0)
+        cursor = self.examples.after(self.cursor, first * self.batch_size)
+        mine = slice(self.rank, None, self.world)
+        for batch, after in self.examples.batches(self.batch_size, cursor, take=mine, every=every):
+            yield GlobalBatch(self._parts(batch), self.phase, after)
+
+    def _parts(self, batch: Sequence[MaskedExample]) -> list[PretrainBatch]:
+        settings = self.settings
+        size = settings.microbatch_size or len(batch)
+        return [
+            collate(batch[i : i + size], self.pad_id, self.max_tokens, settings.packed)
+            for i in range(0, len(batch), size)
+        ]
+
+
+class Batches:
+    """Gives each step its batch, in this process or from workers that run ahead."""
+
+    def __init__(
+        self, settings: PretrainSettings, corpus: Corpus, special: SpecialIds, processes: Processes
+    ) -> None:
+        """Nothing is read before the first batch."""
+        self.settings, self.corpus, self.special, self.processes = settings, corpus, special, processes
+        self._running: tuple[int, int] | None = None
+        self._iterator: Iterator[GlobalBatch] = iter(())
+
+    def next(self, progress: Progress, plan: Plan, done: float) -> GlobalBatch:
+        """Return the batch of the step that follows `progress`."""
+        phase, size = plan.phase(done), plan.batch_size(done)
+        if self._running != (phase, size):
+            # Examples of another length are another stream; one of the same phase goes on where it is.
+            cursor = progress.cursor if phase == progress.phase else START
+            self._iterator = self._start(phase, size, cursor, plan.phases[phase].max_tokens)
+            self._running = (phase, size)
+        return next(self._iterator)
+
+    def _start(self, phase: int, batch_size: int, cursor: Cursor, max_tokens: int) -> Iterator[GlobalBatch]:
+        settings = self.settings
+        source = _Source(
+            examples=stream(settings, self.corpus, self.special, max_tokens, settings.seed + phase),
+            settings=settings,
+            pad_id=self.special.pad,
+            max_tokens=max_tokens,
+            phase=phase,
+            batch_size=batch_size,
+            cursor=cursor,
+            rank=self.processes.rank,
+            world=self.processes.world,
+        )
+        if not settings.data_workers:
+            return iter(source)
+        loader = DataLoader(
+            source,
+            batch_size=None,
+            num_workers=settings.data_workers,
+            prefetch_factor=4,
+            multiprocessing_context="forkserver",
+        )
+        return iter(loader)

@@ -1,0 +1,174 @@
+"""A pretraining run around its steps: checkpoints, looks at held-out text, warnings, the report."""
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bert.tokenizer import Tokenizer
+from training.checkpoints import CheckpointStore, step_of
+from training.corpus.shards import Corpus
+from training.distributed import Processes
+from training.pretraining import state
+from training.pretraining.export import save_model
+from training.pretraining.held_out import HeldOut, evaluate, unigram_entropy
+from training.pretraining.loop import PretrainLoop
+from training.pretraining.mfu import flops_per_token, matmul_peak, utilisation
+from training.pretraining.settings import PretrainSettings
+from training.pretraining.signals import on_stop
+from training.pretraining.steps_log import StepsLog
+from training.pretraining.watch import Watch
+from training.progress import Reporter
+from training.tensorboard import TensorBoard
+
+logger = logging.getLogger(__name__)
+
+
+class PretrainRun:
+    """One start of a run; it goes on from the newest whole checkpoint if there is one."""
+
+    def __init__(
+        self,
+        settings: PretrainSettings,
+        loop: PretrainLoop,
+        corpus: Corpus,
+        held_out: list[Any],
+        processes: Processes,
+        fingerprint: dict[str, Any],
+    ) -> None:
+        """Find the checkpoint and fill the loop from it."""
+        self.settings, self.loop, self.corpus, self.held_out = settings, loop, corpus, held_out
+        self.processes, self.fingerprint = processes, fingerprint
+        self.tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+        self.store = CheckpointStore(settings.output_dir / "checkpoints", settings.keep_checkpoints)
+        if settings.resume:
+            self._go_on()
+        elif processes.leads:
+            self.store.clear()
+        processes.wait()
+        self.saved_step = loop.progress.step
+        self.last_look: HeldOut | None = None
+        self.last_look_step = -1
+        self._next_save_s = time.monotonic() + 60 * settings.save_every_minutes
+        self._speed = Utilisation(settings, loop, processes)
+
+    def _go_on(self) -> None:
+        newest = self.store.newest()
+        if newest is None:
+            return
+        loop = self.loop
+        loop.progress = state.read(newest, loop.objective, loop.optimizer, self.fingerprint)
+        if self.processes.leads:
+            logger.info("going on from step %d (%s)", step_of(newest), newest)
+
+    def run(self, reporter: Reporter) -> bool:
+        """Train to the end, or until asked to stop; return whether the end was reached."""
+        loop, settings = self.loop, self.settings
+        started = loop.progress.step
+        log = StepsLog(settings.output_dir / "log.jsonl", started) if self.processes.leads else None
+        watch = Watch(
+            self.corpus.vocab_size,
+            warmup_ratio=settings.warmup_ratio,
+            total_steps=settings.max_steps,
+            unigram_entropy=unigram_entropy(self.held_out) or None,
+        )
+        with reporter, TensorBoard(settings.output_dir / "tensorboard", started) as board, on_stop(self._ask):
+            self._reporter, self._board, self._log = reporter, board, log
+            for numbers in loop.steps():
+                save_asked = bool(numbers.pop("stop") or numbers.pop("save"))
+                self._speed.add_to(numbers)
+                self._show(numbers)
+                if warning := watch.look(numbers, loop.done):
+                    self._warn(int(numbers["step"]), warning)
+                self._mark(int(numbers["step"]), save_asked)
+            self._save()
+            if loop.is_over:
+                self._look()
+        if log:
+            log.close()
+        return loop.is_over
+
+    def _ask(self) -> None:
+        self.loop.stop_asked = True
+
+    def _warn(self, step: int, warning: str) -> None:
+        if self._log is not None:
+            self._log.write({"step": step, "warning": warning})
+            self._reporter.say(f"warning: {warning}")
+
+    def _show(self, numbers: Mapping[str, float]) -> None:
+        if self._log is None:
+            return
+        self._log.write(numbers)
+        self._reporter.step(numbers)
+        self._board.step(numbers)
+
+    def _mark(self, step: int, save_asked: bool) -> None:
+        """Save and look where it is time; the clock's wish reaches every process with the next step's numbers."""
+        settings = self.settings
+        if save_asked or (settings.save_every_steps and step % settings.save_every_steps == 0):
+            self._save()
+            self._next_save_s = time.monotonic() + 60 * settings.save_every_minutes
+        if settings.save_every_minutes and self.processes.leads:
+            self.loop.save_asked = time.monotonic() >= self._next_save_s
+        if settings.eval_every_steps and step % settings.eval_every_steps == 0:
+            self._look()
+
+    def _save(self) -> None:
+        """Write a checkpoint of this step, if there is none yet."""
+        loop = self.loop
+        if self.saved_step == loop.progress.step:
+            return
+        weights, states = state.gather(loop.objective, loop.optimizer)
+        if self.processes.leads:
+            self.store.save(
+                loop.progress.step,
+                lambda folder: state.write(folder, weights, states, loop.progress, self.fingerprint),
+            )
+        self.processes.wait()
+        self.saved_step = loop.progress.step
+
+    def _look(self) -> None:
+        """Score held-out text, once a step."""
+        step = self.loop.progress.step
+        if not self.held_out or self.last_look_step == step:
+            return
+        found = evaluate(self.loop.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
+        self.last_look, self.last_look_step = found, step
+        if self._log is not None:
+            scores = found.scores()
+            self._log.write({"step": step, "held_out": scores})
+            self._reporter.evaluation(step, {"held_out": scores})
+            self._board.evaluation(step, {"held_out": scores})
+
+    def save_model(self, folder: Path, command: str) -> dict[str, Tensor]:
+        """Write the model as a checkpoint of the ecosystem's format and return all weights, whole and on the CPU.
+
+        Every process must call it.
+        """
+        weights, _ = state.gather(self.loop.objective, self.loop.optimizer)
+        if self.processes.leads:
+            scores = self.last_look.scores() if self.last_look else {}
+            save_model(folder, self.loop.objective, weights, self.tokenizer, self.settings, scores, command)
+        self.processes.wait()
+        return weights
+
+
+class Utilisation:
+    """The share of the machine's measured peak that a run uses."""
+
+    def __init__(self, settings: PretrainSettings, loop: PretrainLoop, processes: Processes) -> None:
+        """Measure the peak of this process's device; all processes are taken to have the same."""
+        dtype = torch.bfloat16 if loop.bf16 else torch.float32
+        self.peak = matmul_peak(processes.device, dtype) * processes.world
+        self.config, self.rate = loop.objective.model.config, settings.masking.rate
+
+    def add_to(self, numbers: dict[str, float]) -> None:
+        """Add `mfu`, a share from 0 to 1."""
+        length = numbers.pop("mean_length")
+        flops = flops_per_token(self.config, length, self.rate)
+        numbers["mfu"] = utilisation(numbers["tokens_per_second"], flops, self.peak)

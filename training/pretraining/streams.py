@@ -1,0 +1,67 @@
+"""From settings to streams of examples: which builder, which masking, which phrases and similar words."""
+
+from pathlib import Path
+
+from bert.base_models import resolve_base
+from bert.errors import ConfigError
+from bert.tokenizer import Tokenizer
+from bert.weights import read_weights
+from training.corpus.shards import Corpus
+from training.pretraining.examples import builder
+from training.pretraining.examples.base import Ints, MaskedExample, SpecialIds
+from training.pretraining.examples.stream import ExampleStream
+from training.pretraining.masking import strategy
+from training.pretraining.masking.base import Masking
+from training.pretraining.masking.ngrams import similar_pieces
+from training.pretraining.masking.phrases import PhraseList, read_phrases
+from training.pretraining.settings import PretrainSettings
+
+
+def stream(
+    settings: PretrainSettings, corpus: Corpus, special: SpecialIds, max_tokens: int, seed: int
+) -> ExampleStream:
+    """Return the training examples of one length."""
+    build = builder(settings.examples, max_tokens, special, settings.short_share)
+    dupes = settings.masking.static_dupes
+    return ExampleStream(corpus, "train", build, masking(settings, corpus, special), seed, max_tokens, dupes)
+
+
+def held_out_examples(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> list[MaskedExample]:
+    """Return examples of text that is not trained on, masked the plain way: figures of all recipes compare."""
+    if not settings.eval_examples or not corpus.shards("held_out"):
+        return []
+    longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
+    return stream(settings, corpus, special, longest, settings.seed).held_out_examples(settings.eval_examples)
+
+
+def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Masking:
+    """Return the masking that the settings describe."""
+    chosen = settings.masking
+    return strategy(
+        chosen.kind,
+        special,
+        chosen.rate,
+        chosen.max_predictions,
+        chosen.mask_share,
+        chosen.random_share,
+        phrases=_phrases(chosen.phrases, corpus) if chosen.kind == "phrases" else None,
+        similar=_similar(settings, corpus) if chosen.kind == "similar_words" else None,
+    )
+
+
+def _phrases(file: Path | None, corpus: Corpus) -> PhraseList:
+    if file is None:
+        raise ConfigError("masking kind 'phrases' needs masking.phrases, a file with a phrase a line")
+    return read_phrases(file, Tokenizer.load(corpus.tokenizer_folder))
+
+
+def _similar(settings: PretrainSettings, corpus: Corpus) -> Ints:
+    vectors = settings.masking.vectors
+    if vectors is not None:
+        return similar_pieces(corpus.tokenizer_folder, vectors)
+    if settings.base is None:
+        raise ConfigError(
+            "masking kind 'similar_words' needs vectors to find them by: masking.vectors, or a base to take them from"
+        )
+    weights = read_weights(resolve_base(settings.base))
+    return similar_pieces(corpus.tokenizer_folder, weights["bert.embeddings.word_embeddings.weight"])
