@@ -14,9 +14,8 @@ class RunStopped(Exception):
 @contextmanager
 def on_stop(ask: Callable[[], None]) -> Iterator[None]:
     """Call `ask` at SIGTERM or Ctrl-C; a second one takes the usual way, at once."""
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python lets no other thread handle signals
+    # Python lets no other thread handle signals.
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -19,10 +19,10 @@ from training.pretraining.held_out import HeldOut, evaluate, unigram_entropy
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.mfu import flops_per_token, matmul_peak, utilisation
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.signals import on_stop
 from training.pretraining.steps_log import StepsLog
 from training.pretraining.watch import Watch
 from training.progress import Reporter
+from training.signals import on_stop
 from training.tensorboard import TensorBoard
 
 logger = logging.getLogger(__name__)
