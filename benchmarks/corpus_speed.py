@@ -20,6 +20,7 @@ from bert.tokenizer import Tokenizer
 from training.corpus.encoder import SentenceEncoder
 from training.corpus.readers import Reader, text_of
 from training.corpus.sentences import split_sentences
+from training.corpus.shards import Document
 from training.corpus.sources import list_files
 from training.corpus.worker import BATCH_CHARACTERS
 
@@ -58,13 +59,16 @@ def main() -> None:
     (file,) = list_files([arguments.source])
     texts = [text_of(file, record.data) for record in islice(Reader(file).records(), arguments.documents)]
     sentences: list[str] = []
-    splitting = seconds(
-        lambda: sentences.extend(s for text in texts for s in split_sentences(text, arguments.language))
-    )
+
+    def split() -> None:
+        for text in texts:
+            sentences.extend(split_sentences(text, arguments.language))
+
+    splitting = seconds(split)
     batches, tokenizer = in_batches(sentences), Tokenizer.load(arguments.tokenizer)
     chinese = arguments.language == "zh"
     encoder = SentenceEncoder(tokenizer, chinese=chinese, segment_words=chinese)
-    found = []
+    found: list[Document] = []
     timed = {
         "bert.tokenizer, with offsets": seconds(lambda: [tokenizer.pieces(batch) for batch in batches]),
         "tokenizers, encode_batch_fast": seconds(lambda: [tokenizer.ids(batch) for batch in batches]),

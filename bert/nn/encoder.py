@@ -57,12 +57,27 @@ class BertSelfAttention(nn.Module):
         split = projected.view(batch, tokens, self.num_heads, width // self.num_heads)  # (B, T, A, D)
         return split.transpose(1, 2)  # (B, A, T, D)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend within hidden (B, T, H); `mask` is True where a key may be seen, broadcast to (B, A, T, T)."""
+    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
+        """Attend within hidden (B, T, H); `bias` is added to the scores and broadcasts to (B, A, T, T)."""
         q, k, v = (self._heads(project(hidden)) for project in (self.query, self.key, self.value))
         dropout = self.dropout_prob if self.training else 0.0
-        context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)  # (B, A, T, D)
+        if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.requires_grad:
+            context = plain_attention(q, k, v, bias, dropout)
+        else:
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
         return context.transpose(1, 2).flatten(2)  # (B, T, H)
+
+
+def plain_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+    """Attend by plain products, (B, A, T, D) each: training in bf16 on a CPU is faster so than by torch's kernels.
+
+    Whole layers of 384, forward and backward: 1.3 times the flash kernel at 128 tokens and 1.05 at 384; 1.01 to 1.06
+    times torch's own plain products, which look for rows that see nothing. In float32 the flash kernel is as fast.
+    """
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, A, T, T)
+    if bias is not None:
+        scores = scores + bias
+    return F.dropout(scores.softmax(-1), dropout) @ v
 
 
 class BertResidual(nn.Module):
@@ -90,9 +105,9 @@ class BertAttention(nn.Module):
         self.self = BertSelfAttention(config)
         self.output = BertResidual(config, config.hidden_size)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        attended: Tensor = self.output(self.self(hidden, mask), hidden)
+        attended: Tensor = self.output(self.self(hidden, bias), hidden)
         return attended
 
 
@@ -121,9 +136,9 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidual(config, config.intermediate_size)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        attended = self.attention(hidden, mask)
+        attended = self.attention(hidden, bias)
         fed: Tensor = self.output(self.intermediate(attended), attended)
         return fed
 
@@ -137,13 +152,13 @@ class BertLayers(nn.Module):
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
         self.checkpointing = False  # see recompute_activations
 
-    def forward(self, hidden: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
         for layer in self.layer:
             if self.checkpointing and self.training:
-                hidden = checkpoint(layer, hidden, mask, use_reentrant=False)
+                hidden = checkpoint(layer, hidden, bias, use_reentrant=False)
             else:
-                hidden = layer(hidden, mask)
+                hidden = layer(hidden, bias)
         return hidden
 
 
@@ -184,18 +199,18 @@ class BertModel(nn.Module):
         `attention_mask` is 1 at tokens and 0 at padding, (B, T), or says by pairs (B, T, T) which query sees which
         key, as packed texts need. Leave it out where nothing is padded: attention is faster without.
         """
-        hidden, mask = self._embed(input_ids, segment_ids, attention_mask, position_ids)
-        encoded: Tensor = self.encoder(hidden, mask)
+        hidden, bias = self._embed(input_ids, segment_ids, attention_mask, position_ids)
+        encoded: Tensor = self.encoder(hidden, bias)
         return encoded
 
     def all_states(
         self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Tensor | None = None
     ) -> list[Tensor]:
         """Encode ids (B, T) to L + 1 states (B, T, H): the embeddings, then the output of each layer."""
-        hidden, mask = self._embed(input_ids, segment_ids, attention_mask, None)
+        hidden, bias = self._embed(input_ids, segment_ids, attention_mask, None)
         states = [hidden]
         for layer in self.encoder.layer:
-            states.append(layer(states[-1], mask))
+            states.append(layer(states[-1], bias))
         return states
 
     def _embed(
@@ -205,20 +220,28 @@ class BertModel(nn.Module):
         attention_mask: Tensor | None,
         position_ids: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Return embeddings (B, T, H), and the mask as the layers want it."""
+        """Return embeddings (B, T, H), and the mask as a bias."""
         if segment_ids is None:
             segment_ids = torch.zeros_like(input_ids)
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        return self.embeddings(input_ids, segment_ids, position_ids), key_mask(attention_mask)
+        embedded = self.embeddings(input_ids, segment_ids, position_ids)
+        return embedded, attention_bias(attention_mask, embedded)
 
 
-def key_mask(attention_mask: Tensor | None) -> Tensor | None:
-    """Return a mask by key (B, T) or by pairs (B, T, T) as one that broadcasts to (B, A, T, T), True where seen."""
+def attention_bias(attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
+    """Return what a mask by key (B, T) or by pairs (B, T, T) adds to attention's scores: 0 where seen, else -inf almost.
+
+    It broadcasts to (B, A, T, T) and has the type that queries will have. Made once, where attention would make it
+    from the mask in each layer.
+    """
     if attention_mask is None:
         return None
-    by_key = attention_mask.dim() == 2
-    return attention_mask[:, None, None, :].bool() if by_key else attention_mask[:, None].bool()
+    device = hidden.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    seen = attention_mask[:, None, None, :] if attention_mask.dim() == 2 else attention_mask[:, None]
+    bias = torch.zeros(seen.shape, dtype=dtype, device=hidden.device)
+    return bias.masked_fill_(~seen.bool(), torch.finfo(dtype).min)
 
 
 def recompute_activations(model: nn.Module, on: bool = True) -> None:

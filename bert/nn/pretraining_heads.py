@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bert.config import BertConfig
-from bert.nn.encoder import BertEmbeddings, BertLayers, activation, initialize, key_mask
+from bert.nn.encoder import BertEmbeddings, BertLayers, activation, attention_bias, initialize
 from bert.nn.heads import BertHead
 
 SPAN_POSITION_SIZE = 200
@@ -113,7 +113,7 @@ class ElectraEncoder(nn.Module):
         hidden = self.embeddings(input_ids, segment_ids, position_ids)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        encoded: Tensor = self.encoder(hidden, key_mask(attention_mask))
+        encoded: Tensor = self.encoder(hidden, attention_bias(attention_mask, hidden))
         return encoded
 
 

@@ -7,6 +7,8 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
+from training.command_line import read_settings
+from training.pretraining.settings import PretrainSettings
 from training.probing.settings import from_command_line as evaluation_from_command_line
 from training.settings import FinetuneSettings, from_command_line
 
@@ -15,6 +17,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 READERS: dict[str, Callable[[list[str]], object]] = {
     "bert-finetune": from_command_line,
     "bert-evaluate": evaluation_from_command_line,
+    "bert-pretrain": lambda arguments: read_settings(PretrainSettings, "bert-pretrain", arguments),
 }
 
 

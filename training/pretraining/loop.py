@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
@@ -163,6 +163,8 @@ def _sharded(objective: Objective) -> nn.Module:
     for layer in objective.model.bert.encoder.layer:
         fully_shard(layer)
     fully_shard(objective)  # in place: the objective is now an FSDPModule too
+    for name in ("masked_logits", "pair_logits"):  # held-out text is scored by these, past `forward`
+        register_fsdp_forward_method(objective, name)
     return objective
 
 

@@ -17,7 +17,8 @@ from training.pretraining import state
 from training.pretraining.export import save_model
 from training.pretraining.held_out import HeldOut, evaluate, unigram_entropy
 from training.pretraining.loop import PretrainLoop
-from training.pretraining.mfu import flops_per_token, matmul_peak, utilisation
+from training.pretraining.mfu import matmul_peak, utilisation
+from training.pretraining.objective_flops import objective_flops_per_token
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.steps_log import StepsLog
 from training.pretraining.watch import Watch
@@ -78,7 +79,11 @@ class PretrainRun:
         )
         with reporter, TensorBoard(settings.output_dir / "tensorboard", started) as board, on_stop(self._ask):
             self._reporter, self._board, self._log = reporter, board, log
+            phase = loop.progress.phase
             for numbers in loop.steps():
+                if loop.progress.phase != phase:
+                    phase = loop.progress.phase
+                    watch.restart()
                 save_asked = bool(numbers.pop("stop") or numbers.pop("save"))
                 self._speed.add_to(numbers)
                 self._show(numbers)
@@ -141,6 +146,8 @@ class PretrainRun:
         self.last_look, self.last_look_step = found, step
         if self._log is not None:
             scores = found.scores()
+            if not scores:  # left to right: no head tells masked words
+                return
             self._log.write({"step": step, "held_out": scores})
             self._reporter.evaluation(step, {"held_out": scores})
             self._board.evaluation(step, {"held_out": scores})
@@ -165,10 +172,10 @@ class Utilisation:
         """Measure the peak of this process's device; all processes are taken to have the same."""
         dtype = torch.bfloat16 if loop.bf16 else torch.float32
         self.peak = matmul_peak(processes.device, dtype) * processes.world
-        self.config, self.rate = loop.objective.model.config, settings.masking.rate
+        self.objective, self.rate = loop.objective, settings.masking.rate
 
     def add_to(self, numbers: dict[str, float]) -> None:
         """Add `mfu`, a share from 0 to 1."""
         length = numbers.pop("mean_length")
-        flops = flops_per_token(self.config, length, self.rate)
+        flops = objective_flops_per_token(self.objective, length, self.rate)
         numbers["mfu"] = utilisation(numbers["tokens_per_second"], flops, self.peak)

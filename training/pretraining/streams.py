@@ -28,7 +28,7 @@ def stream(
 
 def held_out_examples(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> list[MaskedExample]:
     """Return examples of text that is not trained on, masked the plain way: figures of all recipes compare."""
-    if not settings.eval_examples or not corpus.shards("held_out"):
+    if not settings.eval_examples or not corpus.info["splits"]["held_out"]["shards"]:
         return []
     longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
     return stream(settings, corpus, special, longest, settings.seed).held_out_examples(settings.eval_examples)

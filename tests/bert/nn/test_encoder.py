@@ -7,7 +7,14 @@ import torch
 from transformers.models.bert import modeling_bert
 
 from bert.config import BertConfig
-from bert.nn.encoder import BertModel, activation, recompute_activations
+from bert.nn import encoder
+from bert.nn.encoder import (
+    BertModel,
+    activation,
+    attention_bias,
+    plain_attention,
+    recompute_activations,
+)
 from bert.nn.heads import BertForPreTraining
 from tests.bert.nn.reference import (
     assert_same,
@@ -164,3 +171,50 @@ def test_recomputed_activations_give_the_same_gradients_from_less_memory() -> No
     assert kept_with_recomputing < kept / 4
     recompute_activations(model, on=False)
     assert trained_once(model, ids)[1] == kept
+
+
+@pytest.mark.parametrize("by_pairs", [None, False, True])
+def test_plain_attention_is_that_of_torch(by_pairs: bool | None) -> None:
+    drawn = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(3, 2, 7, 8, generator=drawn).requires_grad_() for _ in range(3))
+    seen = torch.rand(3, 7, 7, generator=drawn) > 0.5 if by_pairs else torch.rand(3, 7, generator=drawn) > 0.5
+    seen[..., 0] = True
+    mask = None if by_pairs is None else seen
+    ours = plain_attention(q, k, v, attention_bias(mask, q), 0.0)
+    allowed = None if mask is None else mask[:, None] if by_pairs else mask[:, None, None]
+    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+    assert_same(ours.detach(), theirs.detach())
+    weight = torch.randn(ours.shape, generator=drawn)
+    expected = torch.autograd.grad((theirs * weight).sum(), (q, k, v))
+    for gradient, their in zip(torch.autograd.grad((ours * weight).sum(), (q, k, v)), expected, strict=True):
+        assert_same(gradient, their)
+
+
+def test_training_in_half_precision_is_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def counted(*arguments: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return plain_attention(*arguments)
+
+    monkeypatch.setattr(encoder, "plain_attention", counted)
+    config = small_config(14, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = BertModel(config).train()
+    fill(model, 14)
+    batch = random_batch(config, 14)
+    expected = model(*batch)
+    assert calls == 0
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model(*batch)
+        with torch.no_grad():
+            model(*batch)
+    assert calls == config.num_hidden_layers
+    torch.testing.assert_close(hidden.float(), expected, atol=0.15, rtol=0.1)
+
+
+def test_a_text_that_sees_nothing_is_no_nan() -> None:
+    config = small_config(12)
+    model = BertModel(config).eval()
+    ids = random_batch(config, 12).input_ids
+    assert model(ids, attention_mask=torch.zeros_like(ids)).isfinite().all()

@@ -72,6 +72,25 @@ def test_recomputed_activations_give_the_same_gradients(name: str) -> None:
     assert all(torch.equal(recomputed[parameter], gradient) for parameter, gradient in found.items())
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_half_precision_is_close(name: str) -> None:
+    objective = make(name, 2)
+    packed = batch(2, objective.model.config.vocab_size, [9, 24, 5, 11], packed=True)
+    losses, found = gradients(objective, packed)
+    with torch.autocast("cpu", torch.bfloat16):
+        halved, rough = gradients(objective, packed)
+    for loss, value in losses.items():
+        assert halved[loss] == pytest.approx(value, rel=0.05, abs=0.02)
+    assert all(gradient.dtype == torch.float32 for gradient in rough.values())
+    assert cosine(rough, found) > 0.98
+
+
+def cosine(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
+    """Return the cosine of the angle between two gradients."""
+    ours, theirs = (torch.cat([each[name].flatten() for name in left]) for each in (left, right))
+    return float(torch.nn.functional.cosine_similarity(ours, theirs, dim=0))
+
+
 def hidden_of(model: Any, ids: Tensor) -> Tensor:
     with torch.no_grad():
         hidden: Tensor = model(ids)
