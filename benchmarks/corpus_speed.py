@@ -17,12 +17,11 @@ import numpy as np
 import tokenizers
 
 from bert.tokenizer import Tokenizer
-from training.corpus.encoder import SentenceEncoder
+from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import Reader, text_of
 from training.corpus.sentences import split_sentences
 from training.corpus.shards import Document
 from training.corpus.sources import list_files
-from training.corpus.worker import BATCH_CHARACTERS
 
 Batches = list[list[str]]
 

@@ -15,16 +15,17 @@ from collections.abc import Callable
 from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
 from bert.config import BertConfig
+from bert.packing_rules import PackingRules
 from bert.tensor_names import Weights
-from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
-from model_export.batch import Feeds, PackingRules, Text
+from model_export.batch import Feeds, Text
 from model_export.calibration import calibrate
 from model_export.graph import build_graph
 from model_export.int8 import Int8Forms
@@ -80,6 +81,44 @@ class PerTensorForms(RowsForms):
         )
 
 
+class PlainInt8Forms(Int8Forms):
+    """A scale for each token, and nothing more: the first of the steps that make the written form."""
+
+    def _rounded(self, linear: Any) -> Any:
+        scale = (np.abs(linear.weight).max(axis=0) / 127).astype(np.float32)
+        return np.rint(linear.weight / scale).astype(np.int8), scale
+
+    def _smoothed(self, x: str, linear: Any) -> Any:
+        return x, linear
+
+    def _quantised_activation(self, x: str, linear: Any) -> Any:
+        return self._quantised_signed(x, linear)
+
+    def intermediate(self, x: str, name: str) -> str:
+        """Write it as any other layer: what follows is quantised as signed."""
+        return self.activation(self._product(x, self._from_checkpoint(name)))
+
+
+class SmoothInt8Forms(PlainInt8Forms):
+    """And outlier features divided down."""
+
+    def _smoothed(self, x: str, linear: Any) -> Any:
+        return Int8Forms._smoothed(self, x, linear)
+
+
+class ShiftedInt8Forms(Int8Forms):
+    """And GELU's output shifted up."""
+
+    def _rounded(self, linear: Any) -> Any:
+        return PlainInt8Forms._rounded(self, linear)  # type: ignore[arg-type]
+
+
+class StrongInt8Forms(Int8Forms):
+    """The written form with stronger smoothing."""
+
+    smoothing = 0.7
+
+
 class FusedForms(RowsForms):
     """The operators that fuse most, as on CUDA: SkipLayerNormalization and BiasGelu."""
 
@@ -114,9 +153,13 @@ def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
     return {
         "fp32 (written)": RowsForms,
         "fp32, SkipLayerNormalization and BiasGelu": FusedForms,
-        "int8, a scale for each token (written)": partial(Int8Forms, calibration=calibration),
         "int8, MatMulNBits": NBitsForms,
         "int8, one scale for the batch": PerTensorForms,
+        "int8, a scale for each token": partial(PlainInt8Forms, calibration=calibration),
+        "int8, and smoothing": partial(SmoothInt8Forms, calibration=calibration),
+        "int8, and GELU shifted": partial(ShiftedInt8Forms, calibration=calibration),
+        "int8, and weights rounded for their inputs (written)": partial(Int8Forms, calibration=calibration),
+        "int8, the written form with smoothing 0.7": partial(StrongInt8Forms, calibration=calibration),
     }
 
 
@@ -139,7 +182,7 @@ def milliseconds(models: list[onnx.ModelProto], batch: Feeds, threads: int, roun
     """Return each model's median time of a batch; they take turns, so that a busy moment slows all of them."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # five sessions share the cores
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # all sessions share the cores
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     sessions = [
         ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -172,7 +215,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30, help="batches of each form and shape")
     arguments = parser.parse_args()
     checkpoint = read_checkpoint(arguments.checkpoint)
-    texts = shipped_texts(Tokenizer.load(checkpoint.tokenizer_file), checkpoint.spec)
+    texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
     expected = references(Reference(checkpoint.config, checkpoint.spec, checkpoint.weights), texts)
     print(
         f"{date.today()}, {platform.processor() or platform.machine()}, onnxruntime {ort.__version__}, ",
@@ -187,7 +230,8 @@ def main() -> None:
     models, far = {}, {}
     for name, make in forms(checkpoint, texts).items():
         models[name] = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, make)
-        rules = packing_rules(checkpoint.config, "int8") if "each token" in name else PackingRules()
+        by_token = isinstance(make, partial)
+        rules = packing_rules(checkpoint.config, "int8") if by_token else PackingRules()
         far[name] = distances(Runner(models[name], "rows", rules, arguments.threads), texts, expected)
     built = list(models.values())
     columns = [milliseconds(built, feeds(*shape), arguments.threads, arguments.rounds) for shape in SHAPES]

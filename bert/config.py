@@ -93,6 +93,21 @@ class BertConfig:
             raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
         return cls.from_dict(values)
 
+    def check_fits(self, pieces: int, max_tokens: int) -> None:
+        """Raise ConfigError for a vocabulary or a length that the weights cannot serve.
+
+        Found later it is an index error or NaN. `pieces` are those of the tokenizer; a model may have more.
+        """
+        if pieces > self.vocab_size:
+            raise ConfigError(
+                f"the tokenizer has {pieces} pieces and the model {self.vocab_size}: they do not belong together"
+            )
+        if max_tokens > self.max_position_embeddings:
+            raise ConfigError(
+                f"max_tokens ({max_tokens}) must be at most the model's positions "
+                f"({self.max_position_embeddings})"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `config.json` that `transformers` loads as BERT."""
         return {"model_type": "bert", "position_embedding_type": "absolute", **asdict(self)}

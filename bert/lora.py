@@ -37,7 +37,24 @@ def read_adapter_config(folder: Path) -> dict[str, Any]:
     other = [key for key in _OTHER_FORMULAS if config.get(key)]
     if other:
         raise CheckpointError(f"{file} sets {', '.join(other)}: only plain LoRA is merged")
+    _check_alphas(file, config)
     return config
+
+
+def _check_alphas(file: Path, config: Mapping[str, Any]) -> None:
+    patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, dict):
+        raise CheckpointError(f"{file}: alpha_pattern ({patterns!r}) must be an object")
+    alphas = {"lora_alpha": config.get("lora_alpha")}
+    alphas |= {f"alpha_pattern.{pattern}": alpha for pattern, alpha in patterns.items()}
+    for name, alpha in alphas.items():
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha):
+            raise CheckpointError(f"{file}: {name} ({alpha!r}) must be a number")
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise CheckpointError(f"{file}: alpha_pattern {pattern!r} is no expression: {error}") from None
 
 
 def merge(base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Mapping[str, Any]) -> Weights:
@@ -79,6 +96,8 @@ def _add_product(merged: Weights, module: str, parts: Weights, config: Mapping[s
     if not {f"{kind}A", f"{kind}B"} <= set(parts):
         raise CheckpointError(f"the adapter has only {', '.join(parts)} of {module!r}")
     a, b = parts[f"{kind}A"], parts[f"{kind}B"]
+    if a.ndim != 2 or b.ndim != 2 or b.shape[1] != a.shape[0] or not len(a):
+        raise CheckpointError(f"the adapter's factors of {module!r} have shapes {b.shape} and {a.shape}")
     scale = _scale(module, a.shape[0], config)
     product = scale * (b @ a)
     if embedding or config.get("fan_in_fan_out"):

@@ -12,7 +12,16 @@ from bert.tasks.spec import TaskSpec
 Weights = dict[str, NDArray[np.float32]]
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
 MLM_HEAD = "cls.predictions"
-_ENCODER = ("bert.embeddings.", "bert.encoder.")
+DECODER = f"{MLM_HEAD}.decoder.weight"
+"""The word embedding once more; some files repeat it under this name."""
+ENCODER = ("bert.embeddings.", "bert.encoder.")
+# Buffers of old checkpoints, and the second name of a tied bias.
+_NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids", f"{MLM_HEAD}.decoder.bias")
+
+
+def is_weight(key: str) -> bool:
+    """Tell whether a file's tensor is one of the model's own."""
+    return not key.endswith(_NO_WEIGHTS)
 
 
 def canonical_name(key: str) -> str:
@@ -62,7 +71,7 @@ def head_name(spec: TaskSpec) -> str:
 def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig, spec: TaskSpec) -> None:
     """Raise CheckpointError for a tensor that is missing, left over in the encoder, of another shape, or not finite."""
     needed = dict(needed_shapes(config, spec))
-    left_over = next((name for name in weights if name.startswith(_ENCODER) and name not in needed), None)
+    left_over = next((name for name in weights if name.startswith(ENCODER) and name not in needed), None)
     if left_over:
         raise CheckpointError(
             f"the checkpoint has the tensor {left_over!r}, which a BERT of {config.num_hidden_layers} layers has not"
@@ -83,9 +92,8 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
 
 def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
     """Raise UnsupportedModelError for a decoder of its own; many files repeat the word embedding under its name."""
-    name = f"{MLM_HEAD}.decoder.weight"
-    if name in weights and not np.array_equal(weights[name], weights[EMBEDDING]):
-        raise UnsupportedModelError(f"{name} is not the word embedding, as it is in plain BERT")
+    if DECODER in weights and not np.array_equal(weights[DECODER], weights[EMBEDDING]):
+        raise UnsupportedModelError(f"{DECODER} is not the word embedding, as it is in plain BERT")
 
 
 def _weight_and_bias(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from bert import lora
 from bert.base_models import resolve_base
+from bert.checkpoint_files import WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, ConfigError
 from bert.tasks.from_config import spec_from_config
 from bert.tasks.spec import TaskSpec
-from bert.tensor_names import Weights, canonical_name, check_shapes
-
-WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+from bert.tensor_names import Weights, canonical_name, check_shapes, is_weight
+from bert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,8 +28,7 @@ class Checkpoint:
     spec: TaskSpec
     weights: Weights
     """By Hugging Face's names, the encoder's prefixed `bert.`; float32; adapters merged."""
-    tokenizer_file: Path
-    """`tokenizer.json` or `vocab.txt`."""
+    tokenizer: Tokenizer
     sources: dict[str, Any]
     """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""
 
@@ -44,8 +43,12 @@ def read_checkpoint(folder: Path, base: Path | None = None) -> Checkpoint:
         raise CheckpointError(
             f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
         )
-    checkpoint = _read_full(folder) if _has_weights(folder) else _read_with_base(folder, base)
-    check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
+    try:
+        checkpoint = _read_full(folder) if has_weights(folder) else _read_with_base(folder, base)
+        check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
+        checkpoint.config.check_fits(checkpoint.tokenizer.vocab_size, checkpoint.spec.max_tokens)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
     return checkpoint
 
 
@@ -59,9 +62,10 @@ def file_hashes(folder: Path) -> dict[str, str]:
 def read_weights(folder: Path) -> Weights:
     """Read `model.safetensors`, or the files that its index names, as float32 under one set of names."""
     weights: Weights = {}
-    for file in _weight_files(folder):
-        weights |= {canonical_name(key): value for key, value in read_safetensors(file).items()}
-    return {key: value for key, value in weights.items() if not key.endswith(".position_ids")}
+    for file in weight_files(folder):
+        tensors = read_safetensors(file)
+        weights |= {canonical_name(key): value for key, value in tensors.items() if is_weight(key)}
+    return weights
 
 
 def read_safetensors(file: Path) -> Weights:
@@ -108,27 +112,8 @@ def _read_full(folder: Path) -> Checkpoint:
     has_task = (folder / "task.json").is_file()
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     spec = TaskSpec.read(folder) if has_task else spec_from_config(values, config.max_position_embeddings)
-    tokenizer = next((f for f in (folder / "tokenizer.json", folder / "vocab.txt") if f.is_file()), None)
-    if tokenizer is None:
-        raise CheckpointError(f"{folder} holds neither tokenizer.json nor vocab.txt")
+    tokenizer = Tokenizer.load(folder)
     return Checkpoint(config, spec, read_weights(folder), tokenizer, {"files": file_hashes(folder)})
-
-
-def _has_weights(folder: Path) -> bool:
-    return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    index = folder / WEIGHTS_INDEX
-    if (folder / WEIGHTS).is_file() or not index.is_file():
-        return [folder / WEIGHTS]
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, AttributeError) as error:
-        raise CheckpointError(f"{index} cannot be read: {error!r}") from None
-    if any(Path(name).name != name for name in names):
-        raise CheckpointError(f"{index} names files outside its folder")
-    return [folder / name for name in sorted(names)]
 
 
 def _sha256(file: Path) -> str:

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding
-from bert.tasks import fill_mask, ner
+from bert.packing_rules import PackingRules
+from bert.tasks.heads import HEADS
 from model_export.reference import Floats
 
 Feeds = dict[str, NDArray[np.int32]]
@@ -28,30 +29,9 @@ class Text:
         return len(self.encoding)
 
 
-@dataclass(frozen=True, slots=True)
-class PackingRules:
-    """Where a text may start in a row; the manifest's `packing`."""
-
-    align_tokens: int = 1
-    block_tokens: int = 0
-
-    def start(self, used: int, tokens: int) -> int:
-        """Return the first place at or after `used` where a text of so many tokens may start."""
-        start = -(-used // self.align_tokens) * self.align_tokens
-        if not self.block_tokens or start % self.block_tokens + tokens <= self.block_tokens:
-            return start
-        return -(-start // self.block_tokens) * self.block_tokens
-
-
 def make_text(encoding: Encoding, task: str) -> Text:
-    """Choose the positions as the service does: [CLS], the words' first pieces, the masks, or all tokens."""
-    if task == "ner":
-        return Text(encoding, ner.head_positions(encoding))
-    if task == "fill_mask":
-        return Text(encoding, fill_mask.mask_positions(encoding))
-    if task == "qa":
-        return Text(encoding, np.arange(len(encoding)))
-    return Text(encoding, np.zeros(1, np.intp))
+    """Choose the positions as the service does."""
+    return Text(encoding, HEADS[task](encoding))
 
 
 def pack_rows(texts: Sequence[Text], rules: PackingRules, row_tokens: int = ROW_TOKENS) -> Feeds:

@@ -21,11 +21,9 @@ class Calibration:
         """Start with nothing seen."""
         self._kept: dict[str, list[Floats]] = {}
         self._tokens: dict[str, int] = {}
-        self._largest: dict[str, Floats] = {}
 
     def observe(self, name: str, x: Floats) -> None:
         """Take in what one layer read of one text, (T, K)."""
-        self._largest[name] = np.maximum(self._largest.get(name, np.float32(0)), np.abs(x).max(axis=0))
         room = MAX_TOKENS - self._tokens.get(name, 0)
         self._kept.setdefault(name, []).append(x[:room])
         self._tokens[name] = MAX_TOKENS - room + min(room, len(x))
@@ -33,10 +31,6 @@ class Calibration:
     def inputs(self, name: str) -> Floats:
         """Return at most MAX_TOKENS of the vectors that a layer read, (M, K)."""
         return np.concatenate(self._kept[name])
-
-    def largest(self, name: str) -> Floats:
-        """Return the largest magnitude of each feature that a layer read, (K,)."""
-        return self._largest[name]
 
 
 def calibrate(

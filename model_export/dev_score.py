@@ -1,5 +1,6 @@
 """The score of a graph on labelled data, by the project's own decoders and metrics, task by task."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,7 +14,7 @@ from bert.tasks import classification, embedding, ner, qa, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.batch import Text, make_text
-from model_export.dev_data import LabelledText, read_questions, read_sentences, read_texts
+from model_export.dev_data import read_questions, read_sentences, read_texts
 from model_export.reference import Floats
 
 
@@ -56,25 +57,30 @@ class _Classes:
         self._spec = spec
         self.metric = "spearman" if spec.problem == "regression" else "accuracy"
         rows = read_texts(path)[:limit]
-        self._gold = [self._target(path, number, row.label) for number, row in enumerate(rows, start=2)]
+        self._gold = [self._target(path, row.line, row.label) for row in rows]
         firsts = tokenizer.pieces([row.first for row in rows])
-        if spec.pair:
-            seconds = tokenizer.pieces([row.second or "" for row in rows])
-            pairs = zip(firsts, seconds, strict=True)
+        seconds = [row.second for row in rows if row.second is not None]
+        if spec.pair and not seconds:
+            raise DataError(path, 1, "has one text a line, and the model reads pairs")
+        if (
+            seconds
+        ):  # whatever the spec says: checkpoints of the hub do not tell, and the label is that of both
+            pairs = zip(firsts, tokenizer.pieces(seconds), strict=True)
             encodings = [tokenizer.pair(a, b, spec.max_tokens, truncate=True) for a, b in pairs]
         else:
             encodings = [tokenizer.single(pieces, spec.max_tokens, truncate=True) for pieces in firsts]
         self.texts = [make_text(encoding, spec.task) for encoding in encodings]
 
     def _target(self, path: Path, line: int, label: str) -> float:
-        try:
-            if self._spec.problem == "regression":
-                return float(label)
-            # GLUE writes some labels as names and some as numbers.
-            return self._spec.labels.index(label) if label in self._spec.labels else int(label)
-        except ValueError:
-            known = ", ".join(self._spec.labels)
-            raise DataError(path, line, f"label {label!r} is none of the model's: {known}") from None
+        if self._spec.problem == "regression":
+            return _number(path, line, label)
+        known = self._spec.labels
+        # GLUE writes some labels as names and some as numbers.
+        by_number = {str(number): number for number in range(len(known))}
+        number = known.index(label) if label in known else by_number.get(label)
+        if number is None:
+            raise DataError(path, line, f"label {label!r} is none of the model's: {', '.join(known)}")
+        return number
 
     def score(self, outputs: Sequence[Floats]) -> float:
         predicted = classification.predict(np.concatenate(outputs), self._spec)
@@ -139,20 +145,24 @@ class _Pairs:
 
     def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         rows = read_texts(path)[:limit]
-        self._gold = [self._number(path, number, row) for number, row in enumerate(rows, start=2)]
-        pieces = tokenizer.pieces([text for row in rows for text in (row.first, row.second or "")])
+        self._gold = [_number(path, row.line, row.label) for row in rows]
+        pairs = [(row.first, row.second) for row in rows if row.second is not None]
+        if not pairs:
+            raise DataError(path, 1, "has one text a line, and similarity needs two")
+        pieces = tokenizer.pieces([text for pair in pairs for text in pair])
         encodings = [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces]
         self.texts = [make_text(encoding, spec.task) for encoding in encodings]
-
-    @staticmethod
-    def _number(path: Path, line: int, row: LabelledText) -> float:
-        if row.second is None:
-            raise DataError(path, 1, "similarity needs two texts a line")
-        try:
-            return float(row.label)
-        except ValueError:
-            raise DataError(path, line, f"{row.label!r} is no number") from None
 
     def score(self, outputs: Sequence[Floats]) -> float:
         vectors = np.concatenate(outputs)
         return metrics.spearman(self._gold, embedding.cosine(vectors[::2], vectors[1::2]))
+
+
+def _number(path: Path, line: int, label: str) -> float:
+    try:
+        number = float(label)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(path, line, f"{label!r} is no number")
+    return number

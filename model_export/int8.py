@@ -10,6 +10,7 @@ each output. Three things make the error small at little cost, the first two exa
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert.config import BertConfig
 from bert.tensor_names import Weights
@@ -37,6 +38,8 @@ class _Linear:
 
 class Int8Forms(RowsForms):
     """Writes 8-bit products in place of the encoder's linear layers; heads and attention stay float32."""
+
+    smoothing = SMOOTHING
 
     def __init__(
         self, writer: GraphWriter, config: BertConfig, weights: Weights, calibration: Calibration
@@ -80,7 +83,7 @@ class Int8Forms(RowsForms):
         else:
             quantised, scale, linear = self._quantised_signed(x, linear)
             zero = self.w.constant("zero_128", np.array(128, np.uint8))
-        weight, weight_scale = round_weight(linear.weight, linear.inputs)
+        weight, weight_scale = self._rounded(linear)
         product = self.w.node(
             "MatMulIntegerToFloat",
             quantised,
@@ -116,9 +119,13 @@ class Int8Forms(RowsForms):
         zeros = self.w.node("Expand", middle, self.w.node("Shape", scale))
         return self.w.node("QuantizeLinear", smooth, scale, zeros, axis=0), scale, linear
 
+    def _rounded(self, linear: _Linear) -> tuple[NDArray[np.int8], Floats]:
+        """Return the weight in 8 bits and a scale for each output (out,)."""
+        return round_weight(linear.weight, linear.inputs)
+
     def _smoothed(self, x: str, linear: _Linear) -> tuple[str, _Linear]:
         """Write x with its outlier features divided down; returns it, and the layer that multiplies them back."""
-        factors = _smoothing_factors(linear)
+        factors = _smoothing_factors(linear, self.smoothing)
         smooth = self.w.node("Mul", x, self.w.constant(f"{linear.name}.smoothing", 1 / factors))
         return smooth, _Linear(
             linear.name, linear.weight * factors[:, None], linear.bias, linear.inputs / factors
@@ -137,9 +144,9 @@ class Int8Forms(RowsForms):
         return self.w.node("Concat", shape, self.w.constant("rest", [-1]), axis=0)
 
 
-def _smoothing_factors(linear: _Linear) -> Floats:
+def _smoothing_factors(linear: _Linear, smoothing: float) -> Floats:
     """Return what each feature is divided by, (in,)."""
     inputs = np.maximum(np.abs(linear.inputs).max(axis=0), 1e-5)
     weights = np.maximum(np.abs(linear.weight).max(axis=1), 1e-5)
-    factors: Floats = (inputs**SMOOTHING / weights ** (1 - SMOOTHING)).astype(np.float32)
+    factors: Floats = (inputs**smoothing / weights ** (1 - smoothing)).astype(np.float32)
     return factors

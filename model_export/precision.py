@@ -7,9 +7,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from bert.packing_rules import PackingRules
 from bert.weights import Checkpoint
 from model_export import half_check
-from model_export.batch import PackingRules, Text
+from model_export.batch import Text
 from model_export.calibration import calibrate
 from model_export.flat import FlatForms
 from model_export.graph import build_graph

@@ -16,7 +16,6 @@ from bert.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
 Floats = NDArray[np.float32]
 Ints = NDArray[np.integer]
 Observe = Callable[[str, Floats], None]
-Rounding = Callable[[Floats], Floats]
 
 
 class Reference:
@@ -29,11 +28,10 @@ class Reference:
         weights: Weights,
         *,
         observe: Observe = lambda name, x: None,
-        rounding: Rounding = lambda x: x,
     ) -> None:
-        """`observe` sees the input of every linear layer; `rounding` is applied to the result of every operator."""
+        """`observe` sees the input of every linear layer."""
         self._config, self._spec, self._weights = config, spec, weights
-        self._observe, self._round = observe, rounding
+        self._observe = observe
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, H)."""
@@ -46,7 +44,7 @@ class Reference:
         if self._spec.task == "fill_mask":
             return self._pieces(x)
         if self._spec.task in ("classification", "multiple_choice"):
-            x = self._round(np.tanh(self._linear(x, "bert.pooler.dense")))
+            x = np.tanh(self._linear(x, "bert.pooler.dense"))
         return self._linear(x, head_name(self._spec))
 
     def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
@@ -62,17 +60,15 @@ class Reference:
                 x + self._linear(attended, f"{name}.attention.output.dense"),
                 f"{name}.attention.output.LayerNorm",
             )
-            wide = self._round(
-                _ACTIVATIONS[self._config.hidden_act](self._linear(x, f"{name}.intermediate.dense"))
-            )
+            wide = _ACTIVATIONS[self._config.hidden_act](self._linear(x, f"{name}.intermediate.dense"))
             x = self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
         return x
 
     def _pieces(self, x: Floats) -> Floats:
         dense = self._linear(x, f"{MLM_HEAD}.transform.dense")
-        activated = self._round(_ACTIVATIONS[self._config.hidden_act](dense))
+        activated = _ACTIVATIONS[self._config.hidden_act](dense)
         transformed = self._norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
-        return self._round(transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"])
+        return transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"]
 
     def _attention(self, x: Floats, name: str) -> Floats:
         heads = (len(x), self._config.num_attention_heads, self._config.head_size)
@@ -83,17 +79,19 @@ class Reference:
         scores = query @ key.swapaxes(1, 2) / np.float32(math.sqrt(self._config.head_size))  # (A, T, T)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
-        return self._round((weights @ value).swapaxes(0, 1).reshape(x.shape))
+        attended: Floats = (weights @ value).swapaxes(0, 1).reshape(x.shape)
+        return attended
 
     def _linear(self, x: Floats, name: str) -> Floats:
         self._observe(name, x)
-        return self._round(x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"])
+        return x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
 
     def _norm(self, x: Floats, name: str) -> Floats:
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = np.square(centred).mean(axis=-1, keepdims=True)
         unit = centred / np.sqrt(variance + np.float32(self._config.layer_norm_eps))
-        return self._round(unit * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"])
+        normed: Floats = unit * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        return normed
 
 
 def erf(x: Floats) -> Floats:

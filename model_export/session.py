@@ -8,7 +8,8 @@ import onnx
 import onnxruntime as ort
 
 from bert.config import BertConfig
-from model_export.batch import PackingRules, Text, only_declared, pack_flat, pack_rows, split
+from bert.packing_rules import PackingRules
+from model_export.batch import Text, only_declared, pack_flat, pack_rows, split
 from model_export.reference import Floats
 
 BATCH_TOKENS = 2048

@@ -35,6 +35,12 @@ def check_structure(model: onnx.ModelProto, layers: int) -> dict[str, int]:
     return fused
 
 
+def output_of(model: onnx.ModelProto) -> tuple[str, int]:
+    """Return the name of the graph's one output, and the last dimension of its shape."""
+    (output,) = model.graph.output
+    return output.name, output.type.tensor_type.shape.dim[-1].dim_value
+
+
 def check_types(model: onnx.ModelProto) -> None:
     """Let ONNX Runtime infer every type and shape of a graph that this machine has no kernels for.
 

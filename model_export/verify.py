@@ -64,13 +64,17 @@ def check_parity(
 
 
 def check_score(
-    precision: str, spec: TaskSpec, dev: DevSet, before: Run, after: Run, tolerance: Tolerance
+    precision: str, spec: TaskSpec, dev: DevSet, before: Run | None, after: Run, tolerance: Tolerance
 ) -> dict[str, Any]:
-    """Score both graphs on labelled data; raises ParityError if the score drops or too many labels change."""
-    old = before(dev.texts)
-    new = old if before is after else after(dev.texts)
+    """Score both graphs on labelled data; raises ParityError if the score drops or too many labels change.
+
+    `before` None: `after` is the float32 graph itself, and is run once.
+    """
+    new = after(dev.texts)
+    old = new if before is None else before(dev.texts)
     scores = {"before": dev.score(old), "after": dev.score(new)}
     measured = {"metric": dev.metric, "texts": len(dev.texts), **scores}
+    measured["before_is"] = "the same graph" if before is None else "the checkpoint's float32 graph"
     drop = scores["before"] - scores["after"]
     if not drop <= tolerance.score_drop:
         raise ParityError(

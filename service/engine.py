@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
-from bert.tasks.fill_mask import best_pieces, mask_positions
-from bert.tasks.ner import head_positions
+from bert.packing_rules import PackingRules
+from bert.tasks.fill_mask import best_pieces
+from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding
 from service import packing
 
@@ -45,24 +46,6 @@ class Engine(Protocol):
         ...
 
 
-def _first_token(_: Encoding) -> NDArray[np.intp]:
-    return np.zeros(1, np.intp)
-
-
-def _all_tokens(encoding: Encoding) -> NDArray[np.intp]:
-    return np.arange(len(encoding))
-
-
-HEADS: dict[str, Callable[[Encoding], NDArray[np.intp]]] = {
-    "classification": _first_token,
-    "multiple_choice": _first_token,
-    "similarity": _first_token,
-    "ner": head_positions,
-    "qa": _all_tokens,
-    "fill_mask": mask_positions,
-}
-"""Task → the token positions of a text where its head is evaluated."""
-
 SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}
 """Task → what is kept of its head's output.
 
@@ -80,7 +63,7 @@ class OnnxEngine:
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
-        self._rules = packing.Rules(**manifest.packing)
+        self._rules = PackingRules(**manifest.packing)
         self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
         if self.provider not in onnxruntime.get_available_providers():
             raise BundleError(
@@ -99,7 +82,9 @@ class OnnxEngine:
             )
         except Exception as error:  # onnxruntime raises its own, undocumented classes
             raise BundleError(f"{bundle.model_path} cannot be opened: {error}") from error
-        self._output = self._session.get_outputs()[0].name
+        output = self._session.get_outputs()[0]
+        manifest.check_output(output.name, output.shape[-1])
+        self._output = output.name
         self._inputs = {node.name for node in self._session.get_inputs()}
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.packing_rules import PackingRules, round_up
 from bert.tokenizer import Encoding
 
 Ints = NDArray[np.int32]
@@ -35,26 +36,7 @@ MAX_SPLITS = 6
 """Widths tried: the one that makes 1, 2 ... MAX_SPLITS even rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Where a text may start in a row, in tokens; a bundle's `packing`. Then its answer is bit for bit that of the
-    text alone, which 8-bit graphs need: docs/decisions/0007-eight-bits.md.
-    """
-
-    align_tokens: int = 1
-    """Every start is a multiple of it."""
-    block_tokens: int = 0
-    """A text crosses no multiple of it unless it starts at one; 0: it may."""
-
-    def start(self, used: int, length: int) -> int:
-        """Return the first place at or after `used` where a text of this length may start."""
-        start = _multiple(used, self.align_tokens)
-        if not self.block_tokens or start % self.block_tokens + length <= self.block_tokens:
-            return start
-        return _multiple(start, self.block_tokens)
-
-
-ANYWHERE = Rules()
+ANYWHERE = PackingRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +59,7 @@ class Packing:
 
 
 def pack(
-    lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH, rules: Rules = ANYWHERE
+    lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH, rules: PackingRules = ANYWHERE
 ) -> Packing:
     """Place texts of these lengths (at least 1 each) in rows so that the expected time is least.
 
@@ -86,7 +68,7 @@ def pack(
     if not lengths:
         raise ValueError("there is no text to pack")
     order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
-    taken = [_multiple(length, rules.align_tokens) for length in lengths]
+    taken = [round_up(length, rules.align_tokens) for length in lengths]
     packings = (_first_fit(lengths, order, width, rules) for width in candidate_widths(taken))
     return min(packings, key=lambda packing: packing.cost(attention_width))
 
@@ -98,7 +80,7 @@ def candidate_widths(lengths: Sequence[int]) -> list[int]:
     return sorted({longest, *(width for width in even if width > longest)})
 
 
-def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int, rules: Rules) -> Packing:
+def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int, rules: PackingRules) -> Packing:
     """Place the texts, longest first as `order` gives them, each in the first row with room."""
     used: list[int] = []
     starts = [0] * len(lengths)
@@ -112,11 +94,7 @@ def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int, rules: 
 
 
 def _round_up(tokens: int) -> int:
-    return _multiple(tokens, WIDTH_STEP)
-
-
-def _multiple(tokens: int, step: int) -> int:
-    return -(-tokens // step) * step
+    return round_up(tokens, WIDTH_STEP)
 
 
 def row_inputs(

@@ -12,7 +12,7 @@ from torch import nn
 
 from bert.base_models import resolve_base
 from bert.config import BertConfig
-from bert.errors import ConfigError, TrainingError
+from bert.errors import TrainingError
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
@@ -31,7 +31,7 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     """Return BERT with its head, and what is trained: the same, or an adapter around it."""
     folder = base_folder(settings.base)
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
-    check_fits(config, task)
+    config.check_fits(task.tokenizer.vocab_size, task.spec.max_tokens)
     model = task.model(config)
     if not is_random(settings.base):
         load_into(model, folder)
@@ -57,20 +57,6 @@ def with_dropout(config: BertConfig, hidden: float | None, attention: float | No
         hidden_dropout_prob=config.hidden_dropout_prob if hidden is None else hidden,
         attention_probs_dropout_prob=config.attention_probs_dropout_prob if attention is None else attention,
     )
-
-
-def check_fits(config: BertConfig, task: FinetuneTask) -> None:
-    """Refuse a vocabulary or a length that the weights cannot serve; found later it is an index error or NaN."""
-    if task.tokenizer.vocab_size > config.vocab_size:
-        raise ConfigError(
-            f"the tokenizer has {task.tokenizer.vocab_size} pieces and the model {config.vocab_size}: "
-            "they do not belong together"
-        )
-    if task.spec.max_tokens > config.max_position_embeddings:
-        raise ConfigError(
-            f"max_tokens ({task.spec.max_tokens}) must be at most the model's positions "
-            f"({config.max_position_embeddings})"
-        )
 
 
 def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...]) -> nn.Module:

@@ -9,7 +9,6 @@ import torch
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
-from training.model import check_fits
 from training.predict import predict
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
@@ -25,12 +24,12 @@ class Teacher:
     def __init__(self, settings: TeacherSettings, student: FinetuneTask, device: torch.device) -> None:
         """Load it. Raises ConfigError where it does not teach what the student learns."""
         checkpoint = read_checkpoint(settings.checkpoint)
-        self.tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
+        self.tokenizer = checkpoint.tokenizer
         self.student, self.task = student, TASKS[student.spec.task](self.tokenizer, checkpoint.spec)
         _check_match(settings, checkpoint, student)
         if student.spec.task not in _BY_TEXT:
             _check_vocabulary(settings, self.tokenizer, student.tokenizer)
-            check_fits(checkpoint.config, student)
+            checkpoint.config.check_fits(student.tokenizer.vocab_size, student.spec.max_tokens)
         with torch.random.fork_rng():  # the student's weights are those that it has without a teacher
             self.model = self.task.model(checkpoint.config)
         weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}

@@ -1,7 +1,6 @@
-"""Checkpoint folders in Hugging Face's format: `config.json`, `model.safetensors` and their traps."""
+"""Checkpoint folders in Hugging Face's format to torch and back: `config.json`, `model.safetensors` and their traps."""
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,27 +8,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, equal
 
+from bert.checkpoint_files import WEIGHTS, weight_files
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
-
-# What an encoder-only checkpoint begins with, where one with a head says `bert.embeddings`.
-_BARE = re.compile(r"^(embeddings|encoder|pooler)\.")
-# Buffers of old checkpoints, and the second name of a tied bias.
-_DROPPED = re.compile(r"embeddings\.(position_ids|token_type_ids)$|cls\.predictions\.decoder\.bias$")
-_ENCODER = ("bert.embeddings.", "bert.encoder.")
-_EMBEDDING, _DECODER = "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"
+from bert.tensor_names import DECODER, EMBEDDING, ENCODER, canonical_name, is_weight
 
 
 def normalise_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights under today's names: `gamma`/`beta` renamed, `bert.` in front of the encoder, buffers gone."""
-    renamed = {}
-    for name, tensor in weights.items():
-        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-        if not _DROPPED.search(name):
-            renamed[_BARE.sub(r"bert.\1.", name)] = tensor
-    return renamed
+    return {canonical_name(name): tensor for name, tensor in weights.items() if is_weight(name)}
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -38,9 +26,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     Raises CheckpointError for what is missing or damaged.
     """
     weights: dict[str, Tensor] = {}
-    for file in _weight_files(folder):
-        if not file.is_file():
-            raise CheckpointError(f"{file} is missing")
+    for file in weight_files(folder):
         try:
             weights |= load_file(file)
         except (SafetensorError, OSError) as error:
@@ -55,21 +41,19 @@ def load_into(model: BertHead, folder: Path) -> list[str]:
     shape, raises CheckpointError. Tensors of other heads in the file are left out.
     """
     weights, wanted = read_weights(folder), model.state_dict()
-    missing = [name for name in wanted if name not in weights and name != _DECODER]
+    missing = [name for name in wanted if name not in weights and name != DECODER]
     wrong = [
         f"{name} has shape {tuple(weights[name].shape)}, expected {tuple(tensor.shape)}"
         for name, tensor in wanted.items()
         if name in weights and weights[name].shape != tensor.shape
     ]
-    wrong += [f"{name} is missing" for name in missing if name.startswith(_ENCODER)]
-    wrong += [
-        f"{name} is not in BERT" for name in weights if name.startswith(_ENCODER) and name not in wanted
-    ]
+    wrong += [f"{name} is missing" for name in missing if name.startswith(ENCODER)]
+    wrong += [f"{name} is not in BERT" for name in weights if name.startswith(ENCODER) and name not in wanted]
     if wrong:
         more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
         raise CheckpointError(f"{folder} does not fit its config: {'; '.join(wrong[:5])}{more}")
-    if _DECODER in wanted and _DECODER in weights and not equal(weights[_DECODER], weights[_EMBEDDING]):
-        raise UnsupportedModelError(f"{folder}: {_DECODER} is not the word embedding, as it is in plain BERT")
+    if DECODER in wanted and DECODER in weights and not equal(weights[DECODER], weights[EMBEDDING]):
+        raise UnsupportedModelError(f"{folder}: {DECODER} is not the word embedding, as it is in plain BERT")
     model.load_state_dict({name: weights[name] for name in wanted if name in weights}, strict=False)
     return missing
 
@@ -89,30 +73,7 @@ def save_weights(
 ) -> None:
     """Write weights of a BertHead, by its names, as `save_checkpoint` does."""
     folder.mkdir(parents=True, exist_ok=True)
-    kept = {name: tensor.contiguous() for name, tensor in weights.items() if name != _DECODER}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    kept = {name: tensor.contiguous() for name, tensor in weights.items() if name != DECODER}
+    save_file(kept, folder / WEIGHTS, metadata={"format": "pt"})
     values = {**config.to_dict(), "architectures": [architecture], **extra}
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
-    if single.is_file():
-        return [single]
-    if index.is_file():
-        return [folder / shard for shard in _shards(index)]
-    if any(folder.glob("pytorch_model*.bin")):
-        raise CheckpointError(
-            f"{folder} holds its weights as a pickle, which can run any code; convert it to model.safetensors first"
-        )
-    return [single]
-
-
-def _shards(index: Path) -> list[str]:
-    try:
-        names = {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{index} is not an index of weights: {error!r}") from None
-    if any(Path(name).name != name for name in names):
-        raise CheckpointError(f"{index} names files outside its folder")
-    return sorted(names)

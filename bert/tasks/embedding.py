@@ -43,7 +43,7 @@ def embed(hidden: Floats, mask: NDArray[np.integer] | NDArray[np.bool_]) -> Floa
 
 def cosine(first: Floats, second: Floats) -> Floats:
     """Return the cosine of each row of (N, H) with the same row of (N, H), as (N,): what STS-B compares."""
-    return np.asarray(np.sum(normalize(first) * normalize(second), axis=-1))
+    return _clipped(np.sum(normalize(first) * normalize(second), axis=-1))
 
 
 def rank(query: Floats, candidates: Floats, top_k: int | None = None) -> list[Ranked]:
@@ -53,6 +53,11 @@ def rank(query: Floats, candidates: Floats, top_k: int | None = None) -> list[Ra
     """
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k ({top_k}) must be at least 1")
-    scores = normalize(candidates) @ normalize(query)
+    scores = _clipped(normalize(candidates) @ normalize(query))
     order = np.argsort(-scores, kind="stable")[:top_k]
     return [Ranked(index, score) for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)]
+
+
+def _clipped(cosines: Floats) -> Floats:
+    """Bring rounding's 1.0000001 back to what a cosine can be; nan stays nan."""
+    return np.asarray(np.clip(cosines, -1, 1))

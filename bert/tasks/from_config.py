@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 
 _PROBLEMS = {
@@ -21,16 +22,31 @@ _TASKS = {
 
 
 def spec_from_config(values: Mapping[str, Any], max_tokens: int) -> TaskSpec:
-    """Return the task that `architectures`, `id2label` and `problem_type` name; any other encoder gives embeddings."""
+    """Return the task that `architectures`, `id2label` and `problem_type` name; any other encoder gives embeddings.
+
+    Raises ConfigError for labels that break a rule.
+    """
     architecture = next(iter(values.get("architectures") or ()), "")
     task = _TASKS.get(architecture, "similarity")
     problem = "single_label"
     labels: tuple[str, ...] = ()
     if task in ("classification", "ner"):
-        names = {int(k): str(v) for k, v in (values.get("id2label") or {0: "LABEL_0", 1: "LABEL_1"}).items()}
-        labels = tuple(names[i] for i in sorted(names))
+        labels = _labels(values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"})
     if task == "classification":
         default = "regression" if len(labels) == 1 else "single_label"  # transformers' own rule
         problem = _PROBLEMS.get(values.get("problem_type") or "", default)
     stride = min(128, max_tokens // 4) if task in ("ner", "qa") else 0
     return TaskSpec(task, labels, problem, max_tokens=max_tokens, stride=stride)
+
+
+def _labels(names: Any) -> tuple[str, ...]:
+    """Return the labels in the order of their numbers, which must be 0, 1, 2 ..."""
+    if not isinstance(names, Mapping) or not all(isinstance(name, str) for name in names.values()):
+        raise ConfigError(f"config.json: id2label must name a label for each number: {names!r}")
+    numbers = [str(number) for number in range(len(names))]
+    if {str(key) for key in names} != set(numbers):
+        raise ConfigError(
+            f"config.json: the keys of id2label must be 0, 1, 2 ...: {', '.join(map(str, names))}"
+        )
+    by_number = {str(key): name for key, name in names.items()}
+    return tuple(by_number[number] for number in numbers)

@@ -59,15 +59,17 @@ def decode(
 ) -> Answer:
     """Answer a question from the start and end logits (T_i, 2) of each window over its context.
 
-    Spans hold at most `max_answer_tokens` pieces (None: the spec's). Of equal scores the span that begins,
-    then the one that ends, first wins. Raises ValueError for limits below 1 and for logits that do not fit.
+    Spans hold at most `max_answer_tokens` pieces (None: the spec's). Probabilities are shares among the
+    `spec.n_best` spans, so that they do not depend on `top_k`, of which more than `n_best` gives no more. Of equal
+    scores the span that begins, then the one that ends, first wins. Raises ValueError for limits below 1 and for
+    logits that do not fit.
     """
     longest = spec.max_answer_tokens if max_answer_tokens is None else max_answer_tokens
     if top_k < 1 or longest < 1:
         raise ValueError(f"top_k ({top_k}) and max_answer_tokens ({longest}) must be at least 1")
     _check(windows, logits)
     null = min(float(scores[0, 0]) + float(scores[0, 1]) for scores in logits)
-    spans = _n_best(windows, logits, max(spec.n_best, top_k), longest)
+    spans = _n_best(windows, logits, spec.n_best, longest)
     competing = [*spans.values(), *([null] if spec.allows_no_answer or not spans else [])]
     shares = softmax(np.array(competing)).tolist()
     found = tuple(

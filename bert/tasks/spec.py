@@ -1,6 +1,7 @@
 """What a fine-tuned checkpoint says of its task: the content of `task.json`."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -11,6 +12,11 @@ from bert.errors import CheckpointError, ConfigError
 TASKS = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 PROBLEMS = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
+
+_TEXTS = ("task", "problem", "command")
+_FLAGS = ("pair", "allows_no_answer")
+_WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
+_OBJECTS = ("base", "scores")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,7 @@ class TaskSpec:
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
+        self._check_types()
         if self.task not in TASKS:
             raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASKS)}")
         if self.problem not in PROBLEMS:
@@ -57,6 +64,24 @@ class TaskSpec:
         for name in ("max_question_tokens", "max_answer_tokens", "n_best"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
+
+    def _check_types(self) -> None:
+        kinds: tuple[tuple[tuple[str, ...], type, str], ...] = (
+            (_TEXTS, str, "a text"),
+            (_FLAGS, bool, "true or false"),
+            (_WHOLE, int, "a whole number"),
+            (_OBJECTS, dict, "an object"),
+        )
+        for names, kind, what in kinds:
+            for name in names:
+                value = getattr(self, name)
+                if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+                    raise ConfigError(f"{name} ({value!r}) must be {what}")
+        if not _is_number(self.null_threshold):
+            raise ConfigError(f"null_threshold ({self.null_threshold!r}) must be a number")
+        for key, value in self.base.items():
+            if not isinstance(value, str):
+                raise ConfigError(f"base.{key} ({value!r}) must be a text")
 
     @property
     def head_outputs(self) -> int:
@@ -77,7 +102,7 @@ class TaskSpec:
             wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
             raise ConfigError(f"task.json has {wrong}")
         labels = values.get("labels", ())
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+        if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
             raise ConfigError(f"labels must be a list of texts: {labels!r}")
         given = {key: value for key, value in values.items() if key in known}
         return cls(**{**given, "labels": tuple(labels)})
@@ -96,10 +121,19 @@ class TaskSpec:
             raise CheckpointError(
                 f"{file} is missing: it says what the checkpoint was fine-tuned for"
             ) from None
-        except (json.JSONDecodeError, UnicodeDecodeError, ConfigError, TypeError) as error:
+        except OSError as error:
+            raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CheckpointError(f"{file}: is not JSON: {error}") from None
+        except ConfigError as error:
             raise CheckpointError(f"{file}: {error}") from None
 
     def write(self, folder: Path) -> None:
         """Write `task.json` into a checkpoint folder."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
         (folder / "task.json").write_text(text, encoding="utf-8")
+
+
+def _is_number(value: object) -> bool:
+    # Infinite is a tuned threshold's right: the answer is then always, or never, null.
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

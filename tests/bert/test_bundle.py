@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle import Bundle, Manifest, read_bundle, write_bundle
+from bert.bundle import Bundle, Manifest, check_target, read_bundle, write_bundle
 from bert.errors import BundleError, BundleIntegrityError
+from bert.manifest import own_sha256
 from bert.tasks.spec import TaskSpec
 
 FILES = {"model.onnx": b"graph", "tokenizer.json": b"{}"}
@@ -18,7 +19,7 @@ FILES = {"model.onnx": b"graph", "tokenizer.json": b"{}"}
 
 def manifest(**changes: object) -> Manifest:
     spec = TaskSpec("ner", ("O", "B-PER", "I-PER"), max_tokens=64, stride=8)
-    whole = Manifest("people", "3", spec, "fp32", "rows", 100, 32, 2, 64, session={"a": 1}, made_by="a test")
+    whole = Manifest("people", "3", spec, "fp32", "rows", 100, 32, 2, 64, made_by="a test")
     return replace(whole, **changes)  # type: ignore[arg-type]
 
 
@@ -29,7 +30,8 @@ def bundle(tmp_path: Path) -> Bundle:
 
 def edit(bundle: Bundle, **changes: object) -> None:
     file = bundle.folder / "bundle.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    values = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps(values | {"manifest_sha256": own_sha256(values)}))
 
 
 def test_what_is_written_is_read(bundle: Bundle) -> None:
@@ -78,6 +80,26 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(bundle: Bundle, tmp_pa
         ({"colour": "red"}, r"unknown keys \['colour'\]"),
         ({"task": {"task": "ner"}}, "labels"),
         ({"task": None}, "incomplete or damaged"),
+        ({"name": 5}, r"name \(5\) must be a text"),
+        ({"name": ""}, r"name \(''\) must be a text"),
+        ({"vocab_size": "100"}, r"vocab_size \('100'\) must be a whole number"),
+        ({"hidden_size": True}, r"hidden_size \(True\) must be a whole number"),
+        ({"files": ["model.onnx"]}, r"files \(\['model.onnx'\]\) must be an object"),
+        ({"files": {"model.onnx": 5}}, r"the sha256 of model.onnx \(5\) must be a text"),
+        (
+            {"session": {"graph_optimization_level": "FOO"}},
+            "graph_optimization_level is 'FOO'; known are ORT_",
+        ),
+        ({"session": {"graph_optimization_level": None}}, "graph_optimization_level is None"),
+        ({"session": {"providers": "CPUExecutionProvider"}}, "must be a list of names"),
+        ({"session": {"threads": 1}}, "session has the unknown key 'threads'"),
+        ({"session": None}, r"session \(None\) must be an object"),
+        ({"packing": {"foo": 1}}, "packing has the unknown key 'foo'; known are align_tokens, block_tokens"),
+        (
+            {"packing": {"align_tokens": 0}},
+            r"packing.align_tokens \(0\) must be a whole number of at least 1",
+        ),
+        ({"packing": {"block_tokens": 1.5}}, r"packing.block_tokens \(1.5\) must be a whole number"),
         ({"max_position_embeddings": 32}, r"max_tokens \(64\) must be at most"),
     ],
 )
@@ -87,6 +109,44 @@ def test_a_manifest_that_breaks_a_rule_is_refused(
     edit(bundle, **changes)
     with pytest.raises(BundleError, match=why):
         read_bundle(bundle.folder)
+
+
+@pytest.mark.parametrize("name", ["name", "task", "vocab_size"])
+def test_a_manifest_without_a_key_says_which(name: str, bundle: Bundle) -> None:
+    file = bundle.folder / "bundle.json"
+    values = json.loads(file.read_text())
+    del values[name]
+    file.write_text(json.dumps(values))
+    with pytest.raises(BundleError, match=rf"missing keys \['{name}'\]"):
+        read_bundle(bundle.folder)
+
+
+def test_labels_that_were_changed_by_hand_are_refused(bundle: Bundle) -> None:
+    file = bundle.folder / "bundle.json"
+    values = json.loads(file.read_text())
+    file.write_text(json.dumps(values, indent=7))  # another layout says the same
+    assert read_bundle(bundle.folder) == bundle
+    values["task"]["labels"][1:] = ["I-PER", "B-PER"]
+    file.write_text(json.dumps(values))
+    with pytest.raises(BundleIntegrityError, match=r"bundle\.json was changed since it was written"):
+        read_bundle(bundle.folder)
+    del values["manifest_sha256"]
+    file.write_text(json.dumps(values))
+    with pytest.raises(BundleIntegrityError, match="has no manifest_sha256"):
+        read_bundle(bundle.folder)
+
+
+def test_a_bundle_is_of_another_graph_where_the_output_does_not_fit() -> None:
+    tagger = manifest()
+    tagger.check_output("logits", 3)
+    tagger.check_output("logits", "labels")
+    with pytest.raises(BundleError, match=r"gives logits of width 5; a ner model with 3 labels .* width 3"):
+        tagger.check_output("logits", 5)
+    with pytest.raises(BundleError, match="gives embeddings of width 32; a ner model"):
+        tagger.check_output("embeddings", 32)
+    manifest(task=TaskSpec("similarity", max_tokens=64)).check_output("embeddings", 32)
+    manifest(task=TaskSpec("fill_mask", max_tokens=64)).check_output("logits", 100)
+    manifest(task=TaskSpec("qa", max_tokens=64)).check_output("logits", 2)
 
 
 def test_a_folder_that_is_no_bundle_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -115,31 +175,33 @@ def test_a_bundle_needs_model_and_tokenizer(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_no_bundle_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"dear")
+    with pytest.raises(BundleError, match=r"is no bundle \(it has no bundle\.json\), so it is not replaced"):
+        write_bundle(tmp_path / "checkpoint", manifest(), FILES, overwrite=True)
+    assert (tmp_path / "checkpoint" / "model.safetensors").read_bytes() == b"dear"
+    (tmp_path / "empty").mkdir()
+    write_bundle(tmp_path / "empty", manifest(), FILES, overwrite=True)
+
+
+def test_a_place_that_cannot_be_written_to_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file" / "b", tmp_path / "file"):
+        with pytest.raises(BundleError, match=r"file"):
+            check_target(folder, overwrite=True)
+    check_target(tmp_path / "new" / "b", overwrite=False)
+    assert not (tmp_path / "new").exists()
+
+
 def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
-        raise OSError("no space left on device")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(BundleError, match="cannot be written: No space left on device"):
         write_bundle(tmp_path / "b", manifest(), FILES)
     assert not list(tmp_path.iterdir())
-
-
-def test_the_old_bundle_stays_where_its_replacement_fails(
-    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rename = Path.rename
-
-    def fail(self: Path, target: Path) -> Path:
-        if target == bundle.folder and not self.name.endswith("-old"):
-            raise KeyboardInterrupt
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fail)
-    with pytest.raises(KeyboardInterrupt):
-        write_bundle(bundle.folder, manifest(version="4"), FILES, overwrite=True)
-    assert read_bundle(bundle.folder).manifest.version == "3"
-    assert [file.name for file in bundle.folder.parent.iterdir()] == ["people"]
 
 
 def test_a_writer_killed_at_any_sync_leaves_no_half_bundle(tmp_path: Path) -> None:

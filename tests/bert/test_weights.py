@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
+from bert.nn import checkpoint as torch_checkpoint
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForPreTraining
 from bert.tasks.spec import TaskSpec
@@ -181,6 +182,36 @@ def test_shards_are_read_together(tmp_path: Path) -> None:
     assert_same(read_checkpoint(tmp_path).weights, model().state_dict())
 
 
+@pytest.mark.parametrize(
+    ("index", "why"),
+    [
+        ([], "is not an index of weights"),
+        ({}, "is not an index of weights"),
+        ({"weight_map": ["a"]}, "is not an index of weights"),
+        ({"weight_map": {}}, "must name a file for each tensor"),
+        ({"weight_map": {"a": 5}}, "must name a file for each tensor"),
+        ({"weight_map": {"a": "../a.safetensors"}}, "names files outside its folder"),
+        ({"weight_map": {"a": "a.safetensors"}}, r"a\.safetensors is missing"),
+    ],
+)
+def test_an_index_that_is_none_is_refused(index: Any, why: str, base: Path) -> None:
+    (base / "model.safetensors").unlink()
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+    with pytest.raises(CheckpointError, match=why):
+        torch_checkpoint.read_weights(base)
+
+
+def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
+    names = ("embeddings.LayerNorm.gamma", "encoder.x.beta", "pooler.y", "bert.z", "classifier.weight")
+    dropped = ("bert.embeddings.token_type_ids", "embeddings.position_ids", "cls.predictions.decoder.bias")
+    save_file({name: torch.ones(2) for name in (*names, *dropped)}, tmp_path / "model.safetensors")
+    found = set(read_weights(tmp_path))
+    assert found == set(torch_checkpoint.read_weights(tmp_path))
+    assert len(found) == len(names) and "bert.embeddings.LayerNorm.weight" in found
+
+
 def test_a_checkpoint_of_the_hub_says_its_task_itself(tmp_path: Path) -> None:
     save(tmp_path, id2label={0: "down", 1: "up", 2: "level"}, problem_type="multi_label_classification")
     (tmp_path / "task.json").unlink()
@@ -242,6 +273,73 @@ def test_weights_that_do_not_fit_are_named(spoil: Any, why: str, base: Path) -> 
     weights = {name: tensor.clone() for name, tensor in model().state_dict().items()}
     spoil(weights)
     save_file(weights, base / "model.safetensors")
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["whole", "adapter"])
+def test_a_length_past_the_models_positions_is_refused(alone: bool, base: Path, tmp_path: Path) -> None:
+    if not alone:
+        adapter_of(base, tmp_path / "adapter")
+    folder = base if alone else tmp_path / "adapter"
+    TaskSpec("classification", ("no", "yes"), max_tokens=99999).write(folder)
+    with pytest.raises(
+        CheckpointError, match=r"max_tokens \(99999\) must be at most the model's positions \(32\)"
+    ):
+        read_checkpoint(folder, base)
+
+
+def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
+    (base / "vocab.txt").write_text("\n".join([*PIECES, "c"]))
+    with pytest.raises(
+        CheckpointError, match="the tokenizer has 8 pieces and the model 7: they do not belong"
+    ):
+        read_checkpoint(base)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"lora_alpha": "x"}, r"adapter_config.json: lora_alpha \('x'\) must be a number"),
+        ({"lora_alpha": None}, r"lora_alpha \(None\)"),
+        ({"lora_alpha": float("inf")}, r"lora_alpha \(inf\)"),
+        ({"alpha_pattern": ["query"]}, r"alpha_pattern \(\['query'\]\) must be an object"),
+        ({"alpha_pattern": {"query": "8"}}, r"alpha_pattern.query \('8'\) must be a number"),
+        ({"alpha_pattern": {"(": 8}}, r"alpha_pattern '\(' is no expression"),
+    ],
+)
+def test_an_adapters_scale_must_be_a_number(
+    change: dict[str, Any], why: str, base: Path, tmp_path: Path
+) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+def test_factors_of_unlike_ranks_are_refused(base: Path, tmp_path: Path) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = {k: torch.tensor(v) for k, v in read_safetensors(file).items()}
+    save_file({k: v[:3] if "lora_A" in k else v for k, v in tensors.items()}, file)
+    with pytest.raises(CheckpointError, match=r"factors of '.*' have shapes \(\d+, 4\) and \(3, \d+\)"):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ({"down": 0, "up": 1}, "id2label must name a label for each number"),
+        ({"zero": "down", "one": "up"}, "the keys of id2label must be 0, 1, 2 ...: zero, one"),
+        ({"0": "down", "2": "up"}, "the keys of id2label must be 0, 1, 2 ...: 0, 2"),
+        (["down", "up"], "id2label must name a label for each number"),
+    ],
+)
+def test_labels_of_the_hub_that_have_no_numbers_are_refused(names: Any, why: str, base: Path) -> None:
+    (base / "task.json").unlink()
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps(config | {"id2label": names}), encoding="utf-8")
     with pytest.raises(CheckpointError, match=why):
         read_checkpoint(base)
 

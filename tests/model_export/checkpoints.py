@@ -12,7 +12,6 @@ import transformers
 
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
-from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
 from model_export.batch import Text, make_text
 from model_export.reference import Floats
@@ -82,7 +81,7 @@ def write_checkpoint(folder: Path, spec: TaskSpec, **changes: Any) -> transforme
 def checkpoint_and_texts(folder: Path) -> tuple[Checkpoint, list[Text]]:
     """Read it back as the exporter does, with the shipped texts."""
     checkpoint = read_checkpoint(folder)
-    return checkpoint, shipped_texts(Tokenizer.load(checkpoint.tokenizer_file), checkpoint.spec)
+    return checkpoint, shipped_texts(checkpoint.tokenizer, checkpoint.spec)
 
 
 def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Text) -> Floats:

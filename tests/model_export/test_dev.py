@@ -12,6 +12,9 @@ from model_export.dev_data import read_questions, read_sentences, read_texts
 from model_export.dev_score import labels_of, read_dev
 from model_export.reference import Floats
 from tests.model_export.checkpoints import SPECS, vocabulary
+from training.data.conll import bio_labels, read_conll
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,8 @@ def test_a_broken_table_is_refused_with_its_line(tmp_path: Path) -> None:
         read_texts(write(tmp_path, "sentence\tlabel\na\t1\nb\n"))
     with pytest.raises(DataError, match=r"dev.txt:1: needs a column of sentence"):
         read_texts(write(tmp_path, "left\tright\na\t1\n"))
+    with pytest.raises(DataError, match=r"dev.txt:3: 'sentence' is empty"):
+        read_texts(write(tmp_path, "sentence\tlabel\n\n \t1\n"))
     with pytest.raises(DataError, match="holds no examples"):
         read_texts(write(tmp_path, "sentence\tlabel\n"))
     with pytest.raises(DataError, match="cannot be read"):
@@ -66,8 +71,41 @@ def test_sentences_end_at_empty_lines_and_unknown_types_are_o(tmp_path: Path) ->
     assert (second.words, second.tags) == (["Jazz"], ["O"])
 
 
+def test_comments_are_no_words_and_every_scheme_of_tags_is_read(tmp_path: Path) -> None:
+    text = "# sent_id = 7\nAnna\tB-PER\nMaria\tE-PER\nin\tO\nOslo\tS-LOC\nSan Jose\tS-LOC\na\x85b\tO\n#\tO\n"
+    (sentence,) = read_sentences(write(tmp_path, text), SPECS["ner"].labels)
+    assert sentence.words == ["Anna", "Maria", "in", "Oslo", "San Jose", "a\x85b", "#"]
+    assert sentence.tags == ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "O", "O"]
+    # Some checkpoints of the hub have I- labels only, as CoNLL 2003 itself.
+    (sentence,) = read_sentences(tmp_path / "dev.txt", ("O", "I-PER", "I-LOC"))
+    assert sentence.tags[0] == "B-PER"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Anna\tB-PER\nsang\n", r"dev.txt:2: has 1 columns instead of a word and its tag"),
+        ("Anna B-PER\nsang well\n", r"dev.txt:2: 'well' is no tag like O, B-PER or I-PER"),
+        ("Anna\tB-person\n", "has the types person, and the model knows only LOC, PER"),
+        ("\n\n", "holds no examples"),
+    ],
+)
+def test_columns_that_cannot_be_read_are_refused(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=why):
+        read_sentences(write(tmp_path, text), SPECS["ner"].labels)
+
+
+def test_sentences_are_read_as_training_reads_them(tmp_path: Path) -> None:
+    file = SHARED / "ner/btc/dev.conll"
+    if not file.is_file():
+        pytest.skip("no folder shared/data beside the checkout: this test reads real data")
+    theirs = read_conll(file)
+    ours = read_sentences(file, bio_labels(theirs))
+    assert [(tuple(s.words), tuple(s.tags)) for s in ours] == [(e.words, e.labels) for e in theirs]
+
+
 def test_questions_with_and_without_an_answer(tmp_path: Path) -> None:
-    questions = [
+    questions: list[dict[str, object]] = [
         {"id": "1", "question": "who", "answers": [{"text": "she", "answer_start": 0}]},
         {"id": "2", "question": "when", "answers": []},
     ]
@@ -75,8 +113,26 @@ def test_questions_with_and_without_an_answer(tmp_path: Path) -> None:
     first, second = read_questions(write(tmp_path, json.dumps(squad)))
     assert (first.question, first.context, first.answers) == ("who", "she sang", ["she"])
     assert second.answers == []
-    with pytest.raises(DataError, match="is not SQuAD json"):
-        read_questions(write(tmp_path, '{"data": [{"paragraphs": [{}]}]}'))
+    questions[0]["is_impossible"] = True
+    first, _ = read_questions(write(tmp_path, json.dumps(squad)))
+    assert first.answers == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"data": [{"paragraphs": [{}]}]}', "is not SQuAD json: something has no '(qas|context)'"),
+        ('{"data": 5}', "is not SQuAD json: lists and objects"),
+        ('{"data": [\n', r"dev.txt:2: is not json"),
+        (
+            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": 5, "answers": []}]}]}]}',
+            "5 should be a text",
+        ),
+    ],
+)
+def test_questions_that_cannot_be_read_are_refused(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=why):
+        read_questions(write(tmp_path, text))
 
 
 def test_classification_is_scored_by_accuracy(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -89,10 +145,33 @@ def test_classification_is_scored_by_accuracy(tokenizer: Tokenizer, tmp_path: Pa
         read_dev(write(tmp_path, "text\tlabel\na\tgreat\n"), SPECS["classification"], tokenizer)
 
 
+@pytest.mark.parametrize("label", ["3", "7", "-1", "1.0"])
+def test_a_number_that_is_no_label_of_the_model_is_refused(
+    label: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    file = write(tmp_path, f"text\tlabel\n\na\t0\nb\t{label}\n")
+    with pytest.raises(DataError, match=rf"dev.txt:4: label '{label}' is none of the model's: bad, good"):
+        read_dev(file, SPECS["classification"], tokenizer)
+
+
+def test_pairs_are_scored_as_pairs(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """A checkpoint of the hub does not say that it reads pairs; its data does."""
+    file = write(tmp_path, "sentence1\tsentence2\tlabel\na\tb\t1\n")
+    (text,) = read_dev(file, SPECS["classification"], tokenizer).texts
+    assert text.encoding.segment_ids.tolist() == [0, 0, 0, 1, 1]
+    single = write(tmp_path, "sentence\tlabel\na\t1\n")
+    with pytest.raises(DataError, match="has one text a line, and the model reads pairs"):
+        read_dev(single, SPECS["pair"], tokenizer)
+    with pytest.raises(DataError, match="has one text a line, and similarity needs two"):
+        read_dev(single, SPECS["similarity"], tokenizer)
+
+
 def test_numbers_are_scored_by_correlation(tokenizer: Tokenizer, tmp_path: Path) -> None:
     file = write(tmp_path, "text\tscore\na\t1\nb\t2\nc\t3\n")
     data = read_dev(file, SPECS["regression"], tokenizer)
     assert data.score([np.array([[x]], np.float32) for x in (0.1, 0.2, 0.9)]) == pytest.approx(1)
+    with pytest.raises(DataError, match=r"dev.txt:2: 'nan' is no number"):
+        read_dev(write(tmp_path, "text\tscore\na\tnan\n"), SPECS["regression"], tokenizer)
 
 
 def test_entities_are_scored_by_f1_over_the_given_words(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -3,14 +3,19 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import onnxruntime
 import pytest
 
 from bert.bundle import read_bundle
 from bert.tokenizer import Tokenizer
+from model_export.batch import Text
 from model_export.cli import main
 from model_export.demo import is_current
+from model_export.precision import Fp32
+from model_export.reference import Floats
 from tests.model_export.checkpoints import SPECS, write_checkpoint
 
 
@@ -43,7 +48,8 @@ def test_a_bundle_holds_what_the_service_needs(precision: str, checkpoint: Path,
 def test_it_says_whether_half_precision_ran_on_a_gpu(checkpoint: Path, tmp_path: Path) -> None:
     run(checkpoint, tmp_path / "b", "--precision", "fp16")
     check = read_bundle(tmp_path / "b").manifest.parity["check"]
-    assert "not run on a GPU" in check or "run on a GPU" in check
+    has_gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    assert check.startswith("the written graph was run on a GPU" if has_gpu else "not run on a GPU: ")
 
 
 def test_a_bundle_is_not_replaced_unless_asked(
@@ -56,6 +62,24 @@ def test_a_bundle_is_not_replaced_unless_asked(
     assert (tmp_path / "b" / "bundle.json").read_bytes() == before
     assert run(checkpoint, tmp_path / "b", "--version", "2", "--overwrite") == 0
     assert read_bundle(tmp_path / "b").manifest.version == "2"
+
+
+def test_a_folder_that_is_no_bundle_is_never_replaced(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(checkpoint.iterdir())
+    assert run(checkpoint, checkpoint, "--overwrite") == 1
+    assert "is there and is no bundle" in capsys.readouterr().err
+    assert sorted(checkpoint.iterdir()) == before
+
+
+def test_a_place_that_cannot_be_written_to_is_said_before_the_work(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(checkpoint, tmp_path / "file" / "b") == 1
+    error = capsys.readouterr().err
+    assert "cannot be written" in error and "reading" not in error
 
 
 @pytest.mark.parametrize(
@@ -93,6 +117,25 @@ def test_the_score_on_labelled_data_is_in_the_manifest(checkpoint: Path, tmp_pat
     score = read_bundle(tmp_path / "b").manifest.dev_score
     assert score["data"] == "dev.tsv" and score["metric"] == "accuracy" and score["texts"] == 10
     assert {"before", "after", "labels", "changed_labels"} <= set(score)
+    assert score["before_is"] == "the checkpoint's float32 graph"
+
+
+def test_labelled_data_goes_through_the_float32_graph_once(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("sentence\tlabel\nthe soup was cold\t1\n", encoding="utf-8")
+    sizes = []
+    packed = Fp32.packed
+
+    def counted(self: Fp32, texts: Sequence[Text]) -> list[Floats]:
+        sizes.append(len(texts))
+        return packed(self, texts)
+
+    monkeypatch.setattr(Fp32, "packed", counted)
+    assert run(checkpoint, tmp_path / "b", "--dev", str(dev)) == 0
+    assert sizes == [60, 1]
+    assert read_bundle(tmp_path / "b").manifest.dev_score["before_is"] == "the same graph"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +179,7 @@ def test_demo_builds_what_is_not_there_and_leaves_the_rest(
 def test_an_export_killed_in_the_middle_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
     script = (
         "import os, signal, bert.bundle\n"
-        "bert.bundle._sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "bert.bundle.sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from model_export.cli import main\n"
         f"main(['--checkpoint', {str(checkpoint)!r}, '--out', {str(tmp_path / 'b')!r}])\n"
     )

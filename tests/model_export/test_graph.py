@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_export.batch import PackingRules
+from bert.packing_rules import PackingRules
 from model_export.graph import build_graph
 from model_export.reference import Floats, Reference
 from model_export.rows import RowsForms

@@ -9,7 +9,6 @@ import transformers
 
 from bert.base_models import MINILM, resolve_base
 from bert.errors import CheckpointError
-from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
 from model_export.batch import Text
 from model_export.dev_score import labels_of
@@ -30,7 +29,7 @@ def minilm() -> Path:
 @cache
 def loaded(folder: Path) -> tuple[Checkpoint, list[Text]]:
     checkpoint = read_checkpoint(folder)
-    texts = shipped_texts(Tokenizer.load(checkpoint.tokenizer_file), checkpoint.spec)
+    texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
     return checkpoint, texts
 
 

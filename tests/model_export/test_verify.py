@@ -109,6 +109,18 @@ class OneScore:
         return float(outputs[0][0, 0])
 
 
+def test_the_float32_graph_is_run_once_and_the_manifest_says_so() -> None:
+    runs = []
+
+    def after(texts: object) -> list[Floats]:
+        runs.append(texts)
+        return [np.array([[0.7, -1.0, -1.0]], np.float32)]
+
+    found = check_score("fp32", SPEC, OneScore(), None, after, Tolerance.of("fp32"))  # type: ignore[arg-type]
+    assert len(runs) == 1 and found["before"] == found["after"]
+    assert found["before_is"] == "the same graph"
+
+
 @pytest.mark.parametrize(("after", "passes"), [(0.9, True), (0.896, True), (0.95, True), (0.89, False)])
 def test_half_a_point_of_the_score_may_be_lost(after: float, passes: bool) -> None:
     def run(score: float) -> list[Floats]:

@@ -1,15 +1,17 @@
 """A bundle's graph, through packing and back: the same numbers alone and in company."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bert.bundle import read_bundle
+from bert.bundle import read_bundle, write_bundle
 from bert.errors import BundleError, EngineError
 from bert.tasks import fill_mask
+from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding, Tokenizer
-from service.engine import HEADS, OnnxEngine
+from service.engine import OnnxEngine
 from tests.service.tiny import SPECS
 
 TEXTS = ["a warm film", "", "where is paris", "the " * 25, "munich", "how long is it and not dull"]
@@ -91,3 +93,12 @@ def test_a_damaged_graph_says_which_file(bundles: Path, tmp_path: Path) -> None:
     (folder / "model.onnx").write_bytes(b"no graph")
     with pytest.raises(BundleError, match=r"model\.onnx cannot be opened"):
         OnnxEngine(read_bundle(folder, verify_hashes=False), 1)
+
+
+def test_labels_that_the_graph_has_no_scores_for_are_refused(bundles: Path, tmp_path: Path) -> None:
+    bundle = read_bundle(bundles / "mood")
+    spec = replace(bundle.manifest.task, labels=("bad", "good", "neither", "both", "other"))
+    files = {name: (bundle.folder / name).read_bytes() for name in bundle.manifest.files}
+    other = write_bundle(tmp_path / "mood", replace(bundle.manifest, task=spec), files)
+    with pytest.raises(BundleError, match="with 5 labels gives logits of width 5: manifest and graph do not"):
+        OnnxEngine(other, 1)

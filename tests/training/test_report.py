@@ -13,7 +13,6 @@ from training.findings import (
     choice_findings,
     class_findings,
     entity_findings,
-    find,
     multi_label_findings,
     number_findings,
 )
@@ -120,11 +119,10 @@ def test_choices_show_the_ending_that_was_taken() -> None:
     assert (found.mistakes[0].gold, found.mistakes[0].predicted) == ("sits.", "flies.")
 
 
-def test_findings_are_picked_by_task() -> None:
-    found = find("classification", texts("negative"), ["positive"], LABELS, confidences=[0.8])
+def test_a_mistake_shows_how_sure_the_model_was() -> None:
+    found = class_findings(texts("negative"), ["positive"], LABELS, [0.8])
     assert found.mistakes[0].confidence == 0.8
-    assert find("similarity", texts(1.0, 2.0), [0.1, 0.2]).examples == 2
-    assert find("multi_label", texts(("a",)), [("a",)], ("a",)).wrong == 0
+    assert multi_label_findings(texts(("a",)), [("a",)], ("a",)).wrong == 0
 
 
 def test_a_report_is_a_page_numbers_and_pictures(tmp_path: Path) -> None:

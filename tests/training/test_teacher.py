@@ -161,12 +161,12 @@ def test_a_teacher_changes_nothing_of_the_students_first_weights(
 
 def test_a_teacher_of_other_labels_is_refused(loop_of: Callable[..., Loop]) -> None:
     with pytest.raises(ConfigError, match="knows the labels"):
-        loop_of(TaskSpec("classification", ("bad", "good")))
+        loop_of(TaskSpec("classification", ("bad", "good"), max_tokens=64))
 
 
 def test_a_teacher_of_pairs_is_refused_for_single_texts(loop_of: Callable[..., Loop]) -> None:
     with pytest.raises(ConfigError, match="has pair True, and the run False"):
-        loop_of(TaskSpec("classification", ("negative", "positive"), pair=True))
+        loop_of(TaskSpec("classification", ("negative", "positive"), pair=True, max_tokens=64))
 
 
 def test_similarity_has_no_teacher(settings_for: Make) -> None:

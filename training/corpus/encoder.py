@@ -5,7 +5,7 @@ ids of a text are those of its parts, one after the other, and a table of the pa
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -19,6 +19,8 @@ from training.corpus.words import CHINESE, is_chinese, word_starts
 Ints = NDArray[np.int64]
 MAX_PARTS = 200_000
 """Parts that the table holds, about 40 MB; then it starts afresh."""
+BATCH_CHARACTERS = 1 << 18
+"""Text that is taken apart at a time: the parts of a long document need many times its memory."""
 _AROUND_CHINESE = re.compile(f"[{CHINESE}]|[ \n]|[^ \n{CHINESE}]+")
 _LINES = re.compile("\n|[^\n]+")
 
@@ -42,6 +44,17 @@ class SentenceEncoder:
 
     def encode(self, sentences: Sequence[str]) -> Document:
         """Return the tokens of sentences that have no line breaks; one of S may have no tokens."""
+        made = [self._encode(batch) for batch in _batches(sentences)]
+        if len(made) == 1:
+            return made[0]
+        lengths = np.concatenate([np.diff(each.sentences) for each in made])
+        return Document(
+            np.concatenate([each.tokens for each in made]),
+            np.concatenate([each.continues for each in made]),
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        )
+
+    def _encode(self, sentences: Sequence[str]) -> Document:
         parts = self._parts(sentences)
         rows = self._table.rows(parts)  # (P,)
         counts = self._table.counts[rows]
@@ -112,6 +125,18 @@ class PartTable:
         self.counts = np.concatenate([self.counts, counts])
         self.ids = np.concatenate([self.ids, _flat(encoded)])
         self.chinese = np.concatenate([self.chinese, [is_chinese(part) for part in parts]])
+
+
+def _batches(sentences: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Cut a list of sentences into runs of about BATCH_CHARACTERS; an empty list is one run."""
+    first = size = 0
+    for index, sentence in enumerate(sentences):
+        size += len(sentence)
+        if size >= BATCH_CHARACTERS:
+            yield sentences[first : index + 1]
+            first, size = index + 1, 0
+    if first < len(sentences) or not sentences:
+        yield sentences[first:]
 
 
 def _flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:

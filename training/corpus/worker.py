@@ -14,15 +14,13 @@ import numpy as np
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.corpus.blocks import Block, Raw, is_chosen
-from training.corpus.encoder import SentenceEncoder
+from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
 from training.corpus.resources import peak_memory_bytes
 from training.corpus.sentences import LineBreaks, split_sentences
 from training.corpus.shards import PARTS, SPLITS, Document, write_json, write_shard
 from training.corpus.sources import TextFile
 
-BATCH_CHARACTERS = 1 << 18
-"""Text that is tokenised at a time."""
 MAX_PROBLEMS = 20
 """Problems of a block that are kept word for word."""
 LOG_FOLDER = ".prepare"

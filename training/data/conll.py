@@ -1,15 +1,12 @@
 """Columns of words and tags (CoNLL 2003 and its like), to BIO."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bert.conll import sentences, to_bio
 from training.data.examples import WordsExample
 from training.data.files import read_lines
 from training.data.problems import Problems
-
-_STARTS, _INSIDE = "BSU", "IELM"  # BIO, BIOES, BILOU, BMES
-Line = tuple[int, str, str]  # line, word, tag
 
 
 def read_conll(
@@ -29,7 +26,7 @@ def read_conll(
     """
     problems = Problems(path)
     examples = []
-    for sentence in _sentences(path, word_column, tag_column, problems):
+    for sentence in sentences(read_lines(path), problems.add, word_column, tag_column):
         tags = to_bio([tag for _, _, tag in sentence], label_map)
         for (number, _, _), tag in zip(sentence, tags, strict=True):
             if labels is not None and tag not in labels:
@@ -42,89 +39,7 @@ def read_conll(
     return examples
 
 
-def to_bio(tags: Sequence[str], label_map: Mapping[str, str | None] | None = None) -> list[str]:
-    """Normalise the tags of one sentence to BIO, then rename types. Raises ValueError for what is no tag.
-
-    In this order, so that two types that get one name stay two entities where they meet.
-    """
-    out, previous = [], ""
-    for tag in tags:
-        prefix, kind = _parted(tag)
-        starts = prefix in _STARTS or kind != previous
-        name = (label_map or {}).get(kind, kind)
-        out.append(f"{'B' if starts else 'I'}-{name}" if name else "O")
-        # After the end of an entity (E, L, S, U) even an I- of the same type is a new one.
-        previous = "" if prefix in "ELSU" else kind
-    return out
-
-
 def bio_labels(examples: Sequence[WordsExample]) -> tuple[str, ...]:
     """Return O and then B- and I- of every type that occurs, by name: the order of a model's labels."""
     types = sorted({label[2:] for example in examples for label in example.labels if label != "O"})
     return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
-
-
-@lru_cache(maxsize=1024)  # a file has millions of words and a dozen tags
-def _parted(tag: str) -> tuple[str, str]:
-    if tag == "O":
-        return "O", ""
-    prefix, dash, kind = tag.partition("-")
-    if not dash or not kind or len(prefix) != 1 or prefix not in _STARTS + _INSIDE:
-        raise ValueError(f"{tag!r} is no tag like O, B-PER or I-PER")
-    return prefix, kind
-
-
-def _sentences(
-    path: str | Path, word_column: int, tag_column: int, problems: Problems
-) -> Iterator[list[Line]]:
-    sentence: list[Line] = []
-    for number, line in enumerate(read_lines(path), 1):
-        columns = _columns(line)
-        if not columns or columns[0] == "-DOCSTART-":
-            if sentence:
-                yield sentence
-            sentence = []
-        elif not _is_comment(line, columns[-1]):
-            sentence += _word(number, columns, word_column, tag_column, problems)
-    if sentence:
-        yield sentence
-
-
-def _columns(line: str) -> list[str]:
-    """Part a line. With a tab anywhere only tabs part it, since a word may then hold a blank (tweets' do)."""
-    if "\t" in line:
-        return [column.strip() for column in line.split("\t")]
-    return [column for column in line.strip().split(" ") if column]
-
-
-def _is_comment(line: str, last: str) -> bool:
-    """Tell `# sent_id = 7` from the word # with its tag."""
-    return line.startswith("# ") and not _is_tag(last)
-
-
-def _is_tag(text: str) -> bool:
-    try:
-        _parted(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _word(
-    number: int, columns: list[str], word_column: int, tag_column: int, problems: Problems
-) -> list[Line]:
-    needed = max(2, word_column + 1, tag_column + 1, -tag_column)
-    if len(columns) < needed:
-        problems.add(number, f"has {len(columns)} columns instead of a word and its tag")
-        return []
-    word, tag = columns[word_column], columns[tag_column]
-    try:
-        _parted(tag)
-    except ValueError as error:
-        problems.add(number, str(error))
-        return []
-    if not word and tag == "O":
-        return []  # BTC has some: an emoji that was lost
-    if not word:
-        problems.add(number, f"has the tag {tag} but no word")
-    return [(number, word, tag)]

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bert.conll import to_bio
 from bert.errors import DataError
 from training.data.choice import Raw, choice_examples
-from training.data.conll import to_bio
 from training.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from training.data.problems import Problems
 from training.data.rows import TextColumns, text_examples

@@ -13,6 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW
 
+from bert.nn.encoder import BertLayers, recompute_activations
 from training.distributed import Processes
 from training.optim import is_decayed
 from training.pretraining.batch import PretrainBatch
@@ -149,14 +150,18 @@ class PretrainLoop:
 def wrap(objective: Objective, settings: PretrainSettings, processes: Processes) -> nn.Module:
     """Return the module whose forward pass trains: compiled, and joined with those of other processes."""
     if settings.activation_checkpointing:
-        objective.model.bert.encoder.checkpointing = True
+        recompute_activations(objective)
+    if settings.compile:
+        # Layer by layer: how many positions are masked changes with every batch, the layers do not see it.
+        for layers in [module for module in objective.modules() if isinstance(module, BertLayers)]:
+            for layer in layers.layer:
+                layer.compile(dynamic=None)
     if processes.world > 1 and settings.sharding == "full":
         return _sharded(objective)
-    module: nn.Module = objective
     if processes.world > 1:
         ids = [processes.device.index] if processes.device.type == "cuda" else None
-        module = DistributedDataParallel(objective, device_ids=ids, gradient_as_bucket_view=True)
-    return torch.compile(module, dynamic=False) if settings.compile else module  # type: ignore[return-value]
+        return DistributedDataParallel(objective, device_ids=ids, gradient_as_bucket_view=True)
+    return objective
 
 
 def _sharded(objective: Objective) -> nn.Module:

@@ -62,6 +62,16 @@ class DistillationSettings(_Part):
     soft_weight: Annotated[float, Field(ge=0)] = 5.0
     hard_weight: Annotated[float, Field(ge=0)] = 2.0
     cosine_weight: Annotated[float, Field(ge=0)] = 1.0
+    start_from_teacher: bool = False
+    """Copy the teacher's embeddings, head, and layers spread over its depth; the two must be equally wide."""
+
+
+class ReplacedTokenSettings(_Part):
+    """A small generator fills the masks, and the model tells what it replaced (Clark et al. 2020, arXiv 2003.10555)."""
+
+    generator_width: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Share of the model's width."""
+    discriminator_weight: Annotated[float, Field(gt=0)] = 50.0
 
 
 class Phase(_Part):
@@ -95,6 +105,9 @@ class PretrainSettings(BaseSettings):
     model: ModelSettings = Field(default_factory=lambda: ModelSettings(), description="shape of a new model")
     base: str | None = Field(None, description="checkpoint to go on from, instead of a new model")
     distillation: DistillationSettings | None = Field(None, description="distillation: its teacher")
+    replaced_token: ReplacedTokenSettings = Field(
+        default_factory=lambda: ReplacedTokenSettings(), description="replaced_token: its generator"
+    )
 
     max_tokens: int = Field(128, ge=16, description="longest example, tokens")
     phases: list[Phase] = Field(
@@ -133,7 +146,9 @@ class PretrainSettings(BaseSettings):
     data_workers: int = Field(
         0, ge=0, description="processes that make batches; 0 makes them in between steps"
     )
-    compile: bool = Field(False, description="torch.compile; pays on a GPU with rows of one length")
+    compile: bool = Field(
+        False, description="torch.compile of each layer; pays on a GPU with rows of one length"
+    )
     activation_checkpointing: bool = Field(
         False, description="compute layers again in the backward pass: less memory, a quarter more time"
     )

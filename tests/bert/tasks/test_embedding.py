@@ -56,6 +56,14 @@ def test_equal_candidates_keep_their_order() -> None:
     assert found == [Ranked(1, 1.0), Ranked(2, 1.0), Ranked(0, 0.0)]
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_a_cosine_is_never_past_1(seed: int) -> None:
+    vectors = random(20, 384, seed=seed)
+    for scores in (embedding.cosine(vectors, vectors), embedding.cosine(vectors, -vectors)):
+        assert np.abs(scores).max() <= 1 and scores.dtype == np.float32
+    assert all(abs(found.score) <= 1 for found in embedding.rank(vectors[0], np.tile(vectors[0], (30, 1))))
+
+
 def test_cosine_of_pairs_is_the_diagonal() -> None:
     first, second = random(4, 6), random(4, 6, seed=1)
     expected = np.diag(cosine_similarity(first, second))

@@ -210,11 +210,23 @@ def test_top_k_counts_the_answer_itself_or_none(top_k: int) -> None:
         assert len(answer.alternatives) == min(top_k - 1, 3 if wins is None else 2)
 
 
-def test_more_alternatives_than_n_best_can_be_asked() -> None:
+@given(TEXTS, st.integers(0, 999), st.integers(1, 60), st.booleans())
+def test_scores_do_not_depend_on_how_many_are_asked_for(
+    context: str, seed: int, top_k: int, knows_of_none: bool
+) -> None:
+    windows = windows_of(context)
+    logits, spec = random_logits(windows, seed), replace(V1, n_best=7, allows_no_answer=knows_of_none)
+    one, some = (spans.decode(context, windows, logits, spec, top_k=k) for k in (1, top_k))
+    assert replace(some, alternatives=()) == one
+    assert len(some.alternatives) < top_k and len(some.alternatives) <= spec.n_best
+
+
+def test_more_alternatives_than_n_best_do_not_come() -> None:
     context = " ".join(["went"] * 30)
     windows = windows_of(context)
     answer = spans.decode(context, windows, random_logits(windows, 0), replace(V1, n_best=3), top_k=10)
-    assert len(answer.alternatives) == 9
+    assert len(answer.alternatives) == 2
+    assert answer.score + sum(span.score for span in answer.alternatives) == pytest.approx(1)
 
 
 @pytest.mark.parametrize("limits", [{"top_k": 0}, {"max_answer_tokens": 0}])

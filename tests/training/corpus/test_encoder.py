@@ -78,6 +78,18 @@ def test_words_of_a_known_sentence(tmp_path: Path) -> None:
     assert found.continues.astype(int).tolist() == [0, 1, 0, 0, 1, 0, 0, 0, 0]
 
 
+def test_long_texts_are_taken_apart_in_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = small_tokenizer(tmp_path)
+    texts = ["abcab c", "a", "", "今天 a", "b b b b b b", "ab"]
+    whole = SentenceEncoder(tokenizer, segment_words=True).encode(texts)
+    for characters in (1, 5, 9, 100):
+        monkeypatch.setattr("training.corpus.encoder.BATCH_CHARACTERS", characters)
+        found = SentenceEncoder(tokenizer, segment_words=True).encode(texts)
+        for part in ("tokens", "continues", "sentences"):
+            np.testing.assert_array_equal(getattr(found, part), getattr(whole, part))
+    assert SentenceEncoder(tokenizer).encode([]).sentences[-1] == 0
+
+
 def test_a_full_table_starts_afresh_and_gives_the_same(tmp_path: Path) -> None:
     tokenizer = small_tokenizer(tmp_path)
     table = PartTable(tokenizer, max_parts=4)

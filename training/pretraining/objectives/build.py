@@ -17,13 +17,14 @@ def build(settings: PretrainSettings, config: BertConfig) -> Objective:
 
     Raises ConfigError and CheckpointError for a teacher that does not fit.
     """
+    wide = settings.replaced_token
     by_name: dict[str, Callable[[], Objective]] = {
         "mlm": lambda: MaskedLanguageModel(config),
         "mlm+nsp": lambda: MaskedLanguageModelWithPairs(config, "nsp"),
         "mlm+sop": lambda: MaskedLanguageModelWithPairs(config, "sop"),
         "left_to_right": lambda: LeftToRight(config),
         "span": lambda: SpanBoundary(config),
-        "replaced_token": lambda: ReplacedToken(config),
+        "replaced_token": lambda: ReplacedToken(config, wide.generator_width, wide.discriminator_weight),
         "distillation": lambda: _distillation(settings, config),
     }
     return by_name[settings.objective]()
@@ -35,4 +36,7 @@ def _distillation(settings: PretrainSettings, config: BertConfig) -> Distillatio
     weights = DistillationWeights(
         chosen.temperature, chosen.soft_weight, chosen.hard_weight, chosen.cosine_weight
     )
-    return Distillation(config, load_teacher(chosen.teacher), weights)
+    objective = Distillation(config, load_teacher(chosen.teacher), weights)
+    if chosen.start_from_teacher:
+        objective.start_from_teacher()
+    return objective

@@ -1,0 +1,94 @@
+"""Columns of words and tags (CoNLL 2003 and its like): lines to sentences, and any scheme of tags to BIO."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+
+_STARTS, _INSIDE = "BSU", "IELM"  # BIO, BIOES, BILOU, BMES
+Line = tuple[int, str, str]  # line, word, tag
+Report = Callable[[int, str], None]
+"""Takes a line's number and what is wrong with it."""
+
+
+def sentences(
+    lines: Iterable[str], report: Report, word_column: int = 0, tag_column: int = -1
+) -> Iterator[list[Line]]:
+    """Yield sentences of one word a line, parted by blank lines or -DOCSTART-; columns by tabs or blanks.
+
+    Lines that cannot be read go to `report` instead. Comments (`# sent_id = 7`) and empty words tagged O are left out.
+    """
+    sentence: list[Line] = []
+    for number, line in enumerate(lines, 1):
+        columns = _columns(line)
+        if not columns or columns[0] == "-DOCSTART-":
+            if sentence:
+                yield sentence
+            sentence = []
+        elif not _is_comment(line, columns[-1]):
+            sentence += _word(number, columns, word_column, tag_column, report)
+    if sentence:
+        yield sentence
+
+
+def to_bio(tags: Sequence[str], label_map: Mapping[str, str | None] | None = None) -> list[str]:
+    """Normalise the tags of one sentence to BIO, then rename types. Raises ValueError for what is no tag.
+
+    Tags may be BIO, IOB1, BIOES, BILOU or BMES. In this order, so that two types that get one name stay two entities
+    where they meet; a type renamed None becomes O.
+    """
+    out, previous = [], ""
+    for tag in tags:
+        prefix, kind = _parted(tag)
+        starts = prefix in _STARTS or kind != previous
+        name = (label_map or {}).get(kind, kind)
+        out.append(f"{'B' if starts else 'I'}-{name}" if name else "O")
+        # After the end of an entity (E, L, S, U) even an I- of the same type is a new one.
+        previous = "" if prefix in "ELSU" else kind
+    return out
+
+
+@lru_cache(maxsize=1024)  # a file has millions of words and a dozen tags
+def _parted(tag: str) -> tuple[str, str]:
+    if tag == "O":
+        return "O", ""
+    prefix, dash, kind = tag.partition("-")
+    if not dash or not kind or len(prefix) != 1 or prefix not in _STARTS + _INSIDE:
+        raise ValueError(f"{tag!r} is no tag like O, B-PER or I-PER")
+    return prefix, kind
+
+
+def _columns(line: str) -> list[str]:
+    """Part a line. With a tab anywhere only tabs part it, since a word may then hold a blank (tweets' do)."""
+    if "\t" in line:
+        return [column.strip() for column in line.split("\t")]
+    return [column for column in line.strip().split(" ") if column]
+
+
+def _is_comment(line: str, last: str) -> bool:
+    """Tell `# sent_id = 7` from the word # with its tag."""
+    return line.startswith("# ") and not _is_tag(last)
+
+
+def _is_tag(text: str) -> bool:
+    try:
+        _parted(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _word(number: int, columns: list[str], word_column: int, tag_column: int, report: Report) -> list[Line]:
+    needed = max(2, word_column + 1, tag_column + 1, -tag_column)
+    if len(columns) < needed:
+        report(number, f"has {len(columns)} columns instead of a word and its tag")
+        return []
+    word, tag = columns[word_column], columns[tag_column]
+    try:
+        _parted(tag)
+    except ValueError as error:
+        report(number, str(error))
+        return []
+    if not word and tag == "O":
+        return []  # BTC has some: an emoji that was lost
+    if not word:
+        report(number, f"has the tag {tag} but no word")
+    return [(number, word, tag)]

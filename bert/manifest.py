@@ -1,0 +1,170 @@
+"""What `bundle.json` says of the model beside it, and the rules that it keeps."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from bert.errors import BundleError, BundleIntegrityError, ConfigError
+from bert.tasks.spec import TaskSpec
+
+SCHEMA_VERSION = 1
+PRECISIONS = ("fp32", "fp16", "int8")
+LAYOUTS = ("rows", "flat")
+LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
+"""The members of onnxruntime.GraphOptimizationLevel."""
+SHA256 = "manifest_sha256"
+"""Key of `bundle.json`: the hash of all its other keys, so that a label that was changed by hand is noticed."""
+
+_COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
+_OBJECTS = ("session", "packing", "files", "parity", "dev_score", "fused_operators", "source")
+_PACKING = {"align_tokens": 1, "block_tokens": 0}  # key → smallest value
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What `bundle.json` says of the model beside it."""
+
+    name: str
+    version: str
+    task: TaskSpec
+    precision: str
+    layout: str
+    """"rows": packed rows, an attention bias made in the graph (CPU). "flat": one row, packed attention (CUDA)."""
+    vocab_size: int
+    hidden_size: int
+    num_hidden_layers: int
+    max_position_embeddings: int
+    session: dict[str, Any] = field(default_factory=dict)
+    """How to open the graph so that what was verified is what runs: `graph_optimization_level` (a member of
+    onnxruntime.GraphOptimizationLevel) and `providers`, in order."""
+    packing: dict[str, int] = field(default_factory=dict)
+    """Where texts may lie in a row so that answers are bit for bit those of a text alone: `align_tokens`, every start
+    is a multiple of it; `block_tokens`, a text crosses no multiple of it unless it starts at one (0: it may)."""
+    files: dict[str, str] = field(default_factory=dict)
+    """File name → sha256, every file of the bundle but `bundle.json`."""
+    parity: dict[str, Any] = field(default_factory=dict)
+    """What was compared with the checkpoint, and how far it was apart."""
+    dev_score: dict[str, Any] = field(default_factory=dict)
+    """Score on labelled data before and after export; empty where no data was given."""
+    fused_operators: dict[str, int] = field(default_factory=dict)
+    """"domain.Operator" → how many; `com.microsoft` only."""
+    source: dict[str, Any] = field(default_factory=dict)
+    """The checkpoint's files by name and sha256, its base among them."""
+    made_by: str = ""
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        """Raise BundleError for a value that breaks a rule."""
+        if self.schema_version != SCHEMA_VERSION:
+            raise BundleError(f"schema_version is {self.schema_version}; this version reads {SCHEMA_VERSION}")
+        self._check_types()
+        if self.precision not in PRECISIONS:
+            raise BundleError(f"precision is {self.precision!r}; known are {', '.join(PRECISIONS)}")
+        if self.layout not in LAYOUTS:
+            raise BundleError(f"layout is {self.layout!r}; known are {', '.join(LAYOUTS)}")
+        if self.task.max_tokens > self.max_position_embeddings:
+            raise BundleError(
+                f"max_tokens ({self.task.max_tokens}) must be at most max_position_embeddings "
+                f"({self.max_position_embeddings})"
+            )
+        _check_session(self.session)
+        _check_packing(self.packing)
+
+    @property
+    def output(self) -> tuple[str, int]:
+        """The graph's output: its name, and how many numbers it gives for each head position or text."""
+        if self.task.task == "similarity":
+            return "embeddings", self.hidden_size
+        return "logits", self.vocab_size if self.task.task == "fill_mask" else self.task.head_outputs
+
+    def check_output(self, name: str, width: object) -> None:
+        """Raise BundleError unless the graph's output has the name and the width that task and labels ask for.
+
+        `width` is the last dimension of its shape; one that is no number is that of a graph of any width.
+        """
+        wanted, numbers = self.output
+        if name != wanted or (isinstance(width, int) and width != numbers):
+            labels = f" with {len(self.task.labels)} labels" if self.task.labels else ""
+            raise BundleError(
+                f"the graph gives {name} of width {width}; a {self.task.task} model{labels} gives {wanted} of "
+                f"width {numbers}: manifest and graph do not belong together"
+            )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Manifest":
+        """Build from the content of a `bundle.json`.
+
+        Raises BundleError for missing or unknown keys, BundleIntegrityError where its own hash is missing.
+        """
+        if values.get("schema_version") != SCHEMA_VERSION:  # first: another schema has other keys
+            raise BundleError(
+                f"schema_version is {values.get('schema_version')!r}; this version reads {SCHEMA_VERSION}"
+            )
+        if SHA256 not in values:
+            raise BundleIntegrityError(f"it has no {SHA256}, so that a change in it would not be noticed")
+        known = {f.name for f in fields(cls)}
+        unknown = set(values) - known - {SHA256}
+        if unknown:
+            raise BundleError(f"unknown keys {sorted(unknown)}")
+        given = {key: value for key, value in values.items() if key in known}
+        missing = {"name", "version", "task", "precision", "layout", *_COUNTS} - set(given)
+        if missing:
+            raise BundleError(f"missing keys {sorted(missing)}")
+        try:
+            return cls(**{**given, "task": TaskSpec.from_dict(given["task"])})
+        except ConfigError as error:
+            raise BundleError(f"its task is incomplete or damaged: {error}") from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of a `bundle.json`."""
+        # The spec knows best how it is written; and hashed is what a reader will find.
+        values = json.loads(json.dumps({**asdict(self), "task": self.task.to_dict()}))
+        return {**values, SHA256: own_sha256(values)}
+
+    def _check_types(self) -> None:
+        for name in ("name", "version", "made_by"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not (value or name == "made_by"):
+                raise BundleError(f"{name} ({value!r}) must be a text")
+        for name in _COUNTS:
+            if not _is_whole(getattr(self, name), 1):
+                raise BundleError(f"{name} ({getattr(self, name)!r}) must be a whole number of at least 1")
+        for name in _OBJECTS:
+            if not isinstance(getattr(self, name), dict):
+                raise BundleError(f"{name} ({getattr(self, name)!r}) must be an object")
+        for file, sha256 in self.files.items():
+            if not isinstance(sha256, str):
+                raise BundleError(f"files: the sha256 of {file} ({sha256!r}) must be a text")
+
+
+def own_sha256(values: Mapping[str, Any]) -> str:
+    """Return the hash of a `bundle.json`, whatever the order and the layout of its keys."""
+    content = {key: value for key, value in values.items() if key != SHA256}
+    text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _check_session(session: Mapping[str, Any]) -> None:
+    for key, value in session.items():
+        if key == "graph_optimization_level":
+            if value not in LEVELS:
+                raise BundleError(f"session.{key} is {value!r}; known are {', '.join(LEVELS)}")
+        elif key == "providers":
+            if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+                raise BundleError(f"session.{key} ({value!r}) must be a list of names")
+        else:
+            raise BundleError(f"session has the unknown key {key!r}")
+
+
+def _check_packing(packing: Mapping[str, Any]) -> None:
+    for key, value in packing.items():
+        if key not in _PACKING:
+            raise BundleError(f"packing has the unknown key {key!r}; known are {', '.join(_PACKING)}")
+        if not _is_whole(value, _PACKING[key]):
+            raise BundleError(f"packing.{key} ({value!r}) must be a whole number of at least {_PACKING[key]}")
+
+
+def _is_whole(value: object, smallest: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= smallest
