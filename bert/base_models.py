@@ -29,16 +29,26 @@ def resolve_base(name: str, sha256: str | None = None) -> Path:
                 f"{name!r} is neither a checkpoint folder nor one of {', '.join(_PACKAGED)}"
             )
     if sha256:
-        check_sha256(folder / "model.safetensors", sha256)
+        _check_sha256(folder, sha256)
     return folder
 
 
-def check_sha256(file: Path, expected: str) -> None:
-    """Raise CheckpointError unless the file is there and has that hash."""
-    if not file.is_file():
+def weights_sha256(folder: Path) -> str | None:
+    """Return the sha256 of `model.safetensors`, or of the shards one after another; None where there are no weights."""
+    single = folder / "model.safetensors"
+    files = [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+    found = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as stream:
+            while part := stream.read(1 << 20):
+                found.update(part)
+    return found.hexdigest() if files else None
+
+
+def _check_sha256(folder: Path, expected: str) -> None:
+    file, actual = folder / "model.safetensors", weights_sha256(folder)
+    if actual is None:
         raise CheckpointError(f"{file} is missing")
-    with file.open("rb") as stream:
-        actual = hashlib.file_digest(stream, "sha256").hexdigest()
     if actual != expected:
         raise CheckpointError(f"{file} has sha256 {actual}, expected {expected}: these are other weights")
 

@@ -57,6 +57,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # it would make an address of the Host header, whoever wrote that
     )
     app.state.service = service
     openapi.add_routes(app)

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from service import logs
 from service.command_line import SettingsRefusedError, load_settings
-from service.server import serve
+from service.server import USAGE_ERROR, serve
 from service.settings import unknown_variables
-
-USAGE_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -26,6 +26,8 @@ class TaskEndpoint:
     response: type[BaseModel]
     sent: dict[str, Any]
     results: list[dict[str, Any]]
+    tokens: int
+    """What the request costs with that model."""
     model: str
 
 
@@ -40,11 +42,12 @@ TASK_ENDPOINTS = (
         [
             {
                 "label": "positive",
-                "score": 0.99,
-                "scores": [{"label": "positive", "score": 0.99}, {"label": "negative", "score": 0.01}],
+                "score": 0.999,
+                "scores": [{"label": "positive", "score": 0.999}, {"label": "negative", "score": 0.001}],
                 "truncated": False,
             }
         ],
+        14,
         "sentiment",
     ),
     TaskEndpoint(
@@ -58,11 +61,12 @@ TASK_ENDPOINTS = (
             {
                 "entities": [
                     {"text": "Angela Merkel", "label": "PER", "start": 0, "end": 13, "score": 0.99},
-                    {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.98},
-                    {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.99},
+                    {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.9},
+                    {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.98},
                 ]
             }
         ],
+        12,
         "ner",
     ),
     TaskEndpoint(
@@ -76,9 +80,10 @@ TASK_ENDPOINTS = (
             "candidates": ["Opening hours on Sunday", "I forgot my login"],
         },
         [
-            {"text_index": 0, "index": 1, "score": 0.58, "truncated": False},
-            {"text_index": 0, "index": 0, "score": 0.05, "truncated": False},
+            {"text_index": 0, "index": 1, "score": 0.61, "truncated": False},
+            {"text_index": 0, "index": 0, "score": 0.04, "truncated": False},
         ],
+        22,
         "similarity",
     ),
     TaskEndpoint(
@@ -91,13 +96,14 @@ TASK_ENDPOINTS = (
         [
             {
                 "answer": "Warsaw",
-                "score": 0.97,
+                "score": 0.71,
                 "start": 24,
                 "end": 30,
-                "no_answer_score": 0.01,
+                "no_answer_score": 4.7e-06,
                 "alternatives": [],
             }
         ],
+        27,
         "qa",
     ),
     TaskEndpoint(
@@ -107,7 +113,8 @@ TASK_ENDPOINTS = (
         schemas.EmbedRequest,
         schemas.EmbedResponse,
         {"text": "How do I reset my password?"},
-        [{"embedding": [0.04461369, -0.02127581, 0.07253908], "truncated": False}],
+        [{"embedding": [0.00690308, -0.0630234, -0.072044], "truncated": False}],
+        9,
         "similarity",
     ),
     TaskEndpoint(
@@ -141,6 +148,7 @@ TASK_ENDPOINTS = (
                 ]
             }
         ],
+        9,
         "masked",
     ),
     TaskEndpoint(
@@ -160,6 +168,7 @@ TASK_ENDPOINTS = (
                 ]
             }
         ],
+        4,
         "ner",
     ),
 )

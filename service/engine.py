@@ -71,6 +71,12 @@ class OnnxEngine:
                 "onnxruntime-gpu, "
                 "or export the model for the CPU with bert-export"
             )
+        given = manifest.session.get("providers", [self.provider])
+        if given != [self.provider]:
+            raise BundleError(
+                f"{bundle.folder} says session.providers {given}; with the layout {manifest.layout!r} it was verified "
+                f"on {[self.provider]}"
+            )
         options = session_options(threads, manifest.session)
         if self._flat:
             # Anything that falls back to the CPU makes opening the session fail, instead of being slow in

@@ -201,12 +201,13 @@ def model_speeds(models: list[Model], given: int | None, plan: tuning.Plan) -> d
     speeds: dict[str, Speed] = {}
     for model in models:
         m = model.bundle.manifest
-        shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout)
+        text_tokens = min(tuning.TEXT_TOKENS, m.max_position_embeddings)
+        shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, text_tokens)
         if shape not in measured:
             on_this_thread = plan.threads == 1 and model.engine.provider == CPU
             clock = time.thread_time if on_this_thread else time.perf_counter
             limit = max(16, min(CURVE_TOKENS, given or CURVE_TOKENS))
-            measured[shape] = tuning.cost_curve(model.engine, limit, clock=clock)
+            measured[shape] = tuning.cost_curve(model.engine, limit, text_tokens=text_tokens, clock=clock)
         curve = measured[shape]
         speeds[model.name] = Speed.of(curve, given or tuning.knee(curve), plan.slots)
     return speeds

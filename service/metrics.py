@@ -1,6 +1,6 @@
 """What /metrics shows. One registry for each app, so that two apps in one process do not meet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
@@ -17,73 +17,69 @@ class Metrics:
 
     def __init__(self) -> None:
         """Create all of them, with the known reasons of rejection at zero."""
-        self.registry = registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        self.request_duration = Histogram(
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._add_requests()
+        self._add_batches()
+        self._add_state()
+
+    def _add_requests(self) -> None:
+        self.request_duration = self._histogram(
             "bert_request_duration_seconds",
-            "From the request's first byte read to the answer's last byte written; status 499: the client "
-            "left.",
+            "From the request's first byte read to the answer's last byte written; status 499: the client left.",
+            SECONDS,
             ("endpoint", "model", "status"),
-            buckets=SECONDS,
-            registry=registry,
         )
-        self.queue_duration = Histogram(
+        self.queue_duration = self._histogram(
             "bert_queue_duration_seconds",
             "How long a request waited until its first text was in a batch.",
-            buckets=SECONDS,
-            registry=registry,
+            SECONDS,
         )
-        self.tokenize_duration = Histogram(
+        self.tokenize_duration = self._histogram(
             "bert_tokenize_duration_seconds",
             "Tokenising one request's texts, the wait for a thread included.",
-            buckets=SECONDS,
-            registry=registry,
+            SECONDS,
         )
-        self.inference_duration = Histogram(
-            "bert_inference_duration_seconds",
-            "One batch in the engine: packing, graph, unpacking.",
-            buckets=SECONDS,
-            registry=registry,
-        )
-        self.batch_tokens = Histogram(
-            "bert_batch_tokens", "Tokens in a batch, without padding.", buckets=TOKENS, registry=registry
-        )
-        self.batch_texts = Histogram(
-            "bert_batch_texts",
-            "Texts, or windows of long texts, in a batch.",
-            buckets=TEXTS,
-            registry=registry,
-        )
-        self.batch_padding_ratio = Histogram(
-            "bert_batch_padding_ratio",
-            "Share of a batch's places that is padding.",
-            buckets=RATIOS,
-            registry=registry,
-        )
-        self.queue_tokens = Gauge("bert_queue_tokens", "Tokens that wait for a batch.", registry=registry)
-        self.queue_texts = Gauge(
-            "bert_queue_texts", "Texts or windows that wait for a batch.", registry=registry
-        )
-        self.requests_in_flight = Gauge(
-            "bert_requests_in_flight",
-            "Requests being answered, those to /health and /metrics left out.",
-            registry=registry,
+        self.requests_in_flight = self._gauge(
+            "bert_requests_in_flight", "Requests being answered, those to /health and /metrics left out."
         )
         self.requests_rejected = Counter(
             "bert_requests_rejected",
             "Requests that got no result, by reason.",
             ("reason",),
-            registry=registry,
+            registry=self.registry,
         )
         for reason in REJECTIONS:
             self.requests_rejected.labels(reason)
-        self.model_info = Gauge(
-            "bert_model_info",
-            "1 for each loaded model.",
-            ("model", "task", "version", "precision", "provider", "default"),
-            registry=registry,
+
+    def _add_batches(self) -> None:
+        self.inference_duration = self._histogram(
+            "bert_inference_duration_seconds", "One batch in the engine: packing, graph, unpacking.", SECONDS
         )
-        self.ready = Gauge("bert_ready", "1 while /health/ready answers 200.", registry=registry)
+        self.batch_tokens = self._histogram(
+            "bert_batch_tokens", "Tokens in a batch, without padding.", TOKENS
+        )
+        self.batch_texts = self._histogram(
+            "bert_batch_texts", "Texts, or windows of long texts, in a batch.", TEXTS
+        )
+        self.batch_padding_ratio = self._histogram(
+            "bert_batch_padding_ratio", "Share of a batch's places that is padding.", RATIOS
+        )
+        self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens that wait for a batch.")
+        self.queue_texts = self._gauge("bert_queue_texts", "Texts or windows that wait for a batch.")
+
+    def _add_state(self) -> None:
+        labels = ("model", "task", "version", "precision", "provider", "default")
+        self.model_info = self._gauge("bert_model_info", "1 for each loaded model.", labels)
+        self.ready = self._gauge("bert_ready", "1 while /health/ready answers 200.")
+
+    def _histogram(
+        self, name: str, meaning: str, buckets: Sequence[float], labels: Sequence[str] = ()
+    ) -> Histogram:
+        return Histogram(name, meaning, labels, buckets=buckets, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Gauge:
+        return Gauge(name, meaning, labels, registry=self.registry)
 
     def watch_queue(self, tokens: Callable[[], float], texts: Callable[[], float]) -> None:
         """Read the two queue gauges from these, so that they cannot drift from the truth."""

@@ -2,6 +2,7 @@
 
 import hmac
 import time
+from urllib.parse import quote
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -16,6 +17,8 @@ UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
 """Not requests in flight: what asks them is the monitoring."""
 OPEN = UNCOUNTED | {"/", "/docs", "/openapi.json"}
 """Paths that need no key, with everything under /docs/."""
+MAX_LOGGED = 200
+"""Characters of a path in the access log."""
 
 
 class Observed:
@@ -43,7 +46,7 @@ class Observed:
             self._metrics.requests_in_flight.inc()
         try:
             self._check_key(path, headers)
-            await self._app(scope, receive, answer.send)
+            await self._app(_as_get(scope), receive, answer.send)
         except Exception as error:
             await self._refuse(error, call, answer, scope, receive)
         finally:
@@ -98,7 +101,17 @@ class Observed:
                 "tokens": call.tokens,
                 "ms": round(1000 * seconds, 2),
             }
-            LOGGER.info("%s %s", method, call.endpoint, extra={"fields": fields})
+            LOGGER.info("%s %s", method, _loggable(call.endpoint), extra={"fields": fields})
+
+
+def _loggable(path: str) -> str:
+    """Return a path as it can stand in a log: no line ends, no terminal's control sequences, no kilobytes."""
+    return quote(path[:MAX_LOGGED])
+
+
+def _as_get(scope: Scope) -> Scope:
+    """Answer HEAD as GET: the server leaves the body out (RFC 9110, 9.3.2)."""
+    return {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
 
 
 class _Answer:

@@ -10,8 +10,6 @@ from starlette.responses import PlainTextResponse
 from service import problems, routes, schemas
 from service.endpoints import TASK_ENDPOINTS, TaskEndpoint
 
-USAGE = {"tokens": 17}
-
 MODELS_EXAMPLE = {
     "models": [
         {
@@ -34,7 +32,7 @@ MODELS_EXAMPLE = {
 }
 
 ERRORS = {
-    400: ("malformed-json", "The body is not JSON."),
+    400: ("malformed-json", "The body is not JSON in UTF-8."),
     401: ("unauthorized", "The key is missing or wrong."),
     404: (
         "unknown-model",
@@ -54,6 +52,7 @@ ERRORS = {
         "queue-full",
         "Too much is waiting to answer in the request's time. Retry-After says when to try again.",
     ),
+    431: ("headers-too-large", "Request line and headers are over 64 KiB."),
     500: ("internal", "The service failed on this request."),
     503: ("not-ready", "The service is starting or stopping."),
     504: ("deadline-exceeded", "The request's deadline (X-Timeout-Ms, or the service's own) passed."),
@@ -145,7 +144,11 @@ def _extra(endpoint: TaskEndpoint) -> dict[str, Any]:
 
 
 def _responses(endpoint: TaskEndpoint) -> dict[int | str, dict[str, Any]]:
-    example = {"model": endpoint.model, "results": endpoint.results, "usage": USAGE}
+    example = {
+        "model": endpoint.model,
+        "results": endpoint.results,
+        "usage": {"tokens": endpoint.tokens},
+    }
     return {200: _ok(endpoint.response.__name__, example), **{status: _problem(status) for status in ERRORS}}
 
 

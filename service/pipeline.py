@@ -11,14 +11,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from bert.errors import TextTooLongError
-from bert.tasks import classification, embedding, fill_mask, ner, qa, spans
-from bert.tokenizer import Encoding, Pieces, Window
+from bert.tasks import classification, embedding, fill_mask, ner, spans
+from bert.tokenizer import Encoding, Window
 from service.call import Call
+from service.encoding import encode_texts, masked_encodings, question_windows, text_windows
 from service.engine import Floats
+from service.reading import Reader
 from service.registry import Model
 from service.scheduler import Scheduler
-from service.texts import Texts, check_answer_size, check_not_blank, each, pair_count, too_large
+from service.texts import Texts, check_answer_size, check_not_blank, pair_count, too_large
 
 Result = TypeVar("Result")
 INLINE_TOKENS = 2_000
@@ -56,7 +57,10 @@ class Pipeline:
         self, call: Call, model: Model, text: Texts, pair: Texts | None, *, top_k: int | None, truncate: bool
     ) -> tuple[list[classification.Classification], list[bool]]:
         """Return a classification for each text or pair, and whether it was cut."""
-        encodings = await self._prepare(call, lambda: encode_texts(model, text, pair, truncate=truncate))
+        reader = self._reader(call, model)
+        encodings = await self._prepare(
+            call, lambda: encode_texts(reader, model, text, pair, truncate=truncate)
+        )
         outputs = await self._infer(call, model, encodings)
         with call.timed("decode"):
             results = classification.decode(np.concatenate(outputs), model.spec, top_k)
@@ -77,14 +81,8 @@ class Pipeline:
 
     async def entities(self, call: Call, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows, a text without a word has none."""
-        spec = model.spec
-
-        def prepare() -> tuple[list[Pieces], list[list[Window]]]:
-            pieces = model.tokenizer.pieces(text.values)
-            cut = [model.tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
-            return pieces, cut
-
-        pieces, windows = await self._prepare(call, prepare)
+        spec, reader = model.spec, self._reader(call, model)
+        pieces, windows = await self._prepare(call, lambda: text_windows(reader, model, text))
         logits = await self._infer_windows(call, model, windows)
 
         def decode() -> list[list[ner.Entity]]:
@@ -110,7 +108,8 @@ class Pipeline:
         """Answer each question from its context; long contexts are read in windows."""
         check_not_blank(question, context)
         count = pair_count(question, context)
-        windows = await self._prepare(call, lambda: question_windows(model, question, context, count))
+        reader = self._reader(call, model)
+        windows = await self._prepare(call, lambda: question_windows(reader, model, question, context, count))
         logits = await self._infer_windows(call, model, windows)
 
         def decode() -> list[spans.Answer]:
@@ -132,7 +131,8 @@ class Pipeline:
         self, call: Call, model: Model, text: Texts, *, top_k: int
     ) -> list[list[fill_mask.FilledMask]]:
         """Return each text's masks with their `top_k` best pieces."""
-        encodings = await self._prepare(call, lambda: masked_encodings(model, text))
+        reader = self._reader(call, model)
+        encodings = await self._prepare(call, lambda: masked_encodings(reader, model, text))
         check_answer_size(text, [len(fill_mask.mask_positions(encoding)) for encoding in encodings], top_k)
         outputs = await self._infer(call, model, encodings)
 
@@ -145,27 +145,39 @@ class Pipeline:
         return await self._decode(call, decode)
 
     async def tokens(self, call: Call, model: Model, text: Texts) -> list[list[Token]]:
-        """Return each text's tokens, as many as it has, special ones included."""
+        """Return each text's tokens, as many as it has, special ones included; at most what could be queued."""
+        reader = self._reader(call, model)
 
         def prepare() -> list[list[Token]]:
-            tokenizer = model.tokenizer
-            encodings = [tokenizer.single(pieces) for pieces in tokenizer.pieces(text.values)]
+            encodings = [model.tokenizer.single(pieces) for pieces in reader.pieces(text.values)]
             call.tokens = sum(len(encoding) for encoding in encodings)
+            reader.check_tokens(call.tokens)
             return [_tokens(model, encoding) for encoding in encodings]
 
         return await self._prepare(call, prepare)
+
+    async def aside(self, function: Callable[[], Result]) -> Result:
+        """Run on a thread what would hold up the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
     async def close(self) -> None:
         """End the threads."""
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
 
     async def _embed(self, call: Call, model: Model, fields: Sequence[Texts], *, truncate: bool) -> Embedded:
+        reader = self._reader(call, model)
+
         def prepare() -> list[Encoding]:
-            return [e for field in fields for e in encode_texts(model, field, None, truncate=truncate)]
+            return [
+                e for field in fields for e in encode_texts(reader, model, field, None, truncate=truncate)
+            ]
 
         encodings = await self._prepare(call, prepare)
         outputs = await self._infer(call, model, encodings)
         return Embedded(np.concatenate(outputs), [encoding.truncated for encoding in encodings])
+
+    def _reader(self, call: Call, model: Model) -> Reader:
+        return Reader(call, model.tokenizer, self._scheduler.queue.max_tokens)
 
     async def _prepare(self, call: Call, function: Callable[[], Result]) -> Result:
         """Tokenise on a thread.
@@ -173,7 +185,7 @@ class Pipeline:
         The tokenizer releases the interpreter's lock, and the event loop stays free.
         """
         with call.timed("tokenize"):
-            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+            return await self.aside(function)
 
     async def _infer(self, call: Call, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
@@ -197,50 +209,7 @@ class Pipeline:
         with call.timed("decode"):
             if call.tokens < INLINE_TOKENS:
                 return function()
-            return await asyncio.get_running_loop().run_in_executor(self._threads, function)
-
-
-def encode_texts(model: Model, text: Texts, pair: Texts | None, *, truncate: bool) -> list[Encoding]:
-    """Tokenise texts, or pairs of them.
-
-    Raises the 422 that says how long each text over the model's length is.
-    """
-    tokenizer, limit = model.tokenizer, model.spec.max_tokens
-    first = tokenizer.pieces(text.values)
-    if pair is None:
-        return each(len(text), lambda i: tokenizer.single(first[i], limit, truncate=truncate), text.where)
-    second = tokenizer.pieces(pair.values)
-
-    def encode(index: int) -> Encoding:
-        return tokenizer.pair(first[text.index(index)], second[pair.index(index)], limit, truncate=truncate)
-
-    return each(pair_count(text, pair), encode, lambda i: f"{text.where(i)} with {pair.where(i)}")
-
-
-def masked_encodings(model: Model, text: Texts) -> list[Encoding]:
-    """Tokenise texts with masks in them.
-
-    Raises the 422 that names each text that has none, or is over the model's length.
-    """
-    pieces, limit = fill_mask.pieces(model.tokenizer, text.values), model.spec.max_tokens
-    return each(len(text), lambda i: fill_mask.encode(model.tokenizer, pieces[i], limit), text.where)
-
-
-def question_windows(model: Model, question: Texts, context: Texts, count: int) -> list[list[Window]]:
-    """Tokenise questions and contexts and cut the contexts.
-
-    A question over its limit is refused, never cut.
-    """
-    questions, contexts = model.tokenizer.pieces(question.values), model.tokenizer.pieces(context.values)
-    limit = model.spec.max_question_tokens
-
-    def windows(index: int) -> list[Window]:
-        asked = questions[question.index(index)]
-        if len(asked) > limit:
-            raise TextTooLongError(len(asked), limit)
-        return qa.encode(model.tokenizer, asked, contexts[context.index(index)], model.spec)
-
-    return each(count, windows, question.where)
+            return await self.aside(function)
 
 
 def _tokens(model: Model, encoding: Encoding) -> list[Token]:

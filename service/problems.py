@@ -28,6 +28,12 @@ CLIENT_GONE = 499
 """nginx's number for a client that left before its answer; seen in metrics and logs only."""
 
 
+MAX_ERRORS = 20
+"""So many fields at fault are named; an answer does not grow with the request."""
+MAX_SHOWN = 64
+"""Characters of a name that the client made up; of values nothing is shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class FieldError:
     """What is wrong with one field of the request; `field` reads like text[3]."""
@@ -63,6 +69,12 @@ class ClientGoneError(Exception):
     """The client closed the connection; nobody reads an answer."""
 
     note: str = field(default="the client closed the connection")
+
+
+def shown(name: str) -> str:
+    """Return a name that a client sent as an answer shows it: cut, and without half a surrogate pair."""
+    cut = name if len(name) <= MAX_SHOWN else f"{name[: MAX_SHOWN - 3]}..."
+    return cut.encode("utf-8", "replace").decode()
 
 
 def unprocessable(errors: Sequence[FieldError]) -> ProblemError:

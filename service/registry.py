@@ -10,6 +10,7 @@ from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from service.engine import OnnxEngine, share_memory_arena
+from service.problems import shown
 
 
 class NoModelError(UnknownModelError):
@@ -50,23 +51,17 @@ class Registry:
     def of(cls, models: Sequence[Model], chosen: Mapping[str, str]) -> "Registry":
         """Index the models.
 
-        A task's default is the one chosen, else its first; raises ConfigError if that cannot be.
+        Raises ConfigError if a chosen default cannot be, BundleError for two models of one name.
         """
         by_name: dict[str, Model] = {}
         for model in models:
             if model.name in by_name:
                 folders = f"{by_name[model.name].bundle.folder} and {model.bundle.folder}"
-                raise ConfigError(
+                raise BundleError(
                     f"two bundles have the name {model.name!r}: {folders}; export one by another --name"
                 )
             by_name[model.name] = model
-        defaults = {model.spec.task: model.name for model in reversed(models)}
-        for task, name in chosen.items():
-            if name not in by_name or by_name[name].spec.task != task:
-                fitting = [model.name for model in models if model.spec.task == task]
-                raise ConfigError(f"default_models: {name!r} is no loaded {task} model; loaded are {fitting}")
-            defaults[task] = name
-        return cls(by_name, defaults)
+        return cls(by_name, default_names([(model.name, model.spec.task) for model in models], chosen))
 
     def find(self, name: str | None, task: str | None) -> Model:
         """Return the model for a request.
@@ -80,7 +75,7 @@ class Registry:
                 raise NoModelError(task or "any task", sorted(self.models))
         model = self.models.get(name)
         if model is None:
-            raise UnknownModelError(name, sorted(self.models))
+            raise UnknownModelError(shown(name), sorted(self.models))
         if task is not None and model.spec.task != task:
             fitting = sorted(other.name for other in self.models.values() if other.spec.task == task)
             raise InputError(
@@ -88,6 +83,20 @@ class Registry:
                 f"{', '.join(fitting) or 'none is loaded'}"
             )
         return model
+
+
+def default_names(models: Sequence[tuple[str, str]], chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return task → name of its default: the one chosen, else the first; `models` are names and tasks.
+
+    Raises ConfigError for a chosen one that is not there.
+    """
+    defaults = {task: name for name, task in reversed(models)}
+    for task, name in chosen.items():
+        if (name, task) not in models:
+            fitting = [other for other, its_task in models if its_task == task]
+            raise ConfigError(f"default_models: {name!r} is no loaded {task} model; loaded are {fitting}")
+        defaults[task] = name
+    return defaults
 
 
 def bundle_folders(paths: Iterable[Path]) -> list[Path]:
@@ -119,7 +128,13 @@ def load_models(paths: Iterable[Path], *, threads: int, verify_hashes: bool, wor
 
     def load(folder: Path) -> Model:
         bundle = read_bundle(folder, verify_hashes=verify_hashes)
-        return Model(bundle, Tokenizer.load(bundle.tokenizer_path), OnnxEngine(bundle, threads))
+        tokenizer, known = Tokenizer.load(bundle.tokenizer_path), bundle.manifest.vocab_size
+        if tokenizer.vocab_size > known:
+            raise BundleError(
+                f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces and the model knows {known}: they do not "
+                "belong together; export the checkpoint again"
+            )
+        return Model(bundle, tokenizer, OnnxEngine(bundle, threads))
 
     with ThreadPoolExecutor(workers, "load") as pool:
         return list(pool.map(load, bundle_folders(paths)))

@@ -99,7 +99,7 @@ async def tokenize(request: Request) -> Response:
     _check_count(request, text)
     async with Guard(request, call):
         tokens = await pipeline.tokens(call, model, text)
-    return answers.answer(call, answers.tokenized(tokens))
+        return await pipeline.aside(lambda: answers.answer(call, answers.tokenized(tokens)))
 
 
 async def models(request: Request) -> Response:
@@ -140,7 +140,8 @@ async def _begin(request: Request, schema: type[Body]) -> tuple[Call, Pipeline, 
     service, call = _service(request), _call(request)
     pipeline = service.loaded.pipeline
     call.timeout_ms = timeout_ms(request, service.settings.request_timeout_ms)
-    return call, pipeline, parse(schema, await read_body(request, service.settings))
+    body = await read_body(request, service.settings)
+    return call, pipeline, parse(schema, body, service.settings.max_texts_per_request)
 
 
 def _choose(request: Request, call: Call, name: str | None, task: str | None) -> Model:

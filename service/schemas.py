@@ -215,7 +215,9 @@ class QaResponse(Answered):
 class EmbedResult(Body):
     """A vector of length 1: its dot product with another one is their cosine."""
 
-    embedding: list[float]
+    embedding: list[float] = Field(
+        description="As many numbers as the model is wide; the example shows the first."
+    )
     truncated: bool = Field(description="Whether the text was cut at the model's length.")
 
 

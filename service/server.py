@@ -1,27 +1,36 @@
 """The process: a listening socket, uvicorn on it, signals, and what a person reads on the terminal."""
 
+import asyncio
 import json
 import shlex
 import signal
 import socket
 import sys
 import threading
+from importlib.util import find_spec
 from types import FrameType
+from typing import Literal
 
 import uvicorn
 
-from bert.errors import BertError
+from bert.errors import BertError, ConfigError
 from service.app import create_app
+from service.checks import check_settings
 from service.endpoints import TASK_ENDPOINTS, TRY_FIRST
 from service.lifecycle import Service
 from service.logs import LOGGER
 from service.settings import ServeSettings
 
-FAILURE = 1
+FAILURE, USAGE_ERROR = 1, 2
 
 
 def serve(settings: ServeSettings) -> int:
     """Serve until a signal; returns the exit code. A failed start says what to do."""
+    try:
+        check_settings(settings)
+    except BertError as error:
+        print(f"bert-serve: {error}", file=sys.stderr)
+        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
     try:
         listener = listen(settings)
     except OSError as error:
@@ -55,6 +64,15 @@ def listen(settings: ServeSettings) -> socket.socket:
     return listener
 
 
+def protocol(settings: ServeSettings) -> type[asyncio.Protocol] | Literal["h11"]:
+    """Return what speaks HTTP; without httptools, as on Windows, h11, which bounds a request's head by itself."""
+    if find_spec("httptools") is None:
+        return "h11"
+    from service.protocol import BoundedProtocol
+
+    return type("Protocol", (BoundedProtocol,), {"answer_timeout_s": settings.answer_timeout_ms / 1000})
+
+
 def address(listener: socket.socket) -> str:
     """Return the URL by which this machine reaches the socket."""
     host, port = listener.getsockname()[:2]
@@ -76,6 +94,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=protocol(settings),
                 log_config=None,
                 access_log=False,
                 server_header=False,

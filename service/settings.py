@@ -4,6 +4,7 @@ writes docs.
 The command line wins over the environment, that over the YAML file, that over the defaults.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,6 +17,10 @@ from bert.errors import ConfigError
 from bert.tasks.spec import TASKS
 
 ENV_PREFIX = "BERT_SERVE_"
+HOUR_S = 3600
+"""No duration is longer: one that never ends is a service that never stops."""
+KEY = re.compile(r"[!-~]+")
+"""What every client can send in a header: visible ASCII."""
 
 
 class ServeSettings(BaseSettings):
@@ -59,24 +64,38 @@ class ServeSettings(BaseSettings):
     request_timeout_ms: int = Field(
         30_000,
         ge=1,
+        le=1000 * HOUR_S,
         description="A request is given up after so long, milliseconds (504). X-Timeout-Ms may ask for less.",
     )
     body_timeout_ms: int = Field(
-        10_000, ge=1, description="A request's body must have arrived after so long, milliseconds (408)."
+        10_000,
+        ge=1,
+        le=1000 * HOUR_S,
+        description="A request's body must have arrived after so long, milliseconds (408).",
     )
-    keep_alive_s: int = Field(75, ge=1, description="An idle connection is closed after so many seconds.")
+    answer_timeout_ms: int = Field(
+        30_000,
+        ge=1,
+        le=1000 * HOUR_S,
+        description="A client that has not read its answer after so long, milliseconds, loses its connection.",
+    )
+    keep_alive_s: int = Field(
+        75, ge=1, le=HOUR_S, description="An idle connection is closed after so many seconds."
+    )
     backlog_connections: int = Field(
-        2048, ge=1, description="Connections that the system holds until they are accepted."
+        2048, ge=1, le=65_535, description="Connections that the system holds until they are accepted."
     )
     drain_s: float = Field(
         0.0,
         ge=0,
+        le=HOUR_S,
+        allow_inf_nan=False,
         description="After SIGTERM /health/ready says 503 for so many seconds while requests are still "
         "taken, so that a "
         "load balancer can turn away first.",
     )
     shutdown_grace_s: int = Field(
-        30, ge=0, description="Then requests in flight may take so many seconds to finish."
+        30, ge=0, le=HOUR_S, description="Then requests in flight may take so many seconds to finish."
     )
 
     engine_slots: int | None = Field(
@@ -121,6 +140,15 @@ class ServeSettings(BaseSettings):
             if not all(name for _, _, name in pairs):
                 raise ValueError("write task=name, separated by commas")
             return {task: name for task, _, name in pairs}
+        return value
+
+    @field_validator("api_key")
+    @classmethod
+    def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not KEY.fullmatch(value.get_secret_value()):
+            raise ValueError(
+                "may hold letters, digits and punctuation of ASCII only, so that a header can carry it"
+            )
         return value
 
     @field_validator("default_models")

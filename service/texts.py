@@ -5,10 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bert.errors import InputError
-from service.problems import FieldError, ProblemError, unprocessable
-
-MAX_ERRORS = 20
-"""So many fields at fault are named; an answer does not grow with the request."""
+from service.problems import MAX_ERRORS, FieldError, ProblemError, unprocessable
 
 MAX_ANSWER_CHARACTERS = 2**24
 """Of the texts that one request may have written out for it."""
@@ -63,12 +60,15 @@ def check_count(limit: int, *fields: Texts) -> None:
         raise unprocessable(empty)
     total = sum(len(texts) for texts in fields)
     if total > limit:
-        names = " and ".join(texts.name for texts in fields)
-        message = (
-            f"{total} texts; a request may have {limit} (max_texts_per_request): send them in "
-            "several requests"
-        )
-        raise unprocessable([FieldError(names, message)])
+        raise unprocessable([too_many_texts(" and ".join(texts.name for texts in fields), total, limit)])
+
+
+def too_many_texts(name: str, count: int, limit: int) -> FieldError:
+    """Return what is said of more texts than a request may have."""
+    message = (
+        f"{count} texts; a request may have {limit} (max_texts_per_request): send them in several requests"
+    )
+    return FieldError(name, message)
 
 
 def check_not_blank(*fields: Texts) -> None:
@@ -115,8 +115,7 @@ def each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) ->
 def too_large(tokens: int, limit: int) -> ProblemError:
     """Return the refusal of a request that no queue, however empty, has room for."""
     detail = (
-        f"the request has {tokens} tokens and at most {limit} may wait at once (max_queue_tokens), so "
-        "it could never be "
-        "answered: send it in parts"
+        f"the request has {tokens} tokens or more and at most {limit} may wait at once (max_queue_tokens), so it "
+        "could never be answered: send it in parts"
     )
     return ProblemError(413, "request-too-large", detail, reason="too_large")

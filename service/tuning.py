@@ -68,6 +68,7 @@ def cost_curve(
     engine: Engine,
     max_tokens: int,
     *,
+    text_tokens: int = TEXT_TOKENS,
     budget_s: float = 0.5,
     clock: Clock = time.perf_counter,
     wall: Clock = time.perf_counter,
@@ -75,12 +76,12 @@ def cost_curve(
     """Time batches of 16, 32, 64 ... `max_tokens` tokens, the best of REPEATS each.
 
     Stops before `budget_s` on the clock on the `wall` is used, but not before the second size. `clock` may be the
-    thread's CPU time, which other programs on the machine disturb less.
+    thread's CPU time, which other programs on the machine disturb less. No text is longer than `text_tokens`.
     """
     began, points, tokens = wall(), list[Point](), 16
-    engine.run(sample_texts(tokens))
+    engine.run(sample_texts(tokens, text_tokens))
     while tokens <= max_tokens:
-        texts, started = sample_texts(tokens), wall()
+        texts, started = sample_texts(tokens, text_tokens), wall()
         best_s = min(_timed(engine, texts, clock) for _ in range(REPEATS))
         now = wall()
         points.append(Point(tokens, best_s, (now - started) / REPEATS))
@@ -104,14 +105,13 @@ def knee(curve: Sequence[Point]) -> int:
     return max(MIN_BUDGET, min(point.tokens for point in curve if point.tokens_per_s >= KNEE * best))
 
 
-def sample_texts(tokens: int) -> list[Encoding]:
-    """Return made-up texts of up to TEXT_TOKENS tokens each, `tokens` in all.
+def sample_texts(tokens: int, text_tokens: int = TEXT_TOKENS) -> list[Encoding]:
+    """Return made-up texts of up to `text_tokens` tokens each, `tokens` in all.
 
     Their ids are small, so in any vocabulary. Each has one mask, for the models that fill them.
     """
-    lengths = [TEXT_TOKENS] * (tokens // TEXT_TOKENS) + (
-        [tokens % TEXT_TOKENS] if tokens % TEXT_TOKENS else []
-    )
+    whole, rest = divmod(tokens, text_tokens)
+    lengths = [text_tokens] * whole + ([rest] if rest else [])
     return [_sample_text(length) for length in lengths]
 
 

@@ -43,14 +43,10 @@ class CheckpointStore:
             write(aside)
             _seal(aside, step)
             return self._publish(aside, self.folder / f"step-{step:08d}")
-        except OSError as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise TrainingError(self._why(error)) from error
         except BaseException as error:
             shutil.rmtree(aside, ignore_errors=True)
-            # safetensors tells of a full disk in an exception of its own.
-            if "No space left on device" in str(error) or "StorageFull" in str(error):
-                raise TrainingError(self._why(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))) from error
+            if unwritten := unwritten_because(error):
+                raise TrainingError(self._why(unwritten)) from error
             raise
 
     def newest(self) -> Path | None:
@@ -75,7 +71,7 @@ class CheckpointStore:
         # The same step again: it was damaged, or a run without resume goes over it.
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
-        _flush(self.folder)
+        flush(self.folder)
         self._prune(folder)
         return folder
 
@@ -86,13 +82,22 @@ class CheckpointStore:
         for left in self.folder.glob(".step-*.writing"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def _why(self, error: OSError) -> str:
+    def _why(self, reason: str) -> str:
         newest = next(self._newest_first(), None)
         state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
         return (
-            f"the checkpoint could not be written to {self.folder}: {error.strerror or error}; {state}. "
+            f"the checkpoint could not be written to {self.folder}: {reason}; {state}. "
             "Make room and run the same command again: it goes on from there"
         )
+
+
+def unwritten_because(error: BaseException) -> str | None:
+    """Return the reason where an error says that the disk is full or cannot be written; None of any other error."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    # safetensors tells of a full disk in an exception of its own.
+    full = "No space left on device" in str(error) or "StorageFull" in str(error)
+    return os.strerror(errno.ENOSPC) if full else None
 
 
 def damage_of(folder: Path) -> str | None:
@@ -119,12 +124,18 @@ def _seal(folder: Path, step: int) -> None:
     """Write the hashes beside the files, and everything to the disk."""
     files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
+    flush_files(folder)
+
+
+def flush_files(folder: Path) -> None:
+    """Have the files of a folder on the disk itself, and their names."""
     for path in folder.iterdir():
-        _flush(path)
-    _flush(folder)
+        flush(path)
+    flush(folder)
 
 
-def _flush(path: Path) -> None:
+def flush(path: Path) -> None:
+    """Have a file, or the names in a folder, on the disk itself."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

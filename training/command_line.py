@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,18 +18,18 @@ from pydantic_settings import (
 )
 
 from bert.errors import BertError
+from training.signals import RunStopped
 
 S = TypeVar("S", bound=BaseSettings)
 
 
 def read_settings(settings_class: type[S], program: str, arguments: list[str] | None = None) -> S:
-    """Read settings: command line over environment over the YAML file that `--config` names."""
+    """Read settings: command line over environment over the YAML file that `--config` names, or `<prefix>CONFIG`.
+
+    Raises SettingsError and pydantic's ValidationError for what is wrong.
+    """
     given = sys.argv[1:] if arguments is None else arguments
-    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    finder.add_argument("--config")
-    file = finder.parse_known_args(given)[0].config
-    if file and not Path(file).is_file():
-        raise SettingsError(f"--config names {file}, and there is no such file")
+    file = _yaml_file(given, str(settings_class.model_config.get("env_prefix", "")) + "CONFIG")
 
     class Settings(settings_class):  # type: ignore[misc, valid-type]
         __doc__ = settings_class.__doc__
@@ -43,20 +44,38 @@ def read_settings(settings_class: type[S], program: str, arguments: list[str] | 
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             command = CliSettingsSource[Any](
-                settings_cls, cli_parse_args=given, cli_prog_name=program, cli_kebab_case=True
+                settings_cls,
+                cli_parse_args=given,
+                cli_prog_name=program,
+                cli_kebab_case=True,
+                cli_implicit_flags=True,  # --resume and --no-resume
             )
-            yaml = YamlConfigSettingsSource(settings_cls, yaml_file=Path(file) if file else None)
+            yaml = YamlConfigSettingsSource(settings_cls, yaml_file=file)
             return command, env_settings, yaml
 
     settings: S = Settings()
     return settings
 
 
+def _yaml_file(arguments: list[str], variable: str) -> Path | None:
+    finder = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    named = {"--config": finder.parse_known_args(arguments)[0].config}
+    # The names of the other settings may be in small letters too.
+    named |= {name: value for name, value in os.environ.items() if name.upper() == variable}
+    origin, file = next(((origin, file) for origin, file in named.items() if file), ("", None))
+    if file and not Path(file).is_file():
+        raise SettingsError(f"{origin} names {file}, and there is no such file")
+    return Path(file) if file else None
+
+
 def run(body: Callable[[], object]) -> None:
-    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1."""
+    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1, a wished stop in 0."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         body()
+    except RunStopped as stopped:
+        print(stopped, file=sys.stderr)
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
         raise SystemExit("error: settings are wrong\n  " + "\n  ".join(lines)) from None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bert.base_models import MINILM, MINILM_SHA256
+from bert.base_models import weights_sha256
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
@@ -19,7 +19,7 @@ from training.loop import Dataset, Loop, pick_device
 from training.progress import progress, stage
 from training.run import Run, score_base
 from training.settings import FinetuneSettings, TeacherSettings, from_command_line
-from training.sources import Source, find_labels, read_sources, read_training
+from training.sources import Source, check_pairs, find_labels, read_sources, read_training
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 from training.teacher import Teacher
@@ -38,9 +38,11 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         labels = find_labels(settings, train)
         dev = read_sources(settings.dev, settings, labels or None)
         test = read_sources(settings.test, settings, labels or None)
+        check_pairs([*train, *dev, *test])
         shared_with_training(_examples(train), _examples([*dev, *test]))
         tokenizer = Tokenizer.load(models.base_folder(settings.base))
         task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
+        task.prepare(_examples(train))
         parts = [task.features(source.examples) for source in train]
     if settings.teacher:
         parts = _taught(settings.teacher, task, parts, train, settings.device)
@@ -70,9 +72,17 @@ def make_spec(
         max_question_tokens=settings.max_question_tokens,
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
-        base={"name": MINILM, "sha256": MINILM_SHA256} if settings.base == MINILM else {},
+        base=name_base(settings.base),
         command=command,
     )
+
+
+def name_base(base: str) -> dict[str, str]:
+    """Return name and hash of the weights that an adapter belongs to; nothing where the weights are fresh."""
+    if models.is_random(base):
+        return {}
+    sha256 = weights_sha256(models.base_folder(base))
+    return {"name": base, "sha256": sha256} if sha256 else {"name": base}
 
 
 def _taught(

@@ -64,6 +64,8 @@ class Loop:
             settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
         self.progress = Progress()
+        self.stop_asked = False
+        """Set from outside: the step that is being done is the last one, and is saved."""
         self.total_steps = self._count_steps()
         self.warmup_steps = round(settings.warmup_ratio * self.total_steps)
 
@@ -97,8 +99,9 @@ class Loop:
         ended = step >= self.total_steps
         every = settings.eval_every_steps
         evaluate = ended or (step % every == 0 if every else epoch_ended)
-        save = evaluate or bool(settings.save_every_steps and step % settings.save_every_steps == 0)
-        return on_mark(evaluate, save) if evaluate or save else False
+        stop = self.stop_asked
+        save = evaluate or stop or bool(settings.save_every_steps and step % settings.save_every_steps == 0)
+        return (on_mark(evaluate, save) if save else False) or stop
 
     def step(self, features: Sequence[Feature]) -> dict[str, float]:
         """Take one step of the optimiser over the features, computed in parts; return its numbers."""
@@ -176,10 +179,11 @@ def pick_device(name: str) -> torch.device:
 def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
     """Return the settings that a run cannot change and still be the same run.
 
-    It can be made longer or shorter: the schedule then leads to the new end.
+    It can be made longer or shorter: the schedule then leads to the new end. What its checkpoints are compared by
+    stays: a score of other data, or another score, says nothing of which is best.
     """
-    places = {"config", "output_dir", "dev", "test", "threads", "resume"}
-    ends = {"epochs", "max_steps", "patience", "metric"}
-    rhythm = {"eval_every_steps", "eval_limit", "save_every_steps"}
+    places = {"config", "output_dir", "test", "threads", "resume"}
+    ends = {"epochs", "max_steps", "patience"}
+    rhythm = {"eval_every_steps", "save_every_steps"}
     values: dict[str, Any] = settings.model_dump(mode="json", exclude=places | ends | rhythm)
     return values

@@ -12,10 +12,12 @@ from torch import nn
 
 from bert.base_models import resolve_base
 from bert.config import BertConfig
+from bert.errors import TrainingError
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from bert.weights import file_hashes
+from training.checkpoints import flush, flush_files, unwritten_because
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
 
@@ -73,10 +75,29 @@ def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...])
 def save(
     folder: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
 ) -> None:
-    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
+    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model.
+
+    Raises TrainingError where the disk is full or cannot be written; what was in the folder stays.
+    """
     aside = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    try:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        _write(aside, model, trained, settings, task)
+        flush_files(aside)
+        replace_folder(aside, folder)
+    except Exception as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        if reason := unwritten_because(error):
+            raise TrainingError(
+                f"{folder} could not be written: {reason}. Make room and run the same command again"
+            ) from error
+        raise
+
+
+def _write(
+    aside: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
+) -> None:
     if isinstance(trained, peft.PeftModel):
         save_adapter(trained, aside, settings.base)
     elif settings.features is not None:
@@ -85,7 +106,6 @@ def save(
         save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
         task.tokenizer.save(aside)
     task.spec.write(aside)
-    replace_folder(aside, folder)
 
 
 def save_adapter(model: peft.PeftModel, folder: Path, base: str) -> None:
@@ -126,12 +146,23 @@ def label_maps(spec: TaskSpec) -> dict[str, object]:
 
 def replace_folder(new: Path, folder: Path) -> None:
     """Put `new` where `folder` is; a reader sees the old one or the new one, but for an instant none."""
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
+    old = _old(folder)
     if folder.exists():
+        shutil.rmtree(old, ignore_errors=True)
         folder.rename(old)
     new.rename(folder)
+    flush(folder.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def recover(folder: Path) -> None:
+    """Put back what a kill in that instant has left under another name."""
+    if not folder.exists() and _old(folder).is_dir():
+        _old(folder).rename(folder)
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.old")
 
 
 def trainable(model: nn.Module) -> dict[str, torch.nn.Parameter]:

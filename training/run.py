@@ -1,26 +1,31 @@
 """A loop with its evaluations, saves, messages and report."""
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from training import model as models
+from training.checkpoints import CheckpointStore
 from training.loop import Loop, fingerprint
 from training.progress import Reporter, format_scores
 from training.report import DevFile, RunReport, write_report
 from training.settings import FinetuneSettings
+from training.signals import RunStopped, on_stop
 from training.sources import Source
-from training.state import load_state, save_state
-from training.tasks.base import FinetuneTask
+from training.state import Progress, load_state, save_state
+from training.tasks.base import Evaluation, FinetuneTask
 from training.tensorboard import TensorBoard
 
+CHECKPOINTS = "checkpoints"
+"""Folder, in that of the run, of what a stopped run goes on from."""
 logger = logging.getLogger(__name__)
 
 
 class Run:
-    """What happens around the steps. `best/` is the checkpoint to use, `last/` what a killed run goes on from."""
+    """What happens around the steps. `best/` is the checkpoint to use, `checkpoints/` what a stopped run goes on from."""
 
     def __init__(
         self,
@@ -30,24 +35,42 @@ class Run:
         dev: list[Source],
         test: Sequence[Source] = (),
     ) -> None:
-        """Go on from the last save if there is one and the settings ask for it."""
+        """Go on from the newest save if there is one and the settings ask for it."""
         self.settings, self.task, self.loop, self.dev, self.test = settings, task, loop, dev, test
-        self.last, self.best = settings.output_dir / "last", settings.output_dir / "best"
+        self.best = settings.output_dir / "best"
+        self.store = CheckpointStore(settings.output_dir / CHECKPOINTS)
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
+        self._looking = False
+        models.recover(self.best)
         if settings.resume:
-            found = load_state(self.last, loop.trained, loop.optimizer, fingerprint(settings))
-            if found:
-                loop.progress = found
-                logger.info("going on from step %d of %d", found.step, loop.total_steps)
+            self._go_on()
+        else:
+            self.store.clear()
+        commands = loop.progress.commands
+        if task.spec.command and commands[-1:] != [task.spec.command]:
+            commands.append(task.spec.command)
+        task.spec = replace(task.spec, command="\n".join(commands))
+
+    def _go_on(self) -> None:
+        newest, loop = self.store.newest(), self.loop
+        if newest is not None:
+            loop.progress = load_state(newest, loop.trained, loop.optimizer, fingerprint(self.settings))
+            logger.info("going on from step %d of %d", loop.progress.step, loop.total_steps)
 
     def run(self, reporter: Reporter) -> Path:
-        """Train, then score the best checkpoint on all dev data; return its folder."""
-        progress = self.loop.progress
-        with reporter, TensorBoard(self.settings.output_dir / "tensorboard", progress.step) as board:
+        """Train, then score the best checkpoint on all dev data; return its folder.
+
+        Raises RunStopped at SIGTERM or Ctrl-C, after a save.
+        """
+        done = self.loop.progress.step
+        with (
+            reporter,
+            TensorBoard(self.settings.output_dir / "tensorboard", done) as board,
+            on_stop(self._ask),
+        ):
             self.sinks = (reporter, board)
-            if not self._is_over():
-                self.loop.run(self._on_step, self._on_mark)
+            self._train()
             if self.best.is_dir():
                 models.restore(self.best, self.loop.model, self.loop.trained)
             reporter.say(
@@ -60,10 +83,27 @@ class Run:
             reporter.say(f"checkpoint: {self.best}")
         return self.best
 
+    def _train(self) -> None:
+        # A run that was saved, and then stopped in its evaluation, begins with that.
+        stop = self.loop.progress.evaluation_due and self._evaluate()
+        if not stop and not self._is_over():
+            self.loop.run(self._on_step, self._on_mark)
+        self._stop_if_asked()
+
     def _is_over(self) -> bool:
         """Tell whether a run that is gone on with has come to its end, or out of patience, already."""
         progress, patience = self.loop.progress, self.settings.patience
         return progress.step >= self.loop.total_steps or 0 < patience <= progress.worse_evaluations
+
+    def _ask(self) -> None:
+        self.loop.stop_asked = True
+        if self._looking:
+            self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        if self.loop.stop_asked:
+            step, total = self.loop.progress.step, self.loop.total_steps
+            raise RunStopped(f"stopped at step {step:,} of {total:,}; the same command goes on from there")
 
     def _on_step(self, numbers: dict[str, float]) -> None:
         self.loop.progress.history.append(numbers)
@@ -71,54 +111,71 @@ class Run:
             sink.step(numbers)
 
     def _on_mark(self, evaluate: bool, save: bool) -> bool:
-        stop = evaluate and self._evaluate()
+        # The save goes first: whatever happens in an evaluation, the steps before it are not lost.
+        self.loop.progress.evaluation_due = evaluate
         if save:
-            self._save_last()
-        return stop
+            self._save()
+        return evaluate and not self.loop.stop_asked and self._evaluate()
 
-    def _save_last(self) -> None:
-        loop = self.loop
-        save_state(self.last, loop.trained, loop.optimizer, loop.progress, fingerprint(self.settings))
+    def _save(self) -> None:
+        loop, identity = self.loop, fingerprint(self.settings)
+        self.store.save(
+            loop.progress.step,
+            lambda folder: save_state(folder, loop.trained, loop.optimizer, loop.progress, identity),
+        )
 
     def _evaluate(self) -> bool:
         """Score, keep the best; return whether patience is at its end."""
         progress, score = self.loop.progress, self._score(self.settings.eval_limit)
-        if progress.best_score is None or score > progress.best_score:
+        progress.evaluation_due = False
+        if is_better(score, progress):
             progress.best_score, progress.best_step, progress.worse_evaluations = score, progress.step, 0
             models.save(self.best, self.loop.model, self.loop.trained, self.settings, self.task)
         else:
             progress.worse_evaluations += 1
         return 0 < self.settings.patience <= progress.worse_evaluations
 
-    def _score(self, limit: int) -> float:
+    def _score(self, limit: int) -> float | None:
         """Evaluate each dev file into the task's description; return the mean of the deciding metric.
 
-        Without dev data a later checkpoint counts as a better one.
+        None where that is not a number. Without dev data a later checkpoint counts as a better one.
         """
         self.dev_files = []
         tuned: dict[str, Any] = {}
+        values: list[float] = []
         for source in self.dev:
-            found = self.task.evaluate(self.loop.predict, source.examples[: limit or None])
-            scores = {name: round(value, 4) for name, value in found.scores.items()}
-            self.dev_files.append(DevFile(source.name, scores, found.findings))
+            found = self._look(source, limit)
+            self.dev_files.append(DevFile(source.name, rounded(source.name, found.scores), found.findings))
+            values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
             tuned |= found.tuned
         by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
-        self.task.spec = replace(self.task.spec, scores=by_file, **tuned)
+        counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
+        self.task.spec = replace(self.task.spec, scores=by_file, counts=counts, **tuned)
         step = self.loop.progress.step
         if by_file:
             self.loop.progress.evaluations.append({"step": step, "scores": by_file})
             for sink in self.sinks:
                 sink.evaluation(step, by_file)
-        values = [scores[self.metric] for scores in by_file.values()]
-        return sum(values) / len(values) if values else float(step)
+        mean = sum(values) / len(values) if values else math.nan
+        return float(step) if not self.dev else None if math.isnan(mean) else mean
+
+    def _look(self, source: Source, limit: int = 0) -> Evaluation:
+        """Evaluate one file. The steps are saved by now, so a stop need not wait for the end of it."""
+        self._looking = True
+        try:
+            self._stop_if_asked()
+            return self.task.evaluate(self.loop.predict, source.examples[: limit or None])
+        finally:
+            self._looking = False
 
     def _score_test(self) -> None:
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
-            found = self.task.evaluate(self.loop.predict, source.examples)
-            scores = {name: round(value, 4) for name, value in found.scores.items()}
+            found, spec = self._look(source), self.task.spec
+            scores = rounded(source.name, found.scores)
             self.dev_files.append(DevFile(source.name, scores, found.findings))
-            self.task.spec = replace(self.task.spec, scores={**self.task.spec.scores, source.name: scores})
+            counts = {**spec.counts, source.name: len(source.examples)}
+            self.task.spec = replace(spec, scores={**spec.scores, source.name: scores}, counts=counts)
             for sink in self.sinks:
                 sink.evaluation(self.loop.progress.step, {source.name: scores})
 
@@ -144,9 +201,27 @@ def score_base(settings: FinetuneSettings, task: FinetuneTask, loop: Loop, dev: 
     scores = {}
     for source in dev:
         found = task.evaluate(loop.predict, source.examples)
-        scores[source.name] = {name: round(value, 4) for name, value in found.scores.items()}
+        scores[source.name] = rounded(source.name, found.scores)
+    counts = {source.name: len(source.examples) for source in dev}
     logger.info("%s", format_scores(scores))
     folder = settings.output_dir / "best"
     folder.mkdir(parents=True, exist_ok=True)
-    replace(task.spec, scores=scores).write(folder)
+    replace(task.spec, scores=scores, counts=counts).write(folder)
     return folder
+
+
+def is_better(score: float | None, progress: Progress) -> bool:
+    """Tell whether a score is above the best so far. None, no number, is below any; yet the first one is kept."""
+    if progress.best_step == 0:
+        return True
+    return score is not None and (progress.best_score is None or score > progress.best_score)
+
+
+def rounded(file: str, scores: Mapping[str, float]) -> dict[str, float]:
+    """Return scores with four decimals. What is not a number is left out, with a warning: JSON has no NaN."""
+    missing = [name for name, value in scores.items() if math.isnan(value)]
+    if missing:
+        logger.warning(
+            "%s: %s is not a number: all predictions or all labels are alike", file, ", ".join(missing)
+        )
+    return {name: round(value, 4) for name, value in scores.items() if name not in missing}

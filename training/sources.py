@@ -1,16 +1,18 @@
 """The files of a run, read by their format into examples of the task."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from bert.errors import ConfigError
 from training.data.choice import read_choice
 from training.data.conll import bio_labels, read_conll
+from training.data.examples import TextExample
 from training.data.glue import glue_task, read_glue
 from training.data.hub import (
     HubData,
+    hub_columns,
     read_hub_choices,
     read_hub_questions,
     read_hub_texts,
@@ -18,7 +20,7 @@ from training.data.hub import (
 )
 from training.data.rows import TextColumns
 from training.data.squad import read_squad
-from training.data.tables import read_table
+from training.data.tables import TABLES, column_names, read_table
 from training.data.unanswerable import make_unanswerable
 from training.data.validate import class_labels, validate_training
 from training.settings import DataFile, FinetuneSettings
@@ -32,6 +34,14 @@ _FORMATS = {
     "ner": ("conll", "hub"),
     "qa": ("squad", "hub"),
     "multiple_choice": ("codah", "swag", "jsonl", "hub"),
+}
+# What `columns` may name, where a format's columns have no fixed names.
+_TEXTS = ("text", "text_pair", "label", "id")
+_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "classification": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
+    "similarity": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
+    "ner": {"hub": ("words", "tags")},
+    "multiple_choice": {"hub": ("prompt", "choices", "label", "start")},
 }
 
 
@@ -78,6 +88,7 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
             f"format {kind!r} of {file.path} does not fit the task {settings.task!r}; "
             f"it reads {', '.join(_FORMATS[settings.task])}"
         )
+    _check_columns(file, settings.task, kind)
     readers: dict[str, Callable[[], list[Any]]] = {
         "squad": lambda: list(read_squad(file.path)),
         "conll": lambda: list(read_conll(file.path, file.label_map, labels)),
@@ -88,8 +99,17 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
     }
     if kind == "jsonl" and settings.task == "multiple_choice":
         kind = "swag"
-    read = readers.get(kind, lambda: list(read_table(file.path, text_columns(file, settings, labels))))
+    read = readers.get(kind, lambda: list(read_table(file.path, table_columns(file, settings, labels))))
     return read()
+
+
+def _check_columns(file: DataFile, task: str, kind: str) -> None:
+    known = _COLUMNS.get(task, {}).get(kind, ())
+    if unknown := set(file.columns) - set(known):
+        raise ConfigError(
+            f"columns of {file.path} names {sorted(unknown)}; "
+            f"known for {task} from {kind} are {', '.join(known) or 'none'}"
+        )
 
 
 def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:
@@ -100,19 +120,55 @@ def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list
     if settings.task == "ner":
         return list(read_hub_words(data, **file.columns, label_map=file.label_map, labels=labels))
     if settings.task == "multiple_choice":
-        return list(read_hub_choices(data, **cast(dict[str, Any], file.columns)))
-    return list(read_hub_texts(data, text_columns(file, settings, labels)))
+        return list(read_hub_choices(data, **choice_columns(file)))
+    return list(read_hub_texts(data, text_columns(file, settings, labels, hub_columns(data))))
 
 
-def text_columns(file: DataFile, settings: FinetuneSettings, labels: Labels) -> TextColumns:
-    """Return which columns of a table are read; a similarity is a number, as in regression."""
+def choice_columns(file: DataFile) -> dict[str, Any]:
+    """Return which columns are read; `choices` is the name of one that holds a list, or several with commas between."""
+    named: dict[str, Any] = dict(file.columns)
+    if "choices" in named:
+        named["choices"] = tuple(name.strip() for name in named["choices"].split(","))
+    return named
+
+
+def table_columns(file: DataFile, settings: FinetuneSettings, labels: Labels) -> TextColumns:
+    """Return which columns of a file are read."""
+    # Where the settings say it, the file need not be asked.
+    present = frozenset[str]() if "text_pair" in file.columns else column_names(file.path)
+    return text_columns(file, settings, labels, present)
+
+
+def text_columns(
+    file: DataFile, settings: FinetuneSettings, labels: Labels, present: Collection[str]
+) -> TextColumns:
+    """Return which columns of a table are read; a similarity is a number, as in regression.
+
+    The second text of a pair is in the column that `columns` names, else in `text_pair` where that is `present`.
+    """
     problem = "regression" if settings.task == "similarity" else settings.problem
     named: dict[str, Any] = dict(file.columns)
-    if settings.task == "similarity":
+    is_there = "text_pair" in present and "text_pair" not in named.values()
+    if settings.task == "similarity" or is_there:
         named.setdefault("text_pair", "text_pair")
-    if unknown := set(named) - {"text", "text_pair", "label", "id"}:
-        raise ConfigError(f"columns names {sorted(unknown)}; known are text, text_pair, label, id")
+    named["text_pair"] = named.get("text_pair") or None  # an empty name: the first text alone is read
     return TextColumns(**named, problem=problem, labels=labels if problem != "regression" else None)
+
+
+def check_pairs(sources: Sequence[Source]) -> None:
+    """Raise ConfigError where some files have a second text and others none: one of the two would be read wrong."""
+    pairs = {
+        source.name: {example.text_pair is not None for example in source.examples}
+        for source in sources
+        if source.examples and isinstance(source.examples[0], TextExample)
+    }
+    if len(set().union(*pairs.values())) > 1:
+        having = [name for name, found in pairs.items() if True in found]
+        lacking = [name for name, found in pairs.items() if False in found]
+        raise ConfigError(
+            f"{', '.join(having)} have two texts an example and {', '.join(lacking)} only one: "
+            "give all files the column `text_pair`, or none (columns: {text_pair: ''} leaves it out)"
+        )
 
 
 def find_labels(settings: FinetuneSettings, sources: Sequence[Source]) -> tuple[str, ...]:
@@ -137,12 +193,15 @@ def guess_glue(path: Path) -> str | None:
 
 
 def guess_format(path: Path, task: str) -> str:
-    """Return the format that the task and the file's ending say."""
-    by_task = {"qa": "squad", "ner": "conll", "multiple_choice": "codah"}
-    if path.suffix == ".csv" and task == "multiple_choice":
-        return "swag"
-    if path.suffix and task in by_task:
-        return by_task[task]
-    if path.suffix == ".tsv" and guess_glue(path):
+    """Return the format that the task and the file's ending say; what is no file is a data set of the hub."""
+    suffix = path.suffix.lower()
+    if path.is_dir() or not (suffix or path.is_file()):
+        return "hub"
+    if task == "multiple_choice":
+        return "swag" if suffix == ".csv" else "codah"
+    if task in ("qa", "ner"):
+        return {"qa": "squad", "ner": "conll"}[task]
+    if suffix == ".tsv" and guess_glue(path):
         return "glue"
-    return {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}.get(path.suffix, "hub")
+    # A file with an ending that no format has is refused by the reader of tables, which names those there are.
+    return TABLES.get(suffix, "csv" if path.is_file() else "hub")

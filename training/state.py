@@ -1,7 +1,6 @@
 """A run's state on disk: enough to go on with the very next batch. Tensors as safetensors, the rest as JSON."""
 
 import json
-import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from bert.errors import TrainingError
-from training.model import replace_folder, trainable
+from training.model import trainable
 
 
 @dataclass
@@ -27,38 +26,34 @@ class Progress:
     best_score: float | None = None
     best_step: int = 0
     worse_evaluations: int = 0
+    evaluation_due: bool = False
+    """Whether the step's evaluation is still to come: a save goes before it."""
     history: list[dict[str, float]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    """Those that the run was started and gone on with, without repetitions."""
 
 
 def save_state(
     folder: Path, model: nn.Module, optimizer: AdamW, progress: Progress, fingerprint: dict[str, Any]
 ) -> None:
-    """Write the state aside and rename it into place."""
-    aside = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
+    """Write the state into an empty folder."""
     tensors: dict[str, Tensor] = {f"weight.{n}": p.detach() for n, p in trainable(model).items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{key}": value for key, value in state.items()}
     tensors["rng.cpu"] = torch.get_rng_state()
     if torch.cuda.is_available():
         tensors["rng.cuda"] = torch.cuda.get_rng_state()
-    save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, aside / "state.safetensors")
+    save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, folder / "state.safetensors")
     content = {"progress": asdict(progress), "settings": fingerprint}
-    (aside / "progress.json").write_text(json.dumps(content), encoding="utf-8")
-    replace_folder(aside, folder)
+    (folder / "progress.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def load_state(
-    folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: dict[str, Any]
-) -> Progress | None:
-    """Fill model, optimiser and random generators from a saved state; None if there is none.
+def load_state(folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: dict[str, Any]) -> Progress:
+    """Fill model, optimiser and random generators from a saved state.
 
     Raises TrainingError where the state is of a run with other settings.
     """
-    if not (folder / "progress.json").is_file():
-        return None
     content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
     changed = [k for k in fingerprint if content["settings"].get(k) != fingerprint[k]]
     if changed:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,19 @@ MASK = "[MASK]"
 MAX_CANDIDATES = 100
 """For each mask; a whole vocabulary's probabilities would fill the memory of a service."""
 _CONTINUES = "##"
+
+
+class Reads(Protocol):
+    """What `pieces` needs of a tokenizer."""
+
+    @property
+    def mask_id(self) -> int:
+        """The id of [MASK]."""
+        ...
+
+    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+        """Tokenise texts, no piece of them special."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +50,7 @@ class FilledMask:
     candidates: tuple[Candidate, ...]
 
 
-def pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
+def pieces(tokenizer: Reads, texts: Sequence[str]) -> list[Pieces]:
     """Tokenise texts in which [MASK] is the special token. Every other special piece is read as its characters.
 
     A mask is of no word (-1). Raises InputError for a text that is not valid Unicode.

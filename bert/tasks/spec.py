@@ -41,8 +41,10 @@ class TaskSpec:
     base: dict[str, str] = field(default_factory=dict)
     """Of an adapter: name and sha256 of the weights that it belongs to."""
     scores: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    """How many examples (texts, sentences, questions) each file of `scores` has."""
     command: str = ""
-    """The command that made the checkpoint."""
+    """The command that made the checkpoint; several, a line each, where a run was gone on with by another one."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""

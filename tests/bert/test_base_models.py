@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert import base_models
-from bert.base_models import MINILM, check_sha256, resolve_base
+from bert.base_models import MINILM, resolve_base, weights_sha256
 from bert.errors import CheckpointError
 
 
@@ -43,10 +43,23 @@ def test_a_folder_is_checked_where_a_hash_is_given(folder: Path) -> None:
         resolve_base(str(folder), "1" * 64)
 
 
+def test_weights_in_several_files_are_checked_together(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "model-00002-of-00002.safetensors").write_bytes(b"hts")
+    (folder / "model-00001-of-00002.safetensors").write_bytes(b"weig")
+    sha256 = hashlib.sha256(b"weights").hexdigest()
+    assert weights_sha256(folder) == sha256
+    assert resolve_base(str(folder), sha256) == folder
+    (folder / "model-00002-of-00002.safetensors").write_bytes(b"hts!")
+    with pytest.raises(CheckpointError, match="these are other weights"):
+        resolve_base(str(folder), sha256)
+
+
 def test_weights_that_are_not_there_cannot_be_checked(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
+    assert weights_sha256(folder) is None
     with pytest.raises(CheckpointError, match=r"model\.safetensors is missing"):
-        check_sha256(folder / "model.safetensors", "0" * 64)
+        resolve_base(str(folder), "0" * 64)
 
 
 def test_a_name_that_nothing_has_lists_the_known_ones() -> None:

@@ -27,6 +27,14 @@ def open_engine(bundles: Path, name: str, threads: int = 1) -> tuple[OnnxEngine,
     return OnnxEngine(bundle, threads), [tokenizer.single(pieces) for pieces in texts]
 
 
+def test_providers_that_the_graph_was_not_verified_on_are_refused(bundles: Path) -> None:
+    bundle = read_bundle(bundles / "mood")
+    session = {"providers": ["CUDAExecutionProvider"]}
+    changed = replace(bundle, manifest=replace(bundle.manifest, session=session))
+    with pytest.raises(BundleError, match=r"verified on \['CPUExecutionProvider'\]"):
+        OnnxEngine(changed, 1)
+
+
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_a_text_gets_the_same_numbers_alone_first_last_and_in_company(bundles: Path, name: str) -> None:
     engine, encodings = open_engine(bundles, name)

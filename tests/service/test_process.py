@@ -150,6 +150,30 @@ def test_a_start_that_cannot_be_says_what_to_do(
         assert message in process.error()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--engine-slots", "1000"], "engine_slots (1000)"),
+        (
+            ["--default-models", "qa=nope"],
+            "default_models: 'nope' is no loaded qa model; loaded are ['reader']",
+        ),
+    ],
+)
+def test_a_setting_that_machine_or_bundles_cannot_have_ends_with_2_before_anything_listens(
+    bundles: Path, arguments: list[str], message: str
+) -> None:
+    run = subprocess.run(
+        [*COMMAND, "--bundles", str(bundles), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert message in run.stderr and "Traceback" not in run.stderr
+
+
 def test_a_port_in_use_is_said_at_once(bundles: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

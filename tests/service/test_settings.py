@@ -84,6 +84,22 @@ def test_switches_have_both_forms() -> None:
         (["--no-such-thing", "1"], "unrecognized arguments: --no-such-thing"),
         (["--default-models", "poetry=x"], "default_models: no such task: poetry; known are classification"),
         (["--default-models", "ner"], "default_models: write task=name, separated by commas"),
+        (["--drain-s", "inf"], "drain_s: input should be"),
+        (["--drain-s", "1e9"], "drain_s: input should be less than or equal to 3600"),
+        (["--shutdown-grace-s", "99999999"], "shutdown_grace_s: input should be less than or equal to 3600"),
+        (
+            ["--request-timeout-ms", "99999999999"],
+            "request_timeout_ms: input should be less than or equal to",
+        ),
+        (
+            ["--backlog-connections", "99999999999"],
+            "backlog_connections: input should be less than or equal to",
+        ),
+        (
+            ["--api-key", "gr\u00fc\u00dfe-an-alle"],
+            "api_key: may hold letters, digits and punctuation of ASCII only",
+        ),
+        (["--api-key", "correct horse"], "api_key: may hold"),
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: No such file or directory"),
     ],
 )

@@ -81,3 +81,5 @@ def test_the_curve_stops_when_its_time_is_used() -> None:
 @given(st.integers(3, 600))
 def test_sample_texts_have_the_tokens_asked_for(tokens: int) -> None:
     assert sum(len(text) for text in sample_texts(tokens)) == tokens
+    short = [len(text) for text in sample_texts(tokens, 16)]
+    assert sum(short) == tokens and max(short) <= 16

@@ -127,6 +127,25 @@ def test_paths_and_methods_that_are_not_there(live: Live) -> None:
     is_problem(live.request("DELETE", "/models"), 405)
 
 
+@pytest.mark.parametrize("path", ["/classify/", "/models/", "/health/live/", "//classify"])
+def test_a_path_with_a_slash_too_many_is_not_redirected_to_what_the_host_header_says(
+    live: Live, path: str
+) -> None:
+    for method in ("GET", "POST"):
+        reply = live.request(method, path, headers={"host": "elsewhere.example"})
+        is_problem(reply, 404)
+        assert "location" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/health/live", "/health/ready", "/metrics", "/models", "/docs"])
+def test_head_is_answered_as_get_without_a_body(live: Live, path: str) -> None:
+    reply = live.request("HEAD", path)
+    assert (reply.status, reply.body) == (200, b"")
+    assert reply.headers["content-type"] == live.get(path).headers["content-type"]
+    assert live.request("HEAD", "/").status == 307
+    assert live.request("HEAD", "/classify").status == 405
+
+
 def test_every_answer_has_the_clients_id_if_it_is_sane(live: Live) -> None:
     assert live.get("/health/live", x_request_id="job-7.a:b").headers["x-request-id"] == "job-7.a:b"
     for insane in ("", "a b", "x" * 129, 'a"b', "caf\u00e9"):

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from service import registry
-from service.metrics import REJECTIONS
 from service.scheduler import SUSPECT_AFTER
 from service.speed import Speed
 from tests.service.live import Live, Reply, eventually, serving
@@ -278,83 +275,3 @@ def test_a_sentence_does_not_wait_behind_a_long_document(small: Live, pool: Thre
         blocked.gate.set()
         assert document.result().status == sentence.result().status == first.result().status == 200
         assert order == ["sentence", "document"]
-
-
-def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
-    bundles: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, load = threading.Event(), registry.load_models
-    monkeypatch.setattr("service.lifecycle.load_models", lambda *a, **k: gate.wait(10) and load(*a, **k))
-    with serving(wait=False, bundles=[bundles / "mood"]) as live:
-        assert live.get("/health/live").status == 200
-        for reply in (live.get("/health/ready"), live.post("/classify", TEXT), live.get("/models")):
-            assert (reply.status, kind(reply)) == (503, "not-ready")
-            assert "retry-after" in reply.headers
-        assert live.metric("bert_ready") == 0
-        gate.set()
-        eventually(lambda: live.get("/health/ready").status == 200)
-        assert live.post("/classify", TEXT).status == 200
-
-
-def test_a_key_is_needed_for_what_costs_and_not_for_health(bundles: Path) -> None:
-    with serving(bundles=[bundles / "mood"], api_key="correct-horse") as live:
-        for headers in (
-            {},
-            {"x_api_key": "wrong"},
-            {"authorization": "Bearer wrong"},
-            {"x_api_key": "caf\u00e9"},
-        ):
-            reply = live.post("/classify", TEXT, **headers)
-            assert (reply.status, kind(reply)) == (401, "unauthorized")
-            assert reply.headers["www-authenticate"] == "Bearer"
-        assert live.get("/models").status == 401
-        assert live.get("/nothing").status == 401
-        for headers in ({"x_api_key": "correct-horse"}, {"authorization": "bearer correct-horse"}):
-            assert live.post("/classify", TEXT, **headers).status == 200
-        for path in ("/health/live", "/health/ready", "/metrics", "/docs", "/openapi.json"):
-            assert live.get(path).status == 200
-        assert "security" in live.get("/openapi.json").json
-        assert rejected(live, "unauthorized") == 6
-
-
-def test_metrics_are_those_of_the_design(small: Live) -> None:
-    small.post("/classify", TEXT)
-    names = {
-        line.split(" ")[2]
-        for line in small.get("/metrics").body.decode().splitlines()
-        if line.startswith("# TYPE")
-    }
-    assert {name for name in names if name.startswith("bert_") and not name.endswith("_created")} == {
-        "bert_request_duration_seconds",
-        "bert_queue_duration_seconds",
-        "bert_tokenize_duration_seconds",
-        "bert_inference_duration_seconds",
-        "bert_batch_tokens",
-        "bert_batch_texts",
-        "bert_batch_padding_ratio",
-        "bert_queue_tokens",
-        "bert_queue_texts",
-        "bert_requests_in_flight",
-        "bert_requests_rejected_total",
-        "bert_model_info",
-        "bert_ready",
-    }
-    info = {"task": "classification", "version": "1", "precision": "fp32", "provider": "CPUExecutionProvider"}
-    assert small.metric("bert_model_info", model="mood", default="true", **info) == 1
-    assert (
-        small.metric("bert_request_duration_seconds_count", endpoint="/classify", model="mood", status="200")
-        > 0
-    )
-    assert all(
-        small.service.metrics.registry.get_sample_value("bert_requests_rejected_total", {"reason": r})
-        is not None
-        for r in REJECTIONS
-    )
-
-
-def test_clients_cannot_make_new_series(small: Live) -> None:
-    for i in range(3):
-        small.get(f"/made-up-{i}")
-        small.post("/classify", {"text": "a", "model": f"made-up-{i}"})
-    assert b"made-up" not in small.get("/metrics").body
-    assert small.metric("bert_request_duration_seconds_count", endpoint="other", model="", status="404") >= 3

@@ -54,10 +54,10 @@ def vocabulary() -> list[str]:
     ]
 
 
-def write_tiny_bundle(folder: Path, name: str, spec: TaskSpec, seed: int) -> None:
+def write_tiny_bundle(folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64) -> None:
     """Write a bundle with random weights."""
     pieces, generator = vocabulary(), np.random.default_rng(seed)
-    config = BertConfig(len(pieces), 32, 2, 4, 64, max_position_embeddings=64)
+    config = BertConfig(len(pieces), 32, 2, 4, 64, max_position_embeddings=positions)
     weights = {
         name: generator.normal(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.2, shape).astype(
             np.float32

@@ -54,26 +54,29 @@ def files(task: str, part: str) -> list[dict[str, Any]]:
     return [{**file, "path": SAMPLES / file["path"].format(part)}]
 
 
+def short_run(task: str, base: Path, output_dir: Path, **changes: Any) -> FinetuneSettings:
+    """Return settings for a short run on the sample data."""
+    values: dict[str, Any] = {
+        "task": task,
+        "base": str(base),
+        "output_dir": output_dir,
+        "train": files(task, "train"),
+        "dev": files(task, "dev"),
+        "epochs": 1,
+        "batch_size": 8,
+        "max_tokens": 48,
+        "max_question_tokens": 20,
+        "learning_rate": 1e-3,
+    }
+    return FinetuneSettings(**{**values, **changes})
+
+
 @pytest.fixture
 def settings_for(tiny_base: Path, tmp_path: Path) -> Callable[..., FinetuneSettings]:
-    """Return a maker of settings for a short run on the sample data."""
-
-    def make(task: str, **changes: Any) -> FinetuneSettings:
-        values: dict[str, Any] = {
-            "task": task,
-            "base": str(tiny_base),
-            "output_dir": tmp_path / "run",
-            "train": files(task, "train"),
-            "dev": files(task, "dev"),
-            "epochs": 1,
-            "batch_size": 8,
-            "max_tokens": 48,
-            "max_question_tokens": 20,
-            "learning_rate": 1e-3,
-        }
-        return FinetuneSettings(**{**values, **changes})
-
-    return make
+    """Return a maker of settings for a short run in the test's own folder."""
+    return lambda task, **changes: short_run(
+        task, **{"base": tiny_base, "output_dir": tmp_path / "run", **changes}
+    )
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,16 @@ from bert.errors import TrainingError
 from training.checkpoints import CheckpointStore, damage_of, step_of
 
 
+def text(content: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / "state.txt").write_text(content)
+
+    return write
+
+
 def saved(store: CheckpointStore, *steps: int) -> None:
     for step in steps:
-        store.save(step, lambda folder, step=step: (folder / "state.txt").write_text(f"step {step}") and None)
+        store.save(step, text(f"step {step}"))
 
 
 def test_the_newest_is_found_and_old_ones_go(tmp_path: Path) -> None:
@@ -78,13 +86,14 @@ def test_what_a_kill_left_half_written_is_not_a_checkpoint(tmp_path: Path) -> No
 def test_the_same_step_can_be_written_again(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     saved(store, 1)
-    store.save(1, lambda folder: (folder / "other.txt").write_text("anew") and None)
+    store.save(1, text("anew"))
     newest = store.newest()
-    assert newest is not None and (newest / "other.txt").read_text() == "anew"
+    assert newest is not None and (newest / "state.txt").read_text() == "anew"
 
 
 FULL_DISK = """
 import sys
+from collections.abc import Callable
 from pathlib import Path
 import torch
 from safetensors.torch import save_file

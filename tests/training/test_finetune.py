@@ -1,6 +1,8 @@
 """Runs from data to checkpoint, on samples and a tiny base."""
 
+import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,14 +11,17 @@ import peft
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from bert.bundle import read_bundle
 from bert.config import BertConfig
-from bert.errors import ConfigError, DataError, TrainingError
+from bert.errors import CheckpointError, ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import load_into
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from tests.training.conftest import FILES
+from bert.weights import read_checkpoint
+from model_export.cli import main as export
+from tests.training.conftest import FILES, files, short_run
 from training.finetune import finetune
 from training.loop import Loop
 from training.settings import FinetuneSettings
@@ -32,7 +37,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
     spec = TaskSpec.read(best)
     assert spec.task == task
     assert spec.command == "the command"
-    assert spec.scores
+    assert set(next(iter(spec.scores.values()))) <= set(TASKS[task](Tokenizer.load(best), spec).metrics)
     assert {path.name for path in best.iterdir()} == {
         "config.json",
         "model.safetensors",
@@ -84,6 +89,27 @@ def test_an_adapter_loads_in_peft_over_transformers(settings_for: Make, tiny_bas
     assert any(float(value.abs().max()) > 0 for name, value in saved.items() if "lora_B" in name)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"task": "ner", "lora": {"rank": 4}}, {"task": "similarity", "train": []}]
+)
+def test_what_belongs_to_a_folders_weights_is_exported_with_them_only(
+    changes: dict[str, object], settings_for: Make, tiny_base: Path, tmp_path: Path
+) -> None:
+    best = finetune(settings_for(**changes))
+    sha256 = hashlib.sha256((tiny_base / "model.safetensors").read_bytes()).hexdigest()
+    assert TaskSpec.read(best).base == {"name": str(tiny_base), "sha256": sha256}
+    assert export(["--checkpoint", str(best), "--out", str(tmp_path / "bundle")]) == 0
+    manifest = read_bundle(tmp_path / "bundle").manifest
+    assert manifest.source["base"]["files"]["model.safetensors"] == sha256
+    other = tmp_path / "other"
+    shutil.copytree(tiny_base, other)
+    read_checkpoint(best, other)  # the same weights at another place
+    weights = load_file(other / "model.safetensors")
+    save_file({name: weight + 1 for name, weight in weights.items()}, other / "model.safetensors")
+    with pytest.raises(CheckpointError, match="these are other weights"):
+        read_checkpoint(best, other)
+
+
 def trained_weights(settings: FinetuneSettings) -> dict[str, torch.Tensor]:
     best = finetune(settings)
     return load_file(best / "model.safetensors")
@@ -123,10 +149,34 @@ def test_a_killed_run_goes_on_to_the_same_weights(
         assert torch.equal(weight, resumed[name]), name
 
 
-def test_a_run_with_other_settings_is_not_gone_on_with(settings_for: Make) -> None:
-    finetune(settings_for("classification"))
-    with pytest.raises(TrainingError, match="learning_rate"):
-        finetune(settings_for("classification", learning_rate=2e-3))
+@pytest.fixture(scope="module")
+def finished(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> FinetuneSettings:
+    """Return the settings of a run that is over."""
+    settings = short_run("classification", tiny_base, tmp_path_factory.mktemp("finished"))
+    finetune(settings)
+    return settings
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"learning_rate": 2e-3},
+        {"batch_size": 4},
+        {"seed": 1},
+        {"train": files("classification", "dev")},
+        # What decides which checkpoint is the best cannot change half-way.
+        {"metric": "f1_macro"},
+        {"dev": files("classification", "train")},
+        {"eval_limit": 2},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_run_with_other_settings_is_not_gone_on_with(
+    finished: FinetuneSettings, changes: dict[str, object]
+) -> None:
+    settings = FinetuneSettings(**{**finished.model_dump(), **changes})
+    with pytest.raises(TrainingError, match=rf"other settings \({next(iter(changes))}\)"):
+        finetune(settings)
 
 
 def test_a_finished_run_can_be_made_longer(settings_for: Make) -> None:

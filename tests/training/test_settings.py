@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from training.command_line import read_settings
 from training.pretraining.settings import PretrainSettings
@@ -32,6 +33,30 @@ def test_command_line_wins_over_environment_over_yaml(monkeypatch: pytest.Monkey
     monkeypatch.setenv("BERT_FINETUNE_BATCH_SIZE", "7")
     settings = from_command_line(["--config", str(ROOT / "configs/demo-ner.yaml"), "--epochs", "9"])
     assert (settings.epochs, settings.batch_size) == (9, 7)
+
+
+def test_the_environment_can_name_the_yaml_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BERT_FINETUNE_CONFIG", str(ROOT / "configs/demo-ner.yaml"))
+    assert (from_command_line([]).task, from_command_line([]).stride) == ("ner", 64)
+    other = tmp_path / "other.yaml"
+    other.write_text("task: qa\noutput_dir: x\n", encoding="utf-8")
+    assert from_command_line(["--config", str(other)]).task == "qa"
+
+
+def test_a_file_of_settings_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match=r"--config names nowhere\.yaml, and there is no such file"):
+        from_command_line(["--config", "nowhere.yaml"])
+    monkeypatch.setenv("BERT_FINETUNE_CONFIG", "nowhere.yaml")
+    with pytest.raises(
+        SettingsError, match=r"BERT_FINETUNE_CONFIG names nowhere\.yaml, and there is no such"
+    ):
+        from_command_line([])
+
+
+@pytest.mark.parametrize(("flag", "resume"), [("--resume", True), ("--no-resume", False)])
+def test_resume_is_a_flag(flag: str, resume: bool) -> None:
+    arguments = ["--task", "qa", "--output-dir", "x"]
+    assert from_command_line([*arguments, flag]).resume is resume
 
 
 @pytest.mark.parametrize(

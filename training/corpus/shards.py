@@ -54,7 +54,7 @@ class Shard:
             int(entry[count]) for count in ("documents", "sentences", "tokens")
         )
         lengths = (self.tokens, self.tokens, self.sentences + 1, self.documents + 1)
-        types = (token_type(token_bytes), np.dtype("u1"), _OFFSETS, _OFFSETS)
+        types: tuple[np.dtype[Any], ...] = (token_type(token_bytes), np.dtype("u1"), _OFFSETS, _OFFSETS)
         files = (folder / f"{self.name}.{part}" for part in PARTS)
         maps = [_map(*each) for each in zip(files, types, lengths, strict=True)]
         self._tokens, self._continues, self._sentences, self._documents = maps
@@ -184,7 +184,9 @@ class _Writer:
 
     def __init__(self, folder: Path, name: str, ids: np.dtype[Any]) -> None:
         self._folder, self._name, self._ids = folder, name, ids
-        self._types = dict(zip(PARTS, (ids, np.dtype("u1"), _OFFSETS, _OFFSETS), strict=True))
+        self._types: dict[str, np.dtype[Any]] = dict(
+            zip(PARTS, (ids, np.dtype("u1"), _OFFSETS, _OFFSETS), strict=True)
+        )
         self._hashes = {part: hashlib.sha256() for part in PARTS}
         self._tokens = self._sentences = self._documents = 0
 

@@ -100,6 +100,11 @@ def read_hub_choices(
     return choice_examples(raw, Problems(data.source))
 
 
+def hub_columns(data: HubData) -> frozenset[str]:
+    """Return the names of a data set's columns; none of a stream that has no schema. Raises DataError."""
+    return frozenset(_load(data).column_names or ())
+
+
 def _open(data: HubData, needed: tuple[str, ...]) -> Iterator[Row]:
     """Open the data set and yield its rows, class numbers already named. Raises DataError."""
     dataset = _load(data)

@@ -14,6 +14,10 @@ from training.data.problems import Problems
 from training.data.rows import TextColumns, text_examples
 
 Row = tuple[int | None, Mapping[str, object]]
+TABLES = {
+    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
+}  # fmt: skip
+"""Endings, in lower case, and the format that they are of."""
 
 
 def read_table(
@@ -51,6 +55,19 @@ def read_rows(
     if suffix in (".tsv", ".tab", ".txt"):
         return _separated(path, needed, problems, "\t", header, quoted is True)
     raise DataError(path, None, f"is a {suffix or 'nameless'} file; known are .csv, .tsv, .jsonl and .json")
+
+
+def column_names(path: str | Path) -> frozenset[str]:
+    """Return the names of a table's columns; of json, the fields that any object has.
+
+    Raises DataError for an unknown kind of file; what is wrong with its rows, `read_rows` says.
+    """
+    rows = read_rows(path, (), Problems(path))
+    suffix = Path(path).suffix.lower()
+    if suffix in TABLES and TABLES[suffix] != "jsonl":
+        separator = "," if suffix == ".csv" else "\t"
+        return frozenset(next(split_records(path, separator, suffix == ".csv"), (1, []))[1])
+    return frozenset(name for _, row in rows for name in row)
 
 
 def _separated(

@@ -20,10 +20,10 @@ from training.pretraining.loop import PretrainLoop
 from training.pretraining.mfu import matmul_peak, utilisation
 from training.pretraining.objective_flops import objective_flops_per_token
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.signals import on_stop
 from training.pretraining.steps_log import StepsLog
 from training.pretraining.watch import Watch
 from training.progress import Reporter
+from training.signals import on_stop
 from training.tensorboard import TensorBoard
 
 logger = logging.getLogger(__name__)

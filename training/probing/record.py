@@ -14,6 +14,7 @@ from bert.tokenizer import Tokenizer
 from bert.weights import file_hashes
 from training.model import base_folder, is_random
 from training.probing.plan import ProbeRun
+from training.run import CHECKPOINTS
 from training.settings import FinetuneSettings
 from training.tasks.registry import make_task
 
@@ -75,7 +76,7 @@ def carry_out(run: ProbeRun, finetune: Finetune, command: str, keep_checkpoint: 
     best = finetune(run.settings, command)
     result = read_result(run.settings, TaskSpec.read(best))
     write_json(folder / "run.json", {**content, "result": as_json(result)})
-    shutil.rmtree(folder / "last", ignore_errors=True)
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     if not keep_checkpoint:
         shutil.rmtree(best, ignore_errors=True)
     return result
@@ -91,8 +92,17 @@ def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
         )
     tokenizer = Tokenizer.load(base_folder(settings.base))
     metric = settings.metric or make_task(settings, tokenizer, spec).metric
-    score = sum(scores[metric] for scores in dev.values()) / len(dev)
-    return Result(metric, score, dev, {name: spec.scores[name] for name in spec.scores if name in tests})
+    values = [scores[metric] for scores in dev.values() if metric in scores]
+    if not values:
+        raise TrainingError(
+            f"{metric} of {', '.join(dev)} is not a number: all predictions or labels are alike"
+        )
+    return Result(
+        metric,
+        sum(values) / len(values),
+        dev,
+        {name: spec.scores[name] for name in spec.scores if name in tests},
+    )
 
 
 def as_json(result: Result) -> dict[str, Any]:

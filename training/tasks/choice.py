@@ -29,6 +29,11 @@ class ChoiceTask(FinetuneTask):
         """What decides which checkpoint is best."""
         return "accuracy"
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What may decide instead."""
+        return ("accuracy",)
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with one score a choice."""
         return BertForMultipleChoice(config)

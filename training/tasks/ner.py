@@ -28,6 +28,12 @@ class NerTask(FinetuneTask):
         """What decides which checkpoint is best."""
         return "f1"
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What may decide instead."""
+        kinds = dict.fromkeys(label[2:] for label in self.spec.labels if label != "O")
+        return ("f1", "precision", "recall", *(f"f1_{kind}" for kind in kinds))
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with one output a label at each token."""
         return BertForTokenClassification(config, len(self.spec.labels))

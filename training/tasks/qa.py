@@ -32,6 +32,11 @@ class QaTask(FinetuneTask):
         """What decides which checkpoint is best."""
         return "f1"
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What may decide instead."""
+        return ("f1", "exact_match", "has_answer_f1", "no_answer_f1")
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with start and end scores."""
         return BertForQuestionAnswering(config)

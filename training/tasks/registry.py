@@ -1,5 +1,6 @@
 """Which class fine-tunes which task."""
 
+from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.settings import FinetuneSettings
@@ -21,7 +22,13 @@ TASKS: dict[str, type[FinetuneTask]] = {
 
 
 def make_task(settings: FinetuneSettings, tokenizer: Tokenizer, spec: TaskSpec) -> FinetuneTask:
-    """Return the settings' task."""
+    """Return the settings' task. Raises ConfigError where it has no such metric."""
     if settings.features is not None:
-        return FeatureNerTask(tokenizer, spec, settings.features)
-    return TASKS[settings.task](tokenizer, spec)
+        task: FinetuneTask = FeatureNerTask(tokenizer, spec, settings.features)
+    else:
+        task = TASKS[settings.task](tokenizer, spec)
+    if settings.metric is not None and settings.metric not in task.metrics:
+        raise ConfigError(
+            f"metric is {settings.metric!r}; known for {spec.task} are {', '.join(task.metrics)}"
+        )
+    return task

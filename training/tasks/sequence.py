@@ -31,6 +31,14 @@ class SequenceTask(FinetuneTask):
         """What decides which checkpoint is best."""
         return {"single_label": "accuracy", "multi_label": "f1_micro"}.get(self.spec.problem, "spearman")
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What may decide instead."""
+        if self.spec.problem == "single_label":
+            return ("accuracy", "f1_macro", "matthews", *(("f1",) if len(self.spec.labels) == 2 else ()))
+        several = self.spec.problem == "multi_label"
+        return ("f1_micro", "f1_macro", "accuracy") if several else ("spearman", "pearson")
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with one output a label."""
         return BertForSequenceClassification(config, len(self.spec.labels))

@@ -25,10 +25,18 @@ class SimilarityTask(FinetuneTask):
     architecture = "BertModel"
     head_modules = ()
 
+    highest: float = 1.0
+    """The highest score of the training data, which a cosine of 1 stands for."""
+
     @property
     def metric(self) -> str:
         """What decides which checkpoint is best."""
         return "spearman"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What may decide instead."""
+        return ("spearman", "pearson")
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with mean pooling."""
@@ -41,11 +49,20 @@ class SimilarityTask(FinetuneTask):
         rows = [self.tokenizer.single(p, self.spec.max_tokens, truncate=True) for p in pieces]
         return list(zip(rows[::2], rows[1::2], strict=True))
 
+    def prepare(self, examples: Sequence[TextExample]) -> None:
+        """Find the scale of the scores, the same for all files. Raises ConfigError where none is above 0."""
+        if examples:
+            self.highest = max(float(example.label) for example in examples)  # type: ignore[arg-type]
+        if self.highest <= 0:
+            raise ConfigError(
+                f"the highest similarity of the training data is {self.highest:g}; it must be above 0, "
+                "because the cosine of 1 stands for it"
+            )
+
     def features(self, examples: Sequence[TextExample]) -> list[Feature]:
-        """Two rows an example; scores are scaled so that the highest of the data is 1."""
-        highest = max(float(example.label) for example in examples)  # type: ignore[arg-type]
+        """Two rows an example; scores are scaled so that the highest of the training data is 1."""
         return [
-            Feature(pair, float(example.label) / highest)  # type: ignore[arg-type]
+            Feature(pair, float(example.label) / self.highest)  # type: ignore[arg-type]
             for pair, example in zip(self._pairs(examples), examples, strict=True)
         ]
 

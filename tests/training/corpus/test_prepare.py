@@ -122,6 +122,7 @@ def workers(group: int) -> list[int]:
     return [int(pid) for pid, session, state in rows if int(session) == group and not state.startswith("Z")]
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path: Path, tokenizer: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", texts(400))
     prepare(make(tmp_path / "whole", source, tokenizer))
@@ -222,6 +223,7 @@ def test_help_describes_every_field() -> None:
         assert field.description and field.description.split()[0] in shown.stdout
 
 
+@pytest.mark.slow
 def test_a_run_stopped_by_the_user_says_how_to_go_on(tmp_path: Path, tokenizer: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", texts(400))
     run = start(tmp_path / "out", source, tokenizer)

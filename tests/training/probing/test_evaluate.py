@@ -82,7 +82,7 @@ def test_real_runs_end_in_a_table_of_checkpoints_by_tasks(make: Make) -> None:
         assert cell["n"] == 1
         assert cell["mean"] == report["dev"]["sentiment-dev"]["scores"]["accuracy"]
         assert not (run / "best").exists()
-        assert not (run / "last").exists()
+        assert not (run / "checkpoints").exists()
 
 
 def test_cells_are_the_mean_over_seeds_of_the_dev_files_metric(make: Make) -> None:
