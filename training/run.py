@@ -141,16 +141,16 @@ class Run:
         None where that is not a number. Without dev data a later checkpoint counts as a better one.
         """
         self.dev_files = []
-        tuned: dict[str, Any] = {}
         values: list[float] = []
-        for source in self.dev:
-            found = self._look(source, limit)
+        looks = [self._look(source, limit) for source in self.dev]
+        tuned: dict[str, Any] = dict(self.task.tune(looks))
+        self.task.spec = replace(self.task.spec, **tuned)
+        for source, found in zip(self.dev, map(self.task.rescore, looks), strict=True):
             self.dev_files.append(DevFile(source.name, rounded(source.name, found.scores), found.findings))
             values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
-            tuned |= found.tuned
         by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
         counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
-        self.task.spec = replace(self.task.spec, scores=by_file, counts=counts, **tuned)
+        self.task.spec = replace(self.task.spec, scores=by_file, counts=counts)
         step = self.loop.progress.step
         if by_file:
             self.loop.progress.evaluations.append({"step": step, "scores": by_file})
@@ -171,7 +171,7 @@ class Run:
     def _score_test(self) -> None:
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
-            found, spec = self._look(source), self.task.spec
+            found, spec = self.task.rescore(self._look(source)), self.task.spec
             scores = rounded(source.name, found.scores)
             self.dev_files.append(DevFile(source.name, scores, found.findings))
             counts = {**spec.counts, source.name: len(source.examples)}

@@ -60,13 +60,13 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Scores on held-out data, settings that were tuned on it, and what a report shows."""
+    """Scores on held-out data, and what a report shows."""
 
     scores: dict[str, float]
-    tuned: dict[str, float]
-    """Fields of the TaskSpec that were chosen by these predictions."""
     findings: Findings | None
     """Errors and confusions, for the report."""
+    predictions: Any = None
+    """What `tune` and `rescore` need, where a task has something to tune."""
 
 
 class FinetuneTask(ABC):
@@ -113,6 +113,14 @@ class FinetuneTask(ABC):
     @abstractmethod
     def evaluate(self, predict: Predict, examples: Sequence[Any]) -> Evaluation:
         """Score held-out examples with the task's own metric."""
+
+    def tune(self, found: Sequence[Evaluation]) -> dict[str, float]:
+        """Return fields of the TaskSpec, chosen on all held-out files together; none, as a rule."""
+        return {}
+
+    def rescore(self, found: Evaluation) -> Evaluation:
+        """Score predictions again by the spec as it is now."""
+        return found
 
 
 def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> Batch:

@@ -68,7 +68,7 @@ class ChoiceTask(FinetuneTask):
         scores = iter(predict([row for choices in rows for row in choices]))
         chosen = [int(np.argmax([next(scores)[0] for _ in choices])) for choices in rows]
         gold = [example.label for example in examples]
-        return Evaluation({"accuracy": accuracy(gold, chosen)}, {}, choice_findings(examples, chosen))
+        return Evaluation({"accuracy": accuracy(gold, chosen)}, choice_findings(examples, chosen))
 
 
 def _by_feature(logits: Tensor, batch: Batch) -> Tensor:

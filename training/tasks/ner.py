@@ -81,4 +81,4 @@ class NerTask(FinetuneTask):
         found = entity_f1([list(example.labels) for example in examples], tags)
         scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
         scores |= {f"f1_{name}": of_type.f1 for name, of_type in found.types.items()}
-        return Evaluation(scores, {}, entity_findings(examples, tags))
+        return Evaluation(scores, entity_findings(examples, tags))

@@ -1,6 +1,7 @@
 """Fine-tuning for reading comprehension, with and without "no answer"."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -21,6 +22,20 @@ _BARRED = -1e9
 """Stands for minus infinity, and stays finite when a temperature divides it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """The best answers to some questions, none of them null, and by how much null is ahead of each."""
+
+    examples: Sequence[QaExample]
+    texts: list[str]
+    margins: list[float]
+
+    @property
+    def golds(self) -> list[list[str]]:
+        """The right answers of each question; none where it has none."""
+        return [[text for text, _ in example.answers] for example in self.examples]
+
+
 class QaTask(FinetuneTask):
     """Spans in a paragraph; a window without the answer points to [CLS]."""
 
@@ -35,7 +50,7 @@ class QaTask(FinetuneTask):
     @property
     def metrics(self) -> tuple[str, ...]:
         """What may decide instead."""
-        return ("f1", "exact_match", "has_answer_f1", "no_answer_f1")
+        return ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served")
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with start and end scores."""
@@ -79,22 +94,45 @@ class QaTask(FinetuneTask):
         return allowed
 
     def evaluate(self, predict: Predict, examples: Sequence[QaExample]) -> Evaluation:
-        """SQuAD's official scores; the threshold of "no answer" is tuned where some questions have none."""
+        """SQuAD's official scores by the spec's threshold of "no answer"."""
         answers = self._answers(predict, examples)
-        golds = [[text for text, _ in example.answers] for example in examples]
         texts = [answer.best.text if answer.best else "" for answer in answers]
+        return self._scored(Predicted(examples, texts, [answer.null_margin for answer in answers]))
+
+    def tune(self, found: Sequence[Evaluation]) -> dict[str, float]:
+        """Choose one threshold of "no answer" for all files together, where any has a question without one."""
+        files: list[Predicted] = [each.predictions for each in found]
+        golds = [gold for file in files for gold in file.golds]
+        if not golds or all(golds):
+            return {}
+        texts = [text for file in files for text in file.texts]
+        margins = [margin for file in files for margin in file.margins]
+        return {"null_threshold": best_null_threshold(golds, texts, margins).threshold}
+
+    def rescore(self, found: Evaluation) -> Evaluation:
+        """Score again by the threshold that was chosen."""
+        return self._scored(found.predictions)
+
+    def _scored(self, predicted: Predicted) -> Evaluation:
+        """Score by SQuAD 2.0's rules, or by 1.1's where every question has an answer.
+
+        1.1 is scored as it always is, an answer to every question; `f1_served` is what a caller gets, who may be
+        told that there is none.
+        """
+        golds, texts, threshold = predicted.golds, predicted.texts, self.spec.null_threshold
+        given = [
+            "" if margin > threshold else text for margin, text in zip(predicted.margins, texts, strict=True)
+        ]
         if all(golds):
-            found = squad_em_f1(golds, texts)
-            return Evaluation(
-                {"exact_match": found.exact, "f1": found.f1}, {}, answer_findings(examples, texts)
-            )
-        margins = [answer.null_margin for answer in answers]
-        threshold = best_null_threshold(golds, texts, margins).threshold
-        given = ["" if margin > threshold else text for margin, text in zip(margins, texts, strict=True)]
-        scores = squad_v2(golds, given).to_dict()
+            forced = squad_em_f1(golds, texts)
+            scores = {"exact_match": forced.exact, "f1": forced.f1}
+            if self.spec.allows_no_answer:
+                scores["f1_served"] = squad_em_f1(golds, given).f1
+            return Evaluation(scores, answer_findings(predicted.examples, texts), predicted)
+        found = squad_v2(golds, given).to_dict()
         names = {"exact_match": "exact", "f1": "f1", "has_answer_f1": "HasAns_f1", "no_answer_f1": "NoAns_f1"}
-        kept = {ours: scores[theirs] for ours, theirs in names.items() if theirs in scores}
-        return Evaluation(kept, {"null_threshold": threshold}, answer_findings(examples, given))
+        kept = {ours: found[theirs] for ours, theirs in names.items() if theirs in found}
+        return Evaluation(kept, answer_findings(predicted.examples, given), predicted)
 
     def _answers(self, predict: Predict, examples: Sequence[QaExample]) -> list[Answer]:
         """Answer each question; the null answer is weighed by the caller."""

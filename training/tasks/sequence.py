@@ -100,7 +100,7 @@ class SequenceTask(FinetuneTask):
                 "f1_macro": metrics.f1_multi_label(gold, chosen, average="macro"),
                 "accuracy": metrics.accuracy(gold, chosen),
             }
-            return Evaluation(scores, {}, multi_label_findings(examples, names, self.spec.labels))
+            return Evaluation(scores, multi_label_findings(examples, names, self.spec.labels))
         scores = {
             "accuracy": metrics.accuracy(gold, chosen),
             "f1_macro": metrics.f1_macro(gold, chosen),
@@ -110,7 +110,7 @@ class SequenceTask(FinetuneTask):
             scores["f1"] = metrics.f1_binary(gold, chosen)
         names_chosen = [self.spec.labels[int(index)] for index in chosen]
         confidences = softmax(logits).max(axis=-1).tolist()
-        return Evaluation(scores, {}, class_findings(examples, names_chosen, self.spec.labels, confidences))
+        return Evaluation(scores, class_findings(examples, names_chosen, self.spec.labels, confidences))
 
     def _numbers(self, predicted: Floats, examples: Sequence[TextExample]) -> Evaluation:
         gold = [float(example.label) for example in examples]  # type: ignore[arg-type]
@@ -118,4 +118,4 @@ class SequenceTask(FinetuneTask):
             "spearman": metrics.spearman(gold, predicted),
             "pearson": metrics.pearson(gold, predicted),
         }
-        return Evaluation(scores, {}, number_findings(examples, predicted.tolist()))
+        return Evaluation(scores, number_findings(examples, predicted.tolist()))

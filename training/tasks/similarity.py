@@ -80,4 +80,4 @@ class SimilarityTask(FinetuneTask):
             "spearman": metrics.spearman(gold, predicted),
             "pearson": metrics.pearson(gold, predicted),
         }
-        return Evaluation(scores, {}, number_findings(examples, predicted.tolist()))
+        return Evaluation(scores, number_findings(examples, predicted.tolist()))
