@@ -23,6 +23,7 @@ MODEL = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, 
 
 
 def main() -> None:
+    """Measure, or with `--contender` train as one of them."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -80,15 +81,14 @@ Marks = Iterator[tuple[float, int]]
 
 def ours_sst2(options: argparse.Namespace) -> Marks:
     """bert-finetune's loop on SST-2, all weights."""
+    from bert.base_models import resolve_base
+    from bert.tokenizer import Tokenizer
     from training import model as models
     from training.finetune import make_spec
     from training.loop import Dataset, Loop
     from training.settings import DataFile, FinetuneSettings
     from training.sources import find_labels, read_training
     from training.tasks.registry import TASKS
-
-    from bert.base_models import resolve_base
-    from bert.tokenizer import Tokenizer
 
     settings = FinetuneSettings(
         task="classification", output_dir=Path("unused"), batch_size=32, precision=options.precision,

@@ -50,7 +50,7 @@ class QaTask(FinetuneTask):
     @property
     def metrics(self) -> tuple[str, ...]:
         """What may decide instead."""
-        return ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served")
+        return ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served", "best_f1")
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with start and end scores."""
@@ -132,6 +132,8 @@ class QaTask(FinetuneTask):
         found = squad_v2(golds, given).to_dict()
         names = {"exact_match": "exact", "f1": "f1", "has_answer_f1": "HasAns_f1", "no_answer_f1": "NoAns_f1"}
         kept = {ours: found[theirs] for ours, theirs in names.items() if theirs in found}
+        # What the official script reports beside: the threshold chosen on these very questions.
+        kept["best_f1"] = best_null_threshold(golds, texts, predicted.margins).f1
         return Evaluation(kept, answer_findings(predicted.examples, given), predicted)
 
     def _answers(self, predict: Predict, examples: Sequence[QaExample]) -> list[Answer]:
