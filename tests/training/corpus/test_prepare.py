@@ -225,7 +225,7 @@ def test_help_describes_every_field() -> None:
 
 @pytest.mark.slow
 def test_a_run_stopped_by_the_user_says_how_to_go_on(tmp_path: Path, tokenizer: Path) -> None:
-    source = write_jsonl(tmp_path / "a.jsonl", texts(400))
+    source = write_jsonl(tmp_path / "a.jsonl", texts(6000))
     run = start(tmp_path / "out", source, tokenizer)
     while not notes(tmp_path / "out"):
         assert run.poll() is None

@@ -15,6 +15,7 @@ from typing import Any
 
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
+from training.pretraining.steps_log import read_lines
 
 
 def settings_of(corpus: Path, out: Path, changes: dict[str, Any]) -> PretrainSettings:
@@ -48,33 +49,40 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(settings: PretrainSettings, world: int, kill_after_s: float | None) -> list[int]:
-    """Run all processes; return their exit codes, negative for a signal."""
-    port = free_port()
+def run(settings: PretrainSettings, world: int, steps_to_live: int | None, jitter_s: float = 0.0) -> list[int]:
+    """Run all processes; return their exit codes, negative for a signal.
+
+    They are killed `jitter_s` after the log has `steps_to_live` new steps; with 0 that is in the middle of starting.
+    """
+    port, log = free_port(), settings.output_dir / "log.jsonl"
+    before = len(list(read_lines(log)))
     children = [start(settings, rank, world, port) for rank in range(world)]
-    if kill_after_s is not None:
-        time.sleep(kill_after_s)
+    if steps_to_live is not None:
+        while steps_to_live and lived(log, before) < steps_to_live and not has_ended(children[0]):
+            time.sleep(0.002)
+        time.sleep(jitter_s)
         for child in children:
             os.kill(child, signal.SIGKILL)
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
+def lived(log: Path, before: int) -> int:
+    """Return how many lines a run has added; it first takes those away that came after its last checkpoint."""
+    return abs(len(list(read_lines(log))) - before)
+
+
+def has_ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def main() -> None:
     corpus, out, world, kills, seed = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:6])
     changes = {name: json.loads(value) for name, _, value in (each.partition("=") for each in sys.argv[6:])}
-    settings = settings_of(corpus, out, changes)
-    moments, killed, longest_s = random.Random(seed), 0, 0.5
-    while killed < kills:
-        codes = run(settings, world, moments.uniform(0.0, longest_s))
+    settings, draw, killed = settings_of(corpus, out, changes), random.Random(seed), 0
+    for _ in range(kills):
+        codes = run(settings, world, draw.randrange(8), draw.uniform(0.0, 0.02))
         killed += -signal.SIGKILL in codes
-        if not any(codes):
-            break  # it ended before it could be killed
-        # A slow machine is given the time to get anywhere at all.
-        newest = max((path.name for path in (out / "checkpoints").glob("step-*")), default="")
-        longest_s = longest_s * 1.3 if newest == getattr(main, "newest", None) else longest_s
-        main.newest = newest  # type: ignore[attr-defined]
-    codes = run(settings, world, None)
-    print(json.dumps({"killed": killed, "codes": codes}))
+    print(json.dumps({"killed": killed, "codes": run(settings, world, None)}))
 
 
 if __name__ == "__main__":

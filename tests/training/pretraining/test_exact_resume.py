@@ -48,8 +48,8 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
 
 @pytest.mark.slow
 def test_twenty_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path) -> None:
-    trained(corpus, tmp_path / "calm", 1, 0, max_steps=200, phases=TWO_PHASES)
-    result = trained(corpus, tmp_path / "killed", 1, 20, max_steps=200, phases=TWO_PHASES)
+    trained(corpus, tmp_path / "calm", 1, 0, max_steps=300, phases=TWO_PHASES)
+    result = trained(corpus, tmp_path / "killed", 1, 20, max_steps=300, phases=TWO_PHASES)
     assert result["killed"] == 20
     assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
     weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("calm", "killed")]
