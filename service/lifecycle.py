@@ -28,7 +28,7 @@ PROBE_TIMEOUT_S = 10.0
 STUCK_AFTER_S = 60.0
 """No batch takes so long; one that does means that the device is gone."""
 CURVE_TOKENS = 512
-LEAST_QUEUE_TOKENS = 16_384
+LEAST_QUEUE_TOKENS, MOST_QUEUE_TOKENS = 16_384, 1_048_576
 """A request of 32 of the longest texts always finds room in an empty service."""
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
@@ -217,6 +217,7 @@ def queue_bound(speeds: Iterable[Speed], timeout_ms: int) -> int:
     """Return the default of `max_queue_tokens`: what the fastest model can do in a request's time.
 
     But no less than LEAST_QUEUE_TOKENS: what a request may have must not hang on a measurement that was disturbed.
+    And no more than MOST_QUEUE_TOKENS, however fast the machine: what waits is held in memory.
     """
     fastest = max(speed.tokens_per_s for speed in speeds)
-    return max(LEAST_QUEUE_TOKENS, round(fastest * timeout_ms / 1000))
+    return min(MOST_QUEUE_TOKENS, max(LEAST_QUEUE_TOKENS, round(fastest * timeout_ms / 1000)))

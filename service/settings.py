@@ -59,7 +59,7 @@ class ServeSettings(BaseSettings):
         ge=512,
         description="Most tokens that wait for the engine; a request that would pass it gets 429 with "
         "Retry-After, one that is larger by itself 413. Default: what the engine, by its speed at start, does in "
-        "`request_timeout_ms`, at least 16384.",
+        "`request_timeout_ms`, from 16384 to 1048576.",
     )
     request_timeout_ms: int = Field(
         30_000,

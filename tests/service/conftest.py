@@ -1,5 +1,6 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,10 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def live(bundles: Path) -> Iterator[Live]:
-    """A service with all tiny bundles; "mood" answers /classify by default."""
-    with serving(bundles=[bundles], default_models={"classification": "mood"}) as running:
+    """A service with all tiny bundles; "mood" answers /classify by default.
+
+    The bound of the queue is a real model's: tiny ones would get half an hour of a real one's work by default.
+    """
+    limits: dict[str, Any] = {"max_queue_tokens": 131_072}
+    with serving(bundles=[bundles], default_models={"classification": "mood"}, **limits) as running:
         yield running

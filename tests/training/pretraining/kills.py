@@ -49,7 +49,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(settings: PretrainSettings, world: int, steps_to_live: int | None, jitter_s: float = 0.0) -> list[int]:
+def run(
+    settings: PretrainSettings, world: int, steps_to_live: int | None, jitter_s: float = 0.0
+) -> list[int]:
     """Run all processes; return their exit codes, negative for a signal.
 
     They are killed `jitter_s` after the log has `steps_to_live` new steps; with 0 that is in the middle of starting.
