@@ -7,6 +7,7 @@ OUT/corpus.json             written last
 
 import json
 import multiprocessing
+import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -163,7 +164,9 @@ def _outcomes(
     pending: dict[Future[Outcome], int] = {}
     with _workers(recipe, processes) as pool:
         for block in blocks:
-            pending[pool.submit(write_block, block)] = block.start.block
+            with _deaf_children():
+                future = pool.submit(write_block, block)
+            pending[future] = block.start.block
             del block  # the last block's texts would stay in memory while we wait
             if len(pending) >= processes + WAITING_BLOCKS:
                 yield from _finished(pending)
@@ -175,6 +178,19 @@ def _finished(pending: dict[Future[Outcome], int]) -> Iterator[tuple[Outcome, in
     done, _ = wait(pending, return_when=FIRST_COMPLETED)
     for future in done:
         yield future.result(), pending.pop(future)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """Keep Ctrl-C from processes that are started meanwhile: one that is still importing would show a traceback.
+
+    A mask is inherited, and what comes meanwhile is not lost: this process gets it afterwards.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -41,8 +41,13 @@ def _document(sentences: list[NDArray[np.int32]]) -> Document:
     return Document(tokens, np.zeros(len(tokens), np.bool_), borders)
 
 
-def mirror(documents: int, seed: int = 0, names: int = 8) -> list[list[NDArray[np.int32]]]:
-    """Sentences "left middle right" where middle = (left + right) mod `names`, each in words of its own.
+def middle_of(left: NDArray[np.int64], right: NDArray[np.int64], names: int) -> NDArray[np.int64]:
+    """Return the number of the middle word: a word of its own for each pair of neighbours."""
+    return names + names * left + right
+
+
+def mirror(documents: int, seed: int = 0, names: int = 4) -> list[list[NDArray[np.int32]]]:
+    """Sentences "left middle right": `names` left words, as many right ones, and a middle word for each pair of them.
 
     Left to right, the middle word is a guess among `names`: its right neighbour is not yet known.
     """
@@ -50,10 +55,8 @@ def mirror(documents: int, seed: int = 0, names: int = 8) -> list[list[NDArray[n
     found = []
     for _ in range(documents):
         left, right = rng.integers(0, names, (2, 8))
-        middle = (left + right) % names
-        found.append(
-            [np.array([a, names + m, 2 * names + b]) for a, m, b in zip(left, middle, right, strict=True)]
-        )
+        rows = zip(left, middle_of(left, right, names), names + names * names + right, strict=True)
+        found.append([np.array(row, np.int32) for row in rows])
     return found
 
 
