@@ -132,6 +132,7 @@ def ours_mlm(options: argparse.Namespace, folder: Path) -> Marks:
     from training.pretraining.examples.base import SpecialIds
     from training.pretraining.loop import PretrainLoop
     from training.pretraining.settings import MaskingSettings, ModelSettings, PretrainSettings
+    from training.pretraining.streams import masking
 
     prepared = prepare(options.data, folder)
     settings = PretrainSettings(
@@ -140,9 +141,8 @@ def ours_mlm(options: argparse.Namespace, folder: Path) -> Marks:
     )  # fmt: skip
     corpus, special = Corpus.open(prepared), SpecialIds.load(prepared)
     alone = Processes(0, 1, pick_device("auto"))
-    loop = PretrainLoop(
-        settings, make_objective(settings, corpus, special), Batches(settings, corpus, special, alone), alone
-    )
+    batches = Batches(settings, corpus, masking(settings, corpus, special), alone)
+    loop = PretrainLoop(settings, make_objective(settings, corpus, special), batches, alone)
     return iter([(time.perf_counter(), int(numbers["tokens"])) for numbers in loop.steps()])
 
 

@@ -15,7 +15,8 @@ from bert.tokenizer import Tokenizer
 from training import model as models
 from training.command_line import run
 from training.data.validate import shared_with_training
-from training.loop import Dataset, Loop, pick_device
+from training.distributed import pick_device
+from training.loop import Dataset, Loop
 from training.progress import progress, stage
 from training.run import Run, score_base
 from training.settings import FinetuneSettings, TeacherSettings, from_command_line

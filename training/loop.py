@@ -18,6 +18,7 @@ from bert.nn.heads import BertHead
 from bert.nn.losses import Loss, blend
 from training import optim
 from training.batches import draw, epoch_batches
+from training.distributed import pick_device
 from training.model import trainable
 from training.predict import predict
 from training.settings import FinetuneSettings
@@ -165,15 +166,6 @@ class Loop:
     def predict(self, encodings: Sequence[Encoding]) -> list[Floats]:
         """Return the logits of each encoding, in order, in float32 whatever the training precision."""
         return predict(self.trained, encodings, self.task.tokenizer.pad_id, self.device)
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device asked for; "auto" takes a GPU where there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise TrainingError(f"device is {name!r} but torch finds no GPU")
-    return torch.device(name)
 
 
 def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from training.pretraining.report import run_report, write_report
 from training.pretraining.run import PretrainRun
 from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.steps_log import read_lines
-from training.pretraining.streams import held_out_examples
+from training.pretraining.streams import held_out_examples, masking
 from training.progress import Reporter, Silent, progress
 
 
@@ -46,8 +46,9 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     special = SpecialIds.load(corpus.tokenizer_folder)
     torch.manual_seed(settings.seed)  # the same fresh weights in every process
     objective = make_objective(settings, corpus, special)
-    loop = PretrainLoop(settings, objective, Batches(settings, corpus, special, group), group)
-    held_out = held_out_examples(settings, corpus, special)
+    mask = masking(settings, corpus, special)
+    loop = PretrainLoop(settings, objective, Batches(settings, corpus, mask, group), group)
+    held_out = held_out_examples(settings, corpus, mask)
     whole = PretrainRun(settings, loop, corpus, held_out, group, run_fingerprint(settings))
     if not whole.run(_reporter(loop, group)):
         if group.leads:

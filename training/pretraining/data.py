@@ -8,8 +8,9 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from training.corpus.shards import Corpus
 from training.distributed import Processes
 from training.pretraining.batch import PretrainBatch, collate
-from training.pretraining.examples.base import MaskedExample, SpecialIds
+from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
+from training.pretraining.masking.base import Masking
 from training.pretraining.plan import Plan
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.state import Progress
@@ -60,10 +61,11 @@ class Batches:
     """Gives each step its batch, in this process or from workers that run ahead."""
 
     def __init__(
-        self, settings: PretrainSettings, corpus: Corpus, special: SpecialIds, processes: Processes
+        self, settings: PretrainSettings, corpus: Corpus, mask: Masking, processes: Processes
     ) -> None:
         """Nothing is read before the first batch."""
-        self.settings, self.corpus, self.special, self.processes = settings, corpus, special, processes
+        self.settings, self.corpus, self.mask, self.processes = settings, corpus, mask, processes
+        self._stream: tuple[int, ExampleStream] | None = None
         self._running: tuple[int, int] | None = None
         self._iterator: Iterator[GlobalBatch] = iter(())
 
@@ -79,10 +81,13 @@ class Batches:
 
     def _start(self, phase: int, batch_size: int, cursor: Cursor, max_tokens: int) -> Iterator[GlobalBatch]:
         settings = self.settings
+        if self._stream is None or self._stream[0] != phase:
+            # Kept while only the size of the batch grows: the shard that it is in need not be planned again.
+            self._stream = phase, stream(settings, self.corpus, self.mask, max_tokens, settings.seed + phase)
         source = _Source(
-            examples=stream(settings, self.corpus, self.special, max_tokens, settings.seed + phase),
+            examples=self._stream[1],
             settings=settings,
-            pad_id=self.special.pad,
+            pad_id=self.mask.special.pad,
             max_tokens=max_tokens,
             phase=phase,
             batch_size=batch_size,

@@ -128,7 +128,8 @@ class PretrainRun:
         loop = self.loop
         if self.saved_step == loop.progress.step:
             return
-        weights, states = state.gather(loop.objective, loop.optimizer)
+        weights = state.gather_weights(loop.objective)
+        states = state.gather_optimizer(loop.objective, loop.optimizer)
         if self.processes.leads:
             self.store.save(
                 loop.progress.step,
@@ -157,7 +158,7 @@ class PretrainRun:
 
         Every process must call it.
         """
-        weights, _ = state.gather(self.loop.objective, self.loop.optimizer)
+        weights = state.gather_weights(self.loop.objective)
         if self.processes.leads:
             scores = self.last_look.scores() if self.last_look else {}
             save_model(folder, self.loop.objective, weights, self.tokenizer, self.settings, scores, command)

@@ -32,14 +32,18 @@ class Progress:
     cursor: Cursor = START
 
 
-def gather(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return weights and the optimiser's state by parameter name, whole and on the CPU; every process must call it."""
-    weights, states = {}, {}
-    for name, parameter in model.named_parameters():
-        weights[name] = _whole(parameter.detach())
-        for key, value in optimizer.state.get(parameter, {}).items():
-            states[f"{name}|{key}"] = _whole(value)
-    return weights, states
+def gather_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights by parameter name, whole and on the CPU; every process must call it."""
+    return {name: _whole(parameter) for name, parameter in model.named_parameters()}
+
+
+def gather_optimizer(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Return the optimiser's state by parameter name, whole and on the CPU; every process must call it."""
+    return {
+        f"{name}|{key}": _whole(value)
+        for name, parameter in model.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
 
 
 def write(

@@ -18,24 +18,23 @@ from training.pretraining.settings import PretrainSettings
 
 
 def stream(
-    settings: PretrainSettings, corpus: Corpus, special: SpecialIds, max_tokens: int, seed: int
+    settings: PretrainSettings, corpus: Corpus, mask: Masking, max_tokens: int, seed: int
 ) -> ExampleStream:
     """Return the training examples of one length."""
-    build = builder(settings.examples, max_tokens, special, settings.short_share)
-    dupes = settings.masking.static_dupes
-    return ExampleStream(corpus, "train", build, masking(settings, corpus, special), seed, max_tokens, dupes)
+    build = builder(settings.examples, max_tokens, mask.special, settings.short_share)
+    return ExampleStream(corpus, "train", build, mask, seed, max_tokens, settings.masking.static_dupes)
 
 
-def held_out_examples(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> list[MaskedExample]:
+def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking) -> list[MaskedExample]:
     """Return examples of text that is not trained on, masked the plain way: figures of all recipes compare."""
     if not settings.eval_examples or not corpus.info["splits"]["held_out"]["shards"]:
         return []
     longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
-    return stream(settings, corpus, special, longest, settings.seed).held_out_examples(settings.eval_examples)
+    return stream(settings, corpus, mask, longest, settings.seed).held_out_examples(settings.eval_examples)
 
 
 def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Masking:
-    """Return the masking that the settings describe."""
+    """Return the masking that the settings describe; similar words take a while to find, so make it once."""
     chosen = settings.masking
     return strategy(
         chosen.kind,

@@ -20,7 +20,7 @@ from training.pretraining.objectives.base import encode
 from training.pretraining.objectives.build import build
 from training.pretraining.objectives.left_to_right import LeftToRight, causal_mask
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.streams import held_out_examples
+from training.pretraining.streams import held_out_examples, masking
 
 pytestmark = pytest.mark.slow
 NAMES = 4
@@ -41,7 +41,7 @@ def trained(corpus: Path, **values: Any) -> PretrainLoop:
     )  # fmt: skip
     torch.manual_seed(0)
     alone = Processes(0, 1, torch.device("cpu"))
-    batches = Batches(settings, prepared, special, alone)
+    batches = Batches(settings, prepared, masking(settings, prepared, special), alone)
     loop = PretrainLoop(settings, build(settings, config), batches, alone)
     for _ in loop.steps():
         pass
@@ -101,8 +101,8 @@ def test_left_to_right_it_stays_a_guess(mirrored: Path) -> None:
 def test_whether_texts_belong_together_is_learned(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", 48, topics(600, count=16, words=3), held_out=60)
     loop = trained(corpus, objective="mlm+nsp", examples="pairs", max_tokens=40, max_steps=400)
-    settings = loop.settings
-    examples = held_out_examples(settings, Corpus.open(corpus), SpecialIds.load(corpus))
+    settings, prepared = loop.settings, Corpus.open(corpus)
+    examples = held_out_examples(settings, prepared, masking(settings, prepared, SpecialIds.load(corpus)))
     found = evaluate(loop.objective, examples, loop.objective.model.config.pad_token_id)
     # One random text in 16 is of the same topic by chance and cannot be told: 97% is what can be reached.
     assert found.pair_accuracy is not None and found.pair_accuracy > 0.9

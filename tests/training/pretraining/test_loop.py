@@ -18,6 +18,7 @@ from training.pretraining.examples.base import SpecialIds
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
 from training.pretraining.settings import PretrainSettings
+from training.pretraining.streams import masking
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 
@@ -42,7 +43,9 @@ def loop_of(corpus: Path, dropout: float = 0.1, **values: Any) -> PretrainLoop:
     )  # fmt: skip
     torch.manual_seed(settings.seed)
     objective = MaskedLanguageModelWithPairs(config)
-    return PretrainLoop(settings, objective, Batches(settings, prepared, special, ALONE), ALONE)
+    return PretrainLoop(
+        settings, objective, Batches(settings, prepared, masking(settings, prepared, special), ALONE), ALONE
+    )
 
 
 def losses(loop: PretrainLoop, steps: int = 1000) -> list[float]:
@@ -73,7 +76,8 @@ def test_a_resumed_run_has_the_same_losses_to_the_last_bit(
     first = loop_of(corpus, **values)
     before = losses(first, killed_after)
     store = CheckpointStore(tmp_path)
-    weights, states = state.gather(first.objective, first.optimizer)
+    weights = state.gather_weights(first.objective)
+    states = state.gather_optimizer(first.objective, first.optimizer)
     folder = store.save(killed_after, lambda to: state.write(to, weights, states, first.progress, {"a": 1}))
     torch.manual_seed(999)  # what the new process drew before does not matter
     again = loop_of(corpus, **values)
@@ -83,7 +87,11 @@ def test_a_resumed_run_has_the_same_losses_to_the_last_bit(
 
 def test_a_state_of_another_run_is_refused(corpus: Path, tmp_path: Path) -> None:
     loop = loop_of(corpus)
-    state.write(tmp_path, *state.gather(loop.objective, loop.optimizer), loop.progress, {"seed": 1})
+    weights, states = (
+        state.gather_weights(loop.objective),
+        state.gather_optimizer(loop.objective, loop.optimizer),
+    )
+    state.write(tmp_path, weights, states, loop.progress, {"seed": 1})
     with pytest.raises(TrainingError, match="other settings \\(seed\\)"):
         state.read(tmp_path, loop.objective, loop.optimizer, {"seed": 2})
 
