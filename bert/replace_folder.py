@@ -78,9 +78,9 @@ def write_synced(file: Path, content: bytes) -> None:
         os.fsync(stream.fileno())
 
 
-def sync(folder: Path) -> None:
-    """Bring a folder's list of files down to the disk. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Bring a file, or a folder's list of files, down to the disk. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

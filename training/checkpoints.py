@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bert.errors import TrainingError
+from bert.replace_folder import sync
 
 MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -71,7 +72,7 @@ class CheckpointStore:
         # The same step again: it was damaged, or a run without resume goes over it.
         shutil.rmtree(folder, ignore_errors=True)
         aside.rename(folder)
-        flush(self.folder)
+        sync(self.folder)
         self._prune(folder)
         return folder
 
@@ -124,23 +125,14 @@ def _seal(folder: Path, step: int) -> None:
     """Write the hashes beside the files, and everything to the disk."""
     files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
-    flush_files(folder)
+    sync_files(folder)
 
 
-def flush_files(folder: Path) -> None:
+def sync_files(folder: Path) -> None:
     """Have the files of a folder on the disk itself, and their names."""
-    for path in folder.iterdir():
-        flush(path)
-    flush(folder)
-
-
-def flush(path: Path) -> None:
-    """Have a file, or the names in a folder, on the disk itself."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for path in folder.rglob("*"):
+        sync(path)
+    sync(folder)
 
 
 def _sha256(file: Path) -> str:

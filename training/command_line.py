@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml
 from pydantic import ValidationError
 from pydantic_settings import (
     BaseSettings,
@@ -66,7 +67,19 @@ def _yaml_file(arguments: list[str], variable: str) -> Path | None:
     origin, file = next(((origin, file) for origin, file in named.items() if file), ("", None))
     if file and not Path(file).is_file():
         raise SettingsError(f"{origin} names {file}, and there is no such file")
+    if file:
+        _check_yaml(Path(file))
     return Path(file) if file else None
+
+
+def _check_yaml(file: Path) -> None:
+    """Say in a sentence what pydantic's reader would end in a traceback for."""
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict | None):
+        raise SettingsError(f"{file} holds a {type(content).__name__}; settings are lines of name: value")
 
 
 def run(body: Callable[[], object]) -> None:

@@ -1,7 +1,6 @@
 """The model of a run: base weights loaded, an adapter put in if asked for, and saved as checkpoints."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from bert.config import BertConfig
 from bert.errors import TrainingError
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
+from bert.replace_folder import move_into_place, written_aside
 from bert.tasks.spec import TaskSpec
 from bert.weights import file_hashes
-from training.checkpoints import flush, flush_files, unwritten_because
+from training.checkpoints import sync_files, unwritten_because
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
 
@@ -79,15 +79,12 @@ def save(
 
     Raises TrainingError where the disk is full or cannot be written; what was in the folder stays.
     """
-    aside = folder.with_name(f".{folder.name}.writing")
     try:
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        _write(aside, model, trained, settings, task)
-        flush_files(aside)
-        replace_folder(aside, folder)
+        with written_aside(folder) as aside:
+            _write(aside, model, trained, settings, task)
+            sync_files(aside)
+            move_into_place(aside, folder, replace_old=True)
     except Exception as error:
-        shutil.rmtree(aside, ignore_errors=True)
         if reason := unwritten_because(error):
             raise TrainingError(
                 f"{folder} could not be written: {reason}. Make room and run the same command again"
@@ -142,27 +139,6 @@ def label_maps(spec: TaskSpec) -> dict[str, object]:
             {"problem_type": problem.get(spec.problem, "regression")} if spec.task == "classification" else {}
         ),
     }
-
-
-def replace_folder(new: Path, folder: Path) -> None:
-    """Put `new` where `folder` is; a reader sees the old one or the new one, but for an instant none."""
-    old = _old(folder)
-    if folder.exists():
-        shutil.rmtree(old, ignore_errors=True)
-        folder.rename(old)
-    new.rename(folder)
-    flush(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def recover(folder: Path) -> None:
-    """Put back what a kill in that instant has left under another name."""
-    if not folder.exists() and _old(folder).is_dir():
-        _old(folder).rename(folder)
-
-
-def _old(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.old")
 
 
 def trainable(model: nn.Module) -> dict[str, torch.nn.Parameter]:

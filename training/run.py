@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from bert.replace_folder import put_back
 from training import model as models
 from training.checkpoints import CheckpointStore
 from training.loop import Loop, fingerprint
@@ -42,7 +43,7 @@ class Run:
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
         self._looking = False
-        models.recover(self.best)
+        put_back(self.best)
         if settings.resume:
             self._go_on()
         else:

@@ -143,24 +143,12 @@ def test_a_kill_between_two_renames_leaves_the_best_checkpoint(settings_for: Mak
     settings = settings_for("classification")
     best = finetune(settings)
     expected = weights(best)
-    best.rename(best.with_name(".best.old"))
-    best.with_name(".best.writing").mkdir()
-    models.recover(best)
-    assert equal(expected, weights(best))
-    models.recover(best)  # nothing to do
+    best.rename(best.with_name(".best.previous"))
+    best.with_name(".best.partial-killed").mkdir()
     assert equal(expected, weights(finetune(settings)))
     assert {path.name for path in settings.output_dir.iterdir()} == {
         "best", "checkpoints", "report", "tensorboard",
     }  # fmt: skip
-
-
-def test_a_new_folder_is_in_place_before_the_old_one_goes(tmp_path: Path) -> None:
-    for name in (".best.old", "new"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "file").write_text(name, encoding="utf-8")
-    models.replace_folder(tmp_path / "new", tmp_path / "best")
-    assert [path.name for path in tmp_path.iterdir()] == ["best"]
-    assert (tmp_path / "best" / "file").read_text(encoding="utf-8") == "new"
 
 
 def test_a_full_disk_is_said_of_the_best_checkpoint_too(

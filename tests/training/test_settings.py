@@ -71,3 +71,19 @@ def test_resume_is_a_flag(flag: str, resume: bool) -> None:
 def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, float], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         FinetuneSettings(task="ner", output_dir=Path("x"), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("task: [", "is not YAML"),
+        ("- a", "holds a list"),
+        ("a: \x00", "is not YAML"),
+        ("text", "holds a str"),
+    ],
+)
+def test_a_broken_yaml_is_a_sentence(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "broken.yaml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingsError, match=message):
+        from_command_line(["--config", str(file)])

@@ -1,7 +1,6 @@
 """A pretrained model as a checkpoint folder in the ecosystem's format."""
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from bert.nn.checkpoint import save_weights
+from bert.replace_folder import move_into_place, written_aside
 from bert.tokenizer import Tokenizer
-from training.model import replace_folder
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 
@@ -30,15 +29,12 @@ def save_model(
 
     `weights` are the objective's parameters by name, whole and on the CPU.
     """
-    aside = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    named = {
-        name.removeprefix("model."): value for name, value in weights.items() if name.startswith("model.")
-    }
-    save_weights(named, objective.model.config, aside, objective.architecture, {})
-    tokenizer.save(aside)
-    objective.save_beside(aside, weights)
+    prefix = "model."
+    named = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
     recipe = {"command": command, "scores": scores, "settings": settings.model_dump(mode="json")}
-    (aside / RECIPE).write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
-    replace_folder(aside, folder)
+    with written_aside(folder) as aside:
+        save_weights(named, objective.model.config, aside, objective.architecture, {})
+        tokenizer.save(aside)
+        objective.save_beside(aside, weights)
+        (aside / RECIPE).write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
+        move_into_place(aside, folder, replace_old=True)
