@@ -134,7 +134,8 @@ def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:
 def _reporter(loop: PretrainLoop, group: Processes) -> Reporter:
     if not group.leads:
         return Silent()
-    return progress(loop.settings.max_steps, loop.progress.step)
+    settings = loop.settings
+    return progress(settings.max_steps, loop.progress.step, total_s=60.0 * settings.max_minutes)
 
 
 def main() -> None:

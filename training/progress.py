@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 LINE_EVERY_S = 10.0
 QUIET_S = 2.0
@@ -15,7 +15,10 @@ QUIET_S = 2.0
 
 
 class Reporter(Protocol):
-    """Shows a run; used as a context manager. `numbers` are the loop's: step, tokens, loss, ..."""
+    """Shows a run; used as a context manager. `numbers` are the loop's: step, tokens, loss, ...
+
+    A run by the clock has in them `seconds`, what it has used of its time.
+    """
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
@@ -29,16 +32,19 @@ class Reporter(Protocol):
         """Print a message where it does not break the bar."""
 
 
-def progress(total_steps: int, done_steps: int = 0, stream: TextIO | None = None) -> Reporter:
+def progress(
+    total_steps: int, done_steps: int = 0, stream: TextIO | None = None, *, total_s: float = 0.0
+) -> Reporter:
     """Return the reporter for where the output goes: a bar on a terminal, else plain lines.
 
-    `done_steps` are those of an earlier run that is gone on with; they do not count for the speed.
+    `done_steps` are those of an earlier run that is gone on with; they do not count for the speed. `total_s` is the
+    length of a run by the clock, whose `total_steps` are 0.
     """
     stream = stream or sys.stderr
     console = Console(file=stream)
     if _is_live(stream, console):
-        return Bar(total_steps, done_steps, console)
-    return Lines(total_steps, done_steps, stream)
+        return Bar(total_steps, done_steps, console, total_s=total_s)
+    return Lines(total_steps, done_steps, stream, total_s=total_s)
 
 
 class Silent:
@@ -96,19 +102,38 @@ class Bar:
     """A progress bar with loss, tokens a second and time left."""
 
     def __init__(
-        self, total_steps: int, done_steps: int, console: Console, clock: Callable[[], float] = time.monotonic
+        self,
+        total_steps: int,
+        done_steps: int,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        total_s: float = 0.0,
     ) -> None:
         """Prepare the bar; entering the context shows it."""
+        self._steps, self._total_s = total_steps, total_s
         self._speed = Speed(total_steps, done_steps, clock)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[place]}"),
             TextColumn("{task.fields[numbers]}"),
             TimeElapsedColumn(),
             console=console,
         )
-        self._task = self._bar.add_task("Training", total=total_steps, completed=done_steps, numbers="")
+        place = self._place(done_steps)
+        self._task = self._bar.add_task(
+            "Training",
+            total=total_s or total_steps,
+            completed=0 if total_s else done_steps,
+            place=place,
+            numbers="",
+        )
+
+    @property
+    def percentage(self) -> float:
+        """How full the bar is: of the steps, or of the time of a run by the clock."""
+        return self._bar.tasks[self._task].percentage
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -119,8 +144,14 @@ class Bar:
 
     def step(self, numbers: Mapping[str, float]) -> None:
         """Show one step of the optimiser."""
-        self._speed.update(int(numbers["step"]), numbers["tokens"])
-        self._bar.update(self._task, completed=numbers["step"], numbers=_numbers(numbers, self._speed))
+        step = int(numbers["step"])
+        self._speed.update(step, numbers["tokens"])
+        self._bar.update(
+            self._task,
+            completed=numbers["seconds"] if self._total_s else step,
+            place=self._place(step),
+            numbers=_numbers(numbers, self._speed, self._total_s),
+        )
 
     def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
         """Print the scores above the bar."""
@@ -129,6 +160,9 @@ class Bar:
     def say(self, message: str) -> None:
         """Print above the bar."""
         self._bar.console.print(message, highlight=False, markup=False)
+
+    def _place(self, step: int) -> str:
+        return f"step {step}" if self._total_s else f"{step}/{self._steps}"
 
 
 class Lines:
@@ -141,9 +175,12 @@ class Lines:
         stream: TextIO,
         every_s: float = LINE_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        total_s: float = 0.0,
     ) -> None:
         """Start the clock; the first step always gets a line."""
         self._total, self._stream, self._every_s, self._clock = total_steps, stream, every_s, clock
+        self._total_s = total_s
         self._speed = Speed(total_steps, done_steps, clock)
         self._next_s = clock()
 
@@ -157,9 +194,11 @@ class Lines:
         """Print a line if it is time, and at the last step."""
         step = int(numbers["step"])
         self._speed.update(step, numbers["tokens"])
-        if self._clock() >= self._next_s or step == self._total:
+        last = numbers["seconds"] >= self._total_s if self._total_s else step == self._total
+        if self._clock() >= self._next_s or last:
             self._next_s = self._clock() + self._every_s
-            self.say(f"step {step:,} of {self._total:,}  {_numbers(numbers, self._speed)}")
+            place = f"step {step:,}" if self._total_s else f"step {step:,} of {self._total:,}"
+            self.say(f"{place}  {_numbers(numbers, self._speed, self._total_s)}")
 
     def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
         """Print the scores."""
@@ -208,9 +247,9 @@ def _is_live(stream: TextIO, console: Console) -> bool:
     return stream.isatty() and not console.is_dumb_terminal
 
 
-def _numbers(numbers: Mapping[str, float], speed: Speed) -> str:
+def _numbers(numbers: Mapping[str, float], speed: Speed, total_s: float) -> str:
     parts = [f"loss {numbers['loss']:.4f}", f"{speed.tokens_per_second:,.0f} tokens/s"]
     if "mfu" in numbers:
         parts.append(f"MFU {numbers['mfu']:.0%}")
-    left = speed.seconds_left
+    left = max(0.0, total_s - numbers["seconds"]) if total_s else speed.seconds_left
     return "  ".join(parts + ([] if left is None else [f"{format_seconds(left)} left"]))

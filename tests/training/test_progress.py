@@ -67,6 +67,30 @@ def test_without_a_terminal_a_line_comes_every_few_seconds_and_at_the_end() -> N
     assert told[1] == "step 11 of 30  loss 0.0909  100 tokens/s  19 s left"
 
 
+def test_a_run_by_the_clock_shows_its_steps_and_the_time_left_and_the_last_line() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Lines(total_steps=0, done_steps=0, stream=stream, clock=clock, total_s=60.0) as lines:
+        for step in range(1, 9):
+            clock.now += 9  # a second of each nine goes to evaluations and saves, which do not count
+            lines.step({**numbers(step), "seconds": 8.0 * step})
+    told = [line.split("  ") for line in stream.getvalue().splitlines()]
+    assert [(line[0], line[-1]) for line in told] == [
+        ("step 1", "52 s left"), ("step 3", "36 s left"), ("step 5", "20 s left"), ("step 7", "4 s left"),
+        ("step 8", "0 s left"),
+    ]  # fmt: skip
+
+
+def test_the_bar_of_a_run_by_the_clock_fills_with_its_time() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with Bar(0, 0, Console(file=stream, force_terminal=True, width=120), clock, total_s=60.0) as bar:
+        clock.now = 15
+        bar.step({**numbers(7), "seconds": 15.0})
+    shown = stream.getvalue()
+    assert "step 7 " in shown and "45 s left" in shown
+    assert "7/" not in shown and "/0" not in shown
+    assert bar.percentage == 25
+
+
 def test_the_share_of_the_machine_s_peak_is_shown_where_it_is_known() -> None:
     clock, stream = Clock(), io.StringIO()
     with Lines(total_steps=2, done_steps=0, stream=stream, clock=clock) as lines:

@@ -109,7 +109,7 @@ class PretrainRun:
         if self._log is None:
             return
         self._log.write(numbers)
-        self._reporter.step(numbers)
+        self._reporter.step({**numbers, "seconds": self.loop.progress.seconds})
         self._board.step(numbers)
 
     def _mark(self, step: int, save_asked: bool) -> None:
