@@ -57,7 +57,7 @@ def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareP
         left.unlink(missing_ok=True)
     keep_plan(folder, make_plan(settings, files))
     progress = PrepareProgress(sum(file.size for file in files))
-    tokenizer = find_tokenizer(settings, files)
+    tokenizer = find_tokenizer(settings, files, progress)
     if not settings.vocab_only:
         recipe = make_recipe(settings, files, tokenizer)
         notes = write_blocks(settings, recipe, progress)
@@ -65,7 +65,9 @@ def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareP
     return progress
 
 
-def find_tokenizer(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Tokenizer:
+def find_tokenizer(
+    settings: PrepareSettings, files: tuple[TextFile, ...], progress: PrepareProgress
+) -> Tokenizer:
     """Return the tokenizer of the output folder, after it was copied or trained by the first run."""
     folder = settings.output_dir
     kept = folder / "tokenizer.json"
@@ -73,7 +75,7 @@ def find_tokenizer(settings: PrepareSettings, files: tuple[TextFile, ...]) -> To
         if settings.tokenizer is not None:
             tokenizer = Tokenizer.load(settings.tokenizer)
         else:
-            with stage("training the vocabulary"):
+            with stage("training the vocabulary"), progress.vocabulary():
                 tokenizer = train_vocabulary(
                     lambda: vocabulary_texts(settings, files),
                     settings.vocab_size,
@@ -136,6 +138,7 @@ def write_blocks(settings: PrepareSettings, recipe: Recipe, progress: PreparePro
     while start.block in notes:
         start = Place(*notes[start.block]["end"])
     blocks = BlockReader(recipe.files, int(settings.shard_mb * 1e6), start, settings.max_documents)
+    progress.begin(blocks.bytes_read)
     todo = (block for block in blocks if block.start.block not in notes)
     with closing(_outcomes(todo, recipe, settings.processes or usable_cores())) as outcomes:
         for outcome, block in outcomes:

@@ -2,11 +2,12 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from training.corpus.resources import cpu_seconds, peak_memory_bytes, usable_cores
+from training.corpus.resources import cpu_seconds, forget_peak_memory, peak_memory_bytes, usable_cores
 from training.corpus.shards import SPLITS
 from training.progress import LINE_EVERY_S, Speed, format_seconds
 
@@ -35,7 +36,7 @@ class Totals:
 
 @dataclass
 class PrepareProgress:
-    """Collects what the workers say; the clock is passed in."""
+    """Collects what the workers say; the clock is passed in. Time and memory are counted from `begin` on."""
 
     total_bytes: int
     stream: TextIO = field(default_factory=lambda: sys.stderr)
@@ -47,8 +48,26 @@ class PrepareProgress:
         self.earlier_tokens = 0
         self.finished = 0
         self._peaks: dict[int, int] = {}
+        self._vocabulary: list[str] = []
+        self._start(0)
+
+    def _start(self, bytes_read: int) -> None:
         self._began = self._next_line = self.clock()
-        self._speed = Speed(self.total_bytes, 0, self.clock)
+        self._cpu_before_s, self._bytes_before = cpu_seconds(), bytes_read
+        self._speed = Speed(self.total_bytes - bytes_read, 0, self.clock)
+
+    @contextmanager
+    def vocabulary(self) -> Iterator[None]:
+        """Note what training the vocabulary takes; the summary says it apart."""
+        began = self.clock()
+        yield
+        mib, taken = peak_memory_bytes() / 2**20, format_seconds(self.clock() - began)
+        self._vocabulary = [f"vocabulary trained in {taken} with at most {mib:,.0f} MiB"]
+
+    def begin(self, bytes_read: int = 0) -> None:
+        """Begin to make tokens, after `bytes_read` that earlier runs have finished."""
+        forget_peak_memory()
+        self._start(bytes_read)
 
     def earlier(self, note: Mapping[str, Any]) -> None:
         """Count a block of an earlier run."""
@@ -62,7 +81,7 @@ class PrepareProgress:
         self.found.add(note)
         self.finished += 1
         self._peaks[process] = peak_bytes
-        self._speed.update(bytes_read, self.found.tokens)
+        self._speed.update(bytes_read - self._bytes_before, self._made)
         if self.clock() >= self._next_line:
             self._next_line = self.clock() + LINE_EVERY_S
             self.say(self._line(bytes_read))
@@ -75,11 +94,13 @@ class PrepareProgress:
         """Say what the whole came to; asked for once the worker processes have ended."""
         found, seconds = self.found, self.clock() - self._began
         cores = usable_cores()
-        made = found.tokens - self.earlier_tokens
+        made = self._made
+        cpu_s = cpu_seconds() - self._cpu_before_s
         lines = [
+            *self._vocabulary,
             f"{found.documents:,} documents, {found.sentences:,} sentences, {found.tokens:,} tokens",
             f"{made:,} tokens made in {format_seconds(seconds)}: {made / max(seconds, 1e-9):,.0f} tokens/s, "
-            f"{cpu_seconds() / max(seconds, 1e-9) / cores:.0%} of {cores} cores",
+            f"{cpu_s / max(seconds, 1e-9) / cores:.0%} of {cores} cores",
             f"peak memory {self.peak_bytes / 2**20:,.0f} MiB in {1 + len(self._peaks)} processes",
         ]
         if found.empty or found.broken:
@@ -87,6 +108,11 @@ class PrepareProgress:
                 f"left out: {found.empty:,} documents without text, {found.broken:,} that cannot be read"
             )
         return "\n".join(lines)
+
+    @property
+    def _made(self) -> int:
+        """Tokens of this run."""
+        return self.found.tokens - self.earlier_tokens
 
     @property
     def peak_bytes(self) -> int:

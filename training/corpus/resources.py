@@ -3,6 +3,8 @@
 import os
 import resource
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 
 def usable_cores() -> int:
@@ -16,6 +18,12 @@ def peak_memory_bytes() -> int:
     """Return the most memory that this process has held so far (resident set)."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def forget_peak_memory() -> None:
+    """Let the peak be what is held now and later, where the system can (Linux); elsewhere it stays that of the whole run."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # man 5 proc
 
 
 def cpu_seconds() -> float:

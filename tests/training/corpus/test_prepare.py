@@ -194,7 +194,8 @@ def test_a_broken_line_stops_or_is_counted(tmp_path: Path, tokenizer: Path) -> N
 def test_without_a_tokenizer_one_is_trained_first(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", texts(30))
     out = tmp_path / "out"
-    prepare(make(out, source, None, vocab_size=256, vocab_only=True))
+    told = prepare(make(out, source, None, vocab_size=256, vocab_only=True)).summary()
+    assert told.startswith("vocabulary trained in ")
     trained = (out / "tokenizer.json").read_bytes()
     assert not (out / "corpus.json").exists()
     prepare(make(out, source, None, vocab_size=256))
