@@ -3,6 +3,8 @@
 import math
 from typing import Literal
 
+RAMP_STAIRS = 16
+"""Workers that make batches ahead start again at each new size: so it must not change at each step."""
 Schedule = Literal["linear", "one_cycle", "warmup_stable_decay", "constant"]
 
 
@@ -32,7 +34,7 @@ def rate_share(
 
 
 def ramp(done: float, start: int, end: int, share: float) -> int:
-    """Return the batch size at `done` of the run: from `start` to `end`, straight over the first `share`."""
+    """Return the batch size at `done` of the run: from `start` to `end` over the first `share`, in RAMP_STAIRS stairs."""
     if share <= 0 or done >= share:
         return end
-    return round(start + (end - start) * done / share)
+    return round(start + (end - start) * math.floor(RAMP_STAIRS * done / share) / RAMP_STAIRS)

@@ -1,5 +1,7 @@
 """Learning rates over a run."""
 
+from itertools import pairwise
+
 import pytest
 
 from training.schedules import Schedule, ramp, rate_share
@@ -36,3 +38,11 @@ def test_a_run_past_its_end_keeps_the_last_rate() -> None:
 def test_the_batch_grows_over_the_ramp_only() -> None:
     assert [ramp(done, 32, 256, 0.5) for done in (0.0, 0.25, 0.5, 1.0)] == [32, 144, 256, 256]
     assert ramp(0.0, 32, 256, 0.0) == 256
+
+
+def test_the_batch_grows_in_a_few_stairs() -> None:
+    """Workers that read ahead start again at each new size."""
+    sizes = [ramp(step / 10_000, 32, 4096, 0.5) for step in range(10_000)]
+    assert sizes == sorted(sizes) and (sizes[0], sizes[-1]) == (32, 4096)
+    assert 10 < len(set(sizes)) <= 17
+    assert max(b - a for a, b in pairwise(sizes)) <= 254  # the stairs are of one height
