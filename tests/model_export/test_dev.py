@@ -128,6 +128,10 @@ def test_questions_with_and_without_an_answer(tmp_path: Path) -> None:
             '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": 5, "answers": []}]}]}]}',
             "5 should be a text",
         ),
+        (
+            '{"data": [{"paragraphs": [{"context": "\\ud800", "qas": [{"id": 7, "question": "a", "answers": []}]}]}]}',
+            "question 7: half of a surrogate pair is not valid Unicode",
+        ),
     ],
 )
 def test_questions_that_cannot_be_read_are_refused(text: str, why: str, tmp_path: Path) -> None:

@@ -52,6 +52,16 @@ def test_every_bad_row_is_told_with_its_line(write: Write) -> None:
         ("a.jsonl", '{"prompt": "x", "choices": "abc", "label": 0}', "'choices' is not a list of texts"),
         ("a.jsonl", '{"prompt": "x", "choices": ["a"], "label": 0}', "has 1 choices; two or more are needed"),
         ("a.txt", "x", "is not .tsv"),
+        (
+            "a.jsonl",
+            '{"prompt": "x\\ud800", "choices": ["a", "b"], "label": 0}',
+            ":1: the prompt is not valid Unicode: it has half of a surrogate pair",
+        ),
+        (
+            "a.json",
+            '[{"prompt": "x", "choices": ["a", "\\ud800"], "label": 0}]',
+            "row 1: choice 1 is not valid Unicode",
+        ),
     ],
 )
 def test_a_broken_file_is_refused_with_the_reason(write: Write, name: str, content: str, reason: str) -> None:

@@ -94,6 +94,9 @@ def test_bad_rows_and_missing_columns_are_refused(tmp_path: Path) -> None:
 def test_a_data_set_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="cannot be loaded"):
         read_hub_texts(HubData(str(tmp_path / "none")), TextColumns())
+    broken = folder_of(tmp_path, "broken", [{"review": "half \ud800", "mood": "good"}, *REVIEWS])
+    with pytest.raises(DataError, match=r"cannot be loaded: .*surrogate pair"):
+        read_hub_texts(broken, TextColumns("review", label="mood"))
     data = folder_of(tmp_path, "reviews", REVIEWS)
     with pytest.raises(DataError, match="cannot be loaded"):
         read_hub_texts(HubData(data.name, split="dev", cache_folder=data.cache_folder), TextColumns())

@@ -105,6 +105,30 @@ def test_a_broken_file_is_refused_with_the_reason(write: Write, content: str, re
         read_squad(write("a.json", content))
 
 
+HALF = "half \ud800"
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("title", r'"title" of data\[0\] is not valid Unicode: it has half of a surrogate pair'),
+        ("context", r'"context" of data\[0\].paragraphs\[0\] is not valid Unicode'),
+        ("id", r'"id" of data\[0\].paragraphs\[0\].qas\[0\] is not valid Unicode'),
+        ("question", "question q1: its text is not valid Unicode"),
+    ],
+)
+def test_half_a_surrogate_pair_is_refused_with_its_place(write: Write, place: str, reason: str) -> None:
+    asked = {**question(), **({place: HALF} if place in ("id", "question") else {})}
+    content = json.loads(squad(asked))
+    article = content["data"][0]
+    if place == "title":
+        article["title"] = HALF
+    elif place == "context":
+        article["paragraphs"][0]["context"] += HALF
+    with pytest.raises(DataError, match=reason):
+        read_squad(write("a.json", json.dumps(content)))
+
+
 def test_all_problems_are_told_at_once_but_no_more_than_twenty(write: Write) -> None:
     broken = [{"id": f"q{n}", "question": "?", "answers": 3} for n in range(25)]
     with pytest.raises(DataError) as error:

@@ -112,12 +112,36 @@ def test_every_bad_row_is_told_with_its_line(write: Write) -> None:
         ("a.jsonl", '["x"]\n', "instead of an object"),
         ("a.jsonl", '{"review": 7, "mood": "good"}\n', "'review' is 7, which is not text"),
         ("a.json", '{"review": "x"}', "must be a json list of objects"),
+        (
+            "a.json",
+            '[{"review": "x", "mood": "good"}, 7, {"review": ""}]',
+            "(?s)row 2: is '7'.*row 3: has no field",
+        ),
+        ("a.json", '[{"review": "x", "mood": ""}]', "a.json: row 1: 'mood' is empty"),
+        ("a.jsonl", '\n{"review": "x\\ud800", "mood": "good"}\n', ":2: 'review' is not valid Unicode"),
+        ("a.jsonl", '{"review": "x", "mood": "\\udc00"}\n', ":1: 'mood' is not valid Unicode"),
+        (
+            "a.json",
+            '[{"review": "x\\udfff", "mood": "good"}]',
+            "row 1: 'review' is not valid Unicode: it has half",
+        ),
         ("a.xlsx", "x", "is a .xlsx file; known are .csv, .tsv, .jsonl and .json"),
     ],
 )
 def test_a_broken_file_is_refused_with_the_reason(write: Write, name: str, content: str, reason: str) -> None:
     with pytest.raises(DataError, match=reason):
         read_table(write(name, content), REVIEW)
+
+
+def test_a_whole_surrogate_pair_is_the_character_that_it_stands_for(write: Write) -> None:
+    (example,) = read_table(write("a.jsonl", '{"review": "\\ud83d\\ude00", "mood": "good"}\n'), REVIEW)
+    assert example.text == "😀"
+
+
+def test_half_a_surrogate_pair_among_several_labels_is_refused(write: Write) -> None:
+    path = write("a.jsonl", '{"review": "x", "mood": ["good", "\\ud800"]}\n')
+    with pytest.raises(DataError, match="'mood' is not valid Unicode"):
+        read_table(path, TextColumns("review", label="mood", problem="multi_label"))
 
 
 @pytest.mark.parametrize("value", ["much", "nan", "inf", ""])

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from bert.errors import DataError
 from training.data.examples import ChoiceExample
-from training.data.problems import Problems
+from training.data.files import NOT_UNICODE, is_unicode
+from training.data.problems import Place, Problems
 from training.data.tables import read_rows, split_records
 
-Raw = tuple[int | None, str, Sequence[str], str]
-"""Line, prompt, choices, label as it was written."""
+Raw = tuple[Place, str, Sequence[str], str]
+"""Place, prompt, choices, label as it was written."""
 SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 
 
@@ -29,11 +30,11 @@ def read_choice(path: str | Path) -> list[ChoiceExample]:
 def choice_examples(rows: Iterable[Raw], problems: Problems) -> list[ChoiceExample]:
     """Check rows, wherever they came from. Raises DataError with all bad ones."""
     examples = []
-    for place, (line, prompt, choices, label) in enumerate(rows, 1):
+    for place, prompt, choices, label in rows:
         if (reason := _fault(prompt, choices, label)) is None:
-            examples.append(ChoiceExample(prompt, tuple(choices), int(label), str(line or place)))
+            examples.append(ChoiceExample(prompt, tuple(choices), int(label), str(place)))
         else:
-            problems.add(line, reason)
+            problems.add(place, reason)
     if not examples and not len(problems):
         problems.add(None, "has no rows")
     problems.raise_if_any()
@@ -61,28 +62,32 @@ def _swag(path: str | Path, problems: Problems) -> Iterator[Raw]:
 def _objects(path: str | Path, problems: Problems) -> Iterator[Raw]:
     if Path(path).suffix.lower() not in (".jsonl", ".json"):
         raise DataError(path, None, "is not .tsv (CODAH), .csv (SWAG), .jsonl or .json")
-    for line, row in read_rows(path, ("prompt", "choices", "label"), problems):
-        yield from _object(line, row, problems)
+    for place, row in read_rows(path, ("prompt", "choices", "label"), problems):
+        yield from _object(place, row, problems)
 
 
-def _object(line: int | None, row: Mapping[str, object], problems: Problems) -> Iterator[Raw]:
+def _object(place: Place, row: Mapping[str, object], problems: Problems) -> Iterator[Raw]:
     prompt, choices = row["prompt"], row["choices"]
     if not isinstance(prompt, str):
-        problems.add(line, f"'prompt' is {prompt!r}, which is not text")
+        problems.add(place, f"'prompt' is {prompt!r}, which is not text")
     elif not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        problems.add(line, "'choices' is not a list of texts")
+        problems.add(place, "'choices' is not a list of texts")
     else:
-        yield line, prompt, choices, str(row["label"])
+        yield place, prompt, choices, str(row["label"])
 
 
 def _fault(prompt: str, choices: Sequence[str], label: str) -> str | None:
     if not prompt.strip():
         return "the prompt is empty"
+    if not is_unicode(prompt):
+        return f"the prompt {NOT_UNICODE}"
     if len(choices) < 2:
         return f"has {len(choices)} choices; two or more are needed"
     empty = [number for number, choice in enumerate(choices) if not choice.strip()]
     if empty:
         return f"choice {empty[0]} is empty"
+    if broken := [number for number, choice in enumerate(choices) if not is_unicode(choice)]:
+        return f"choice {broken[0]} {NOT_UNICODE}"
     if not label.strip().isdecimal() or int(label) >= len(choices):
         return f"the label is {label!r}; it must be the index of a choice, 0 to {len(choices) - 1}"
     return None

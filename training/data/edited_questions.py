@@ -64,7 +64,7 @@ def edit_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
     wanted = round(len(answerable) * per_answerable)
     asked = {(example.context, _fold(example.question)) for example in examples}
     words = _Articles(examples)
-    made = []
+    made: list[QaExample] = []
     for place in rng.permutation(len(answerable)):
         if len(made) == wanted:
             break

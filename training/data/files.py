@@ -4,6 +4,8 @@ from pathlib import Path
 
 from bert.errors import DataError
 
+NOT_UNICODE = "is not valid Unicode: it has half of a surrogate pair"
+
 
 def read_text(path: str | Path) -> str:
     """Return the whole file as text.
@@ -35,3 +37,19 @@ def read_lines(path: str | Path) -> list[str]:
     """
     lines = [line.removesuffix("\r") for line in read_text(path).split("\n")]
     return lines[:-1] if lines[-1] == "" else lines
+
+
+def is_unicode(value: object) -> bool:
+    r"""Tell whether a text, or each text of a list, can be written as UTF-8; what is no text can.
+
+    UTF-8 itself holds nothing else, but json may: "\ud800", half of a pair, which no tokenizer takes.
+    """
+    if isinstance(value, list | tuple):
+        return all(map(is_unicode, value))
+    if not isinstance(value, str):
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -135,7 +135,15 @@ def _load(data: HubData) -> Any:
             cache_dir=data.cache_folder,
         )
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(data.source, None, f"cannot be loaded: {error}") from error
+        raise DataError(data.source, None, f"cannot be loaded: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return an error's message with that of its first cause, as the library's own often says only that it failed."""
+    first = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    return str(error) if first is error else f"{error}: {first}"
 
 
 def _class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:

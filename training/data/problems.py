@@ -5,6 +5,8 @@ from pathlib import Path
 from bert.errors import DataError
 
 MAX_SHOWN = 20
+Place = int | str
+"""A line counted from 1, or what stands for one where a format has none: "row 3"."""
 
 
 class Problems:
@@ -13,30 +15,33 @@ class Problems:
     def __init__(self, path: str | Path) -> None:
         """Start with no problems for the file at `path`."""
         self.path = path
-        self._found: list[tuple[int | None, str]] = []
+        self._found: list[tuple[Place | None, str]] = []
 
     def __len__(self) -> int:
         """Count all problems, also those past the twenty that are kept word for word."""
         return len(self._found)
 
-    def add(self, line: int | None, reason: str) -> None:
-        """Note one problem; `line` counts from 1, None where the format has no useful lines."""
-        self._found.append((line, reason))
+    def add(self, place: Place | None, reason: str) -> None:
+        """Note one problem; None where it has no place."""
+        self._found.append((place, reason))
 
     def raise_if_any(self) -> None:
         """Raise DataError with the first twenty problems, or returns when there are none."""
         if not self._found:
             return
+        first, reason = self._found[0]
+        line = first if isinstance(first, int) else None
         if len(self._found) == 1:
-            line, reason = self._found[0]
-            raise DataError(self.path, line, reason)
-        shown = [_with_line(line, reason) for line, reason in self._found[:MAX_SHOWN]]
+            raise DataError(self.path, line, reason if line else _with_place(first, reason))
+        shown = [_with_place(place, reason) for place, reason in self._found[:MAX_SHOWN]]
         left = len(self._found) - len(shown)
         if left:
             shown.append(f"and {left} more")
         reason = f"{len(self._found)} problems:\n  " + "\n  ".join(shown)
-        raise DataError(self.path, self._found[0][0], reason)
+        raise DataError(self.path, line, reason)
 
 
-def _with_line(line: int | None, reason: str) -> str:
-    return reason if line is None else f"line {line}: {reason}"
+def _with_place(place: Place | None, reason: str) -> str:
+    if place is None:
+        return reason
+    return f"line {place}: {reason}" if isinstance(place, int) else f"{place}: {reason}"

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.data.examples import TextExample
-from training.data.problems import Problems
+from training.data.files import NOT_UNICODE, is_unicode
+from training.data.problems import Place, Problems
 
 logger = logging.getLogger(__name__)
 Label = str | float | tuple[str, ...] | None
@@ -28,7 +29,7 @@ class TextColumns:
     """The label's column; for multi-label also several columns of 0 and 1, whose names are the labels.
     None: the texts have no labels."""
     id: str | None = None
-    """A column of unique ids; without one the line is the id."""
+    """A column of unique ids; without one the line (of a json list "row 3") is the id."""
     problem: str = "single_label"
     """single_label, multi_label or regression, as in task.json."""
     label_separator: str = ","
@@ -56,22 +57,22 @@ class TextColumns:
 
 def text_examples(
     path: str | Path,
-    rows: Iterable[tuple[int | None, Mapping[str, object]]],
+    rows: Iterable[tuple[Place, Mapping[str, object]]],
     columns: TextColumns,
     problems: Problems,
 ) -> list[TextExample]:
-    """Turn (line, row) pairs into examples.
+    """Turn (place, row) pairs into examples.
 
     Raises DataError with everything in `problems`, or when no rows are left.
     """
     examples, seen, skipped = [], set[str](), 0
-    for place, (line, row) in enumerate(rows, 1):
+    for place, row in rows:
         if _is_skipped(row, columns):
             skipped += 1
             continue
-        example = _example(row, columns, line, place, problems)
+        example = _example(row, columns, place, problems)
         if example.id in seen:
-            problems.add(line, f"id {example.id!r} occurs twice")
+            problems.add(place, f"id {example.id!r} occurs twice")
         seen.add(example.id)
         examples.append(example)
     if not examples and not len(problems):
@@ -87,25 +88,28 @@ def _is_skipped(row: Mapping[str, object], columns: TextColumns) -> bool:
 
 
 def _example(
-    row: Mapping[str, object], columns: TextColumns, line: int | None, place: int, problems: Problems
+    row: Mapping[str, object], columns: TextColumns, place: Place, problems: Problems
 ) -> TextExample:
-    text = _checked_text(row, columns.text, line, problems)
-    pair = None if columns.text_pair is None else _checked_text(row, columns.text_pair, line, problems)
+    for column in columns.named:
+        if not is_unicode(row.get(column)):
+            problems.add(place, f"{column!r} {NOT_UNICODE}")
+    text = _checked_text(row, columns.text, place, problems)
+    pair = None if columns.text_pair is None else _checked_text(row, columns.text_pair, place, problems)
     try:
         label = _label(row, columns)
     except ValueError as error:
-        problems.add(line, str(error))
+        problems.add(place, str(error))
         label = None
     given = None if columns.id is None else _text_of(row.get(columns.id))
-    return TextExample(text, pair, label, given or str(line or place))
+    return TextExample(text, pair, label, given or str(place))
 
 
-def _checked_text(row: Mapping[str, object], column: str, line: int | None, problems: Problems) -> str:
+def _checked_text(row: Mapping[str, object], column: str, place: Place, problems: Problems) -> str:
     value = row.get(column)
     if value is None or (isinstance(value, str) and not value.strip()):
-        problems.add(line, f"{column!r} is empty")
+        problems.add(place, f"{column!r} is empty")
     elif not isinstance(value, str):
-        problems.add(line, f"{column!r} is {value!r}, which is not text")
+        problems.add(place, f"{column!r} is {value!r}, which is not text")
     else:
         return value
     return ""

@@ -10,10 +10,10 @@ from pathlib import Path
 from bert.errors import DataError
 from training.data.examples import TextExample
 from training.data.files import read_lines, read_text
-from training.data.problems import Problems
+from training.data.problems import Place, Problems
 from training.data.rows import TextColumns, text_examples
 
-Row = tuple[int | None, Mapping[str, object]]
+Row = tuple[Place, Mapping[str, object]]
 TABLES = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
 }  # fmt: skip
@@ -41,7 +41,7 @@ def read_rows(
     header: bool = True,
     quoted: bool | None = None,
 ) -> Iterator[Row]:
-    """Yield (line, row) of a table; rows that are broken go to `problems` instead.
+    """Yield (line, row) of a table, of a json list ("row 3", row); rows that are broken go to `problems` instead.
 
     Raises DataError for an unknown kind of file, or one that does not have the `needed` columns.
     """
@@ -135,16 +135,14 @@ def _json_list(path: str | Path, needed: tuple[str, ...], problems: Problems) ->
         raise DataError(path, error.lineno, f"is not json: {error.msg}") from error
     if not isinstance(rows, list):
         raise DataError(path, None, "must be a json list of objects, or one object a line (.jsonl)")
-    for row in rows:
-        yield from _checked_object(None, row, needed, problems)
+    for number, row in enumerate(rows, 1):
+        yield from _checked_object(f"row {number}", row, needed, problems)
 
 
-def _checked_object(
-    line: int | None, row: object, needed: tuple[str, ...], problems: Problems
-) -> Iterator[Row]:
+def _checked_object(place: Place, row: object, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
     if not isinstance(row, dict):
-        problems.add(line, f"is {str(row)[:60]!r} instead of an object")
+        problems.add(place, f"is {str(row)[:60]!r} instead of an object")
     elif missing := [name for name in needed if name not in row]:
-        problems.add(line, f"has no field {', '.join(map(repr, missing))}")
+        problems.add(place, f"has no field {', '.join(map(repr, missing))}")
     else:
-        yield line, row
+        yield place, row
