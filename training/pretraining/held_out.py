@@ -60,7 +60,8 @@ def evaluate(
         chosen = [examples[i] for i in indices]
         batch = collate(chosen, pad_id, max(lengths[i] for i in indices), packed=False).to(device)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            sums += torch.cat([_words(objective, batch), _pairs(objective, batch)])
+            words, pairs = objective.logits(batch)
+            sums += torch.cat([_words(words, batch), _pairs(pairs, batch)])
     objective.train(was_training)
     loss, right, positions, pairs_right, pairs = sums.tolist()
     return HeldOut(
@@ -88,9 +89,8 @@ def unigram_entropy(examples: Sequence[MaskedExample]) -> float:
     return float(-(shares * np.log(shares) / seen).sum())
 
 
-def _words(objective: Objective, batch: PretrainBatch) -> Tensor:
+def _words(logits: Tensor | None, batch: PretrainBatch) -> Tensor:
     """Return summed loss, right guesses and number of the masked positions (3,); zeros without an MLM head."""
-    logits = objective.masked_logits(batch)
     if logits is None or not len(batch.labels):
         return torch.zeros(3, dtype=torch.float64, device=batch.labels.device)
     loss = F.cross_entropy(logits.float(), batch.labels, reduction="none").double().sum()
@@ -98,10 +98,9 @@ def _words(objective: Objective, batch: PretrainBatch) -> Tensor:
     return torch.stack([loss, right.double(), torch.full_like(loss, len(batch.labels))])
 
 
-def _pairs(objective: Objective, batch: PretrainBatch) -> Tensor:
+def _pairs(logits: Tensor | None, batch: PretrainBatch) -> Tensor:
     """Return right guesses and number of the pairs (2,); zeros where there are none."""
-    logits = objective.pair_logits(batch) if batch.pairs else None
-    if logits is None:
+    if logits is None or not batch.pairs:
         return torch.zeros(2, dtype=torch.float64, device=batch.labels.device)
     known = batch.pair_labels != IGNORED
     right = ((logits.argmax(-1) == batch.pair_labels) & known).sum()

@@ -168,8 +168,7 @@ def _sharded(objective: Objective) -> nn.Module:
     for layer in objective.model.bert.encoder.layer:
         fully_shard(layer)
     fully_shard(objective)  # in place: the objective is now an FSDPModule too
-    for name in ("masked_logits", "pair_logits"):  # held-out text is scored by these, past `forward`
-        register_fsdp_forward_method(objective, name)
+    register_fsdp_forward_method(objective, "logits")  # held-out text is scored by these, past `forward`
     return objective
 
 

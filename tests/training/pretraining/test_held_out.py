@@ -101,6 +101,14 @@ def test_looking_leaves_no_trace_in_the_run() -> None:
     assert all(p.grad is None for p in objective.parameters())
 
 
+def test_a_batch_is_encoded_once() -> None:
+    """Words and pairs are told of the same hidden states."""
+    objective, passes = with_pairs(), []
+    objective.model.bert.register_forward_hook(lambda *_: passes.append(1))
+    evaluate(objective, examples(), pad_id=0)
+    assert len(passes) == 1
+
+
 def test_only_labelled_pairs_count() -> None:
     objective, items = with_pairs(), examples()
     mixed = items + [replace(item, pair_label=-1) for item in items]

@@ -41,9 +41,9 @@ class Objective(nn.Module, ABC):
         """Return logits (M, V) of what stood at the masked positions; None from a model that does not tell."""
         return None
 
-    def pair_logits(self, batch: PretrainBatch) -> Tensor | None:
-        """Return logits (N, 2) of the pair labels; None from a model that has no such head."""
-        return None
+    def logits(self, batch: PretrainBatch) -> tuple[Tensor | None, Tensor | None]:
+        """Return `masked_logits` and logits (N, 2) of the pair labels, of one pass; None for a head that is not there."""
+        return self.masked_logits(batch), None
 
     def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write, below the checkpoint folder, what else is worth keeping: nothing, as a rule.

@@ -51,11 +51,14 @@ class MaskedLanguageModelWithPairs(Objective):
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor:
         """Return logits (M, V)."""
-        return self._logits(batch)[0]
+        return self.logits(batch)[0]
 
-    def pair_logits(self, batch: PretrainBatch) -> Tensor:
-        """Return logits (N, 2)."""
-        return self._logits(batch)[1]
+    def logits(self, batch: PretrainBatch) -> tuple[Tensor, Tensor]:
+        """Return logits (M, V) of the words and (N, 2) of the pairs."""
+        hidden = encode(self.model, batch)
+        firsts = select(hidden, batch.firsts)[:, None]  # (N, 1, H): the pooler reads the first token of each
+        words = self.model.score(select(hidden, batch.masked))
+        return words, self.model.score_next_sentence(firsts)
 
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
         """Return the numbers of masked positions and of pairs."""
@@ -67,14 +70,8 @@ class MaskedLanguageModelWithPairs(Objective):
             raise TrainingError(
                 f"the objective has a loss {self.pair!r}, but the examples are no labelled pairs"
             )
-        words, pairs = self._logits(batch)
+        words, pairs = self.logits(batch)
         return {
             "mlm": cross_entropy(words, batch.labels, len(batch.labels)),
             self.pair: cross_entropy(pairs, batch.pair_labels, batch.pairs),
         }
-
-    def _logits(self, batch: PretrainBatch) -> tuple[Tensor, Tensor]:
-        hidden = encode(self.model, batch)
-        firsts = select(hidden, batch.firsts)[:, None]  # (N, 1, H): the pooler reads the first token of each
-        words = self.model.score(select(hidden, batch.masked))
-        return words, self.model.score_next_sentence(firsts)

@@ -69,7 +69,7 @@ def test_losses_and_gradients_are_those_of_transformers(name: str, seed: int, le
 def test_the_logits_that_are_evaluated_are_those_that_are_trained() -> None:
     objective = filled(MaskedLanguageModelWithPairs(config(1), "sop"), 1)
     packed = batch(1, objective.model.config.vocab_size, [5, 9, 24, 3], packed=True)
-    words, pairs = objective.masked_logits(packed), objective.pair_logits(packed)
+    words, pairs = objective.logits(packed)
     assert words is not None and pairs is not None
     assert words.shape == (len(packed.labels), objective.model.config.vocab_size)
     losses = objective(packed)
