@@ -1,5 +1,6 @@
 """From settings to streams of examples: which builder, which masking, which phrases and similar words."""
 
+import logging
 from pathlib import Path
 
 from bert.base_models import resolve_base
@@ -7,7 +8,7 @@ from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from bert.weights import read_weights
 from training.corpus.shards import Corpus
-from training.pretraining.examples import builder
+from training.pretraining.examples import BUILDERS, builder
 from training.pretraining.examples.base import Ints, MaskedExample, SpecialIds
 from training.pretraining.examples.stream import ExampleStream
 from training.pretraining.masking import strategy
@@ -15,6 +16,8 @@ from training.pretraining.masking.base import Masking
 from training.pretraining.masking.ngrams import similar_pieces
 from training.pretraining.masking.phrases import PhraseList, read_phrases
 from training.pretraining.settings import PretrainSettings
+
+logger = logging.getLogger(__name__)
 
 
 def stream(
@@ -26,9 +29,20 @@ def stream(
 
 
 def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking) -> list[MaskedExample]:
-    """Return examples of text that is not trained on, masked the plain way: figures of all recipes compare."""
-    if not settings.eval_examples or not corpus.info["splits"]["held_out"]["shards"]:
+    """Return examples of text that is not trained on, masked the plain way: figures of all recipes compare.
+
+    Where there is too little for pairs, a warning says so, and they are single sequences.
+    """
+    documents = sum(entry["documents"] for entry in corpus.info["splits"]["held_out"]["shards"])
+    if not settings.eval_examples or not documents:
         return []
+    if documents < BUILDERS[settings.examples].min_documents:
+        logger.warning(
+            "%s has 1 held-out document, and pairs take two: held-out scores leave the pairs out; "
+            "bert-prepare with a larger held_out gives them",
+            corpus.folder,
+        )
+        settings = settings.model_copy(update={"examples": "full_sentences"})
     longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
     return stream(settings, corpus, mask, longest, settings.seed).held_out_examples(settings.eval_examples)
 
