@@ -77,7 +77,7 @@ class ExportSettings(BaseSettings):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export; returns 0, 1 if it failed (nothing is left behind), or 2 for settings that break a rule."""
     try:
-        settings = _settings(sys.argv[1:] if arguments is None else arguments)
+        settings = read_settings(sys.argv[1:] if arguments is None else arguments)
     except ValidationError as error:
         for item in error.errors(include_url=False):
             where = "".join(f"--{str(part).replace('_', '-')}: " for part in item["loc"])
@@ -118,7 +118,11 @@ def _export(settings: ExportSettings) -> None:
     say(f"{bundle.folder} is ready; serve it with: bert-serve --bundles {bundle.folder}")
 
 
-def _settings(arguments: Sequence[str]) -> ExportSettings:
+def read_settings(arguments: Sequence[str]) -> ExportSettings:
+    """Read settings, the command line over the environment.
+
+    Raises SettingsError and pydantic's ValidationError for what is wrong.
+    """
     source: CliSettingsSource[Any] = CliSettingsSource(
         ExportSettings,
         cli_prog_name="bert-export",

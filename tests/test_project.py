@@ -1,6 +1,5 @@
 """The shape of the project: who imports whom, and that its settings files agree with one another."""
 
-import re
 import socket
 import subprocess
 import sys
@@ -82,19 +81,6 @@ def test_every_dependency_has_its_reason() -> None:
     reasons = (ROOT / "docs/decisions/0001-dependencies.md").read_text()
     missing = [requirement.name for requirement in requirements() if f"`{requirement.name}`" not in reasons]
     assert missing == []
-
-
-def test_every_make_target_in_the_docs_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
-        for target in re.findall(r"(?:^|`)(?:[A-Z_]+=\S+ )*make ([a-z-]+)", page.read_text(), re.MULTILINE):
-            assert target in targets, f"{page}: make {target}"
-
-
-def test_links_in_the_docs_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("models/*.md")]:
-        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page}: {link}"
 
 
 def test_prometheus_scrapes_the_service_of_the_compose_file() -> None:

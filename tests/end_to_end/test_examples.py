@@ -1,15 +1,26 @@
-"""What /docs shows as answers is what the demo models answer."""
+"""What /docs and the documents show as answers is what the demo models answer."""
 
+import json
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from service.endpoints import TASK_ENDPOINTS, TaskEndpoint
+from service.schemas import Problem
+from tests.end_to_end.documents import PAGES, ROOT, blocks, commands, name_of, text_of
 from tests.end_to_end.workshop import DEMO, Workshop, has_adapter, why_missing
 from tests.service.live import Live, serving
 
 TOLERANCE = {"/qa": 0.3}
 """Its model is trained anew at times; of the others a score may move by 0.05."""
+ENDPOINTS = {endpoint.path: endpoint for endpoint in TASK_ENDPOINTS}
+API = ROOT / "docs/api.md"
 SHOWN = [endpoint for endpoint in TASK_ENDPOINTS if endpoint.model in DEMO]
 
 
@@ -22,7 +33,14 @@ def live(workshop: Workshop) -> Iterator[Live]:
 
 
 def differences(found: object, shown: object, tolerance: float, where: str = "") -> list[str]:
-    """Return where an answer is not what is shown; of a vector the first numbers are shown."""
+    """Return where an answer is not what is shown; of a vector the first numbers are shown.
+
+    A Decimal is right where its last digit is off by less than one, any other number within `tolerance`.
+    """
+    if isinstance(shown, Decimal) and isinstance(found, float):
+        exponent = shown.as_tuple().exponent
+        assert isinstance(exponent, int)
+        return differences(found, float(shown), 10.0**exponent, where)
     if isinstance(shown, dict) and isinstance(found, dict) and set(shown) == set(found):
         return [d for key in shown for d in differences(found[key], shown[key], tolerance, f"{where}.{key}")]
     if isinstance(shown, list) and isinstance(found, list):
@@ -44,3 +62,79 @@ def test_the_answer_shown_is_the_demo_models(live: Live, endpoint: TaskEndpoint)
     assert (answer["model"], answer["usage"]) == (endpoint.model, {"tokens": endpoint.tokens})
     tolerance = TOLERANCE.get(endpoint.path, 0.05)
     assert not differences(answer["results"], endpoint.results, tolerance)
+
+
+@dataclass(frozen=True)
+class Curl:
+    """A request that a page shows as a line to paste."""
+
+    page: Path
+    path: str
+    body: Any
+    answer: str
+    """The JSON that stands below it, or nothing."""
+
+    def __str__(self) -> str:
+        return f"{name_of(self.page)}: {self.path}"
+
+
+def curls() -> Iterator[Curl]:
+    """Give the requests of all pages."""
+    for page in PAGES:
+        shown = {
+            b.end - len(b.text) - len("```json\n```"): b.text for b in blocks(page) if b.language == "json"
+        }
+        for command in commands(page):
+            if command.program == "curl":
+                address = next(word for word in command.words[1:] if ":8000/" in word)
+                body = command.words[command.words.index("-d") + 1]
+                path = urlsplit(address if "//" in address else f"//{address}").path
+                # An answer stands one empty line below its request.
+                yield Curl(page, path, json.loads(body), shown.get(command.end + 2, ""))
+
+
+CURLS = list(curls())
+
+
+@pytest.mark.parametrize("curl", CURLS, ids=str)
+def test_a_request_on_a_page_fits_its_schema_and_so_does_the_answer(curl: Curl) -> None:
+    ENDPOINTS[curl.path].request.model_validate_json(json.dumps(curl.body), strict=True)
+    if curl.answer:
+        ENDPOINTS[curl.path].response.model_validate_json(curl.answer, strict=True)
+
+
+def test_the_readme_shows_an_answer() -> None:
+    assert [curl.path for curl in CURLS if curl.answer and curl.page.name == "README.md"] == ["/ner"]
+
+
+@pytest.mark.parametrize("curl", [c for c in CURLS if ENDPOINTS[c.path].model in DEMO], ids=str)
+def test_a_request_on_a_page_is_answered_as_it_shows(live: Live, curl: Curl) -> None:
+    if not has_adapter(ENDPOINTS[curl.path].model):
+        pytest.skip(why_missing(ENDPOINTS[curl.path].model))
+    reply = live.post(curl.path, curl.body)
+    assert reply.status == 200, reply.body
+    if curl.answer:
+        assert not differences(reply.json, json.loads(curl.answer, parse_float=Decimal), 0.0)
+
+
+def test_the_problem_on_the_page_is_what_the_service_answers(live: Live) -> None:
+    (shown,) = (json.loads(b.text) for b in blocks(API) if b.text.startswith('{"type"'))
+    reply = live.post("/classify", {"text": ["A warm film.", "film " * 360]})
+    Problem.model_validate(shown, strict=True, extra="forbid")
+    assert (reply.status, reply.headers["content-type"]) == (422, "application/problem+json")
+    assert len(reply.json["request_id"]) == len(shown["request_id"])
+    assert reply.json == {**shown, "request_id": reply.json["request_id"]}
+
+
+@pytest.mark.parametrize("endpoint", TASK_ENDPOINTS, ids=lambda endpoint: endpoint.path)
+def test_the_fields_on_the_page_are_those_of_the_schemas(endpoint: TaskEndpoint) -> None:
+    section = text_of(API).partition(f"\n## {endpoint.path}\n")[2]
+    shape = re.match(r"(?: {4}.*\n)+", section)
+    assert shape, f"{endpoint.path} has no shape below its heading"
+    request, _, answer = shape[0].partition("→")
+    fields = {name: not optional for name, optional in re.findall(r'"(\w+)"(\?)?', request)}
+    assert fields == {name: field.is_required() for name, field in endpoint.request.model_fields.items()}
+    everywhere = {"model", "results", "usage", "tokens"}
+    schema = endpoint.response.model_json_schema()
+    known = {name for part in (schema, *schema["$defs"].values()) for name in part["properties"]}
+    assert set(re.findall(r'"(\w+)"', answer)) | everywhere == known
