@@ -26,7 +26,9 @@ KEY = re.compile(r"[!-~]+")
 class ServeSettings(BaseSettings):
     """Serve BERT bundles over HTTP: /classify /ner /similarity /qa /embed /fill-mask /tokenize."""
 
-    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", env_parse_none_str="none")
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, extra="forbid", env_parse_none_str="none", allow_inf_nan=False
+    )
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all of this machine's.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -89,7 +91,6 @@ class ServeSettings(BaseSettings):
         0.0,
         ge=0,
         le=HOUR_S,
-        allow_inf_nan=False,
         description="After SIGTERM /health/ready says 503 for so many seconds while requests are still "
         "taken, so that a "
         "load balancer can turn away first.",

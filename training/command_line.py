@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_settings import (
     BaseSettings,
     CliSettingsSource,
     PydanticBaseSettingsSource,
+    SettingsConfigDict,
     SettingsError,
     YamlConfigSettingsSource,
 )
@@ -22,6 +23,18 @@ from bert.errors import BertError
 from training.signals import RunStopped
 
 S = TypeVar("S", bound=BaseSettings)
+
+
+class CommandSettings(BaseSettings):
+    """What one of the commands is told. Names that are not known are refused, and numbers that are not finite."""
+
+    model_config = SettingsConfigDict(env_nested_delimiter="__", extra="forbid", allow_inf_nan=False)
+
+
+class SettingsPart(BaseModel):
+    """A group of settings inside of others, with the same rules."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 def read_settings(settings_class: type[S], program: str, arguments: list[str] | None = None) -> S:
@@ -90,7 +103,18 @@ def run(body: Callable[[], object]) -> None:
     except RunStopped as stopped:
         print(stopped, file=sys.stderr)
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
-        raise SystemExit("error: settings are wrong\n  " + "\n  ".join(lines)) from None
+        raise SystemExit("error: settings are wrong\n  " + "\n  ".join(wrong_settings(error))) from None
     except (BertError, SettingsError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
+
+
+def wrong_settings(error: ValidationError) -> list[str]:
+    """Return a line for each wrong setting: its name, the rule, and what was given where that is one value."""
+    return [_line(item["loc"], item["msg"], item["input"]) for item in error.errors(include_url=False)]
+
+
+def _line(place: tuple[int | str, ...], message: str, given: object) -> str:
+    # A rule over several settings stands at none of them.
+    name = f"{'.'.join(map(str, place))}: " if place else ""
+    value = f" (given: {given!r})" if isinstance(given, str | int | float) else ""
+    return f"{name}{message.removeprefix('Value error, ')}{value}"

@@ -3,20 +3,18 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
 
-from training.command_line import read_settings
+from training.command_line import CommandSettings, SettingsPart, read_settings
 
 RANDOM = "random:"
 """Before a base's folder: its shape and vocabulary, with fresh weights."""
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
 
 
-class DataFile(BaseModel):
+class DataFile(SettingsPart):
     """One file of labelled data."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: Path
     format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
@@ -39,20 +37,16 @@ class DataFile(BaseModel):
     """qa: unanswerable questions to make for each answerable one, by editing it; English only."""
 
 
-class LoraSettings(BaseModel):
+class LoraSettings(SettingsPart):
     """Train small matrices beside frozen weights (Hu et al. 2021, arXiv 2106.09685)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     rank: Annotated[int, Field(ge=1)] = 16
     alpha: Annotated[float, Field(gt=0)] = 32.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class FeatureSettings(BaseModel):
+class FeatureSettings(SettingsPart):
     """Train a two-layer BiLSTM on the states of a frozen encoder (Devlin et al. 2018, section 5.3)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     layers: Literal["embeddings", "second_to_last", "last", "last_four", "weighted_last_four", "weighted"] = (
         "last_four"
@@ -62,10 +56,8 @@ class FeatureSettings(BaseModel):
     """Width of each direction of each LSTM layer."""
 
 
-class TeacherSettings(BaseModel):
+class TeacherSettings(SettingsPart):
     """Learn from a fine-tuned checkpoint beside the labels (Hinton et al. 2015, arXiv 1503.02531)."""
-
-    model_config = ConfigDict(extra="forbid")
 
     checkpoint: Path
     """Folder that bert-finetune wrote for the same task and labels, an adapter's included."""
@@ -75,10 +67,10 @@ class TeacherSettings(BaseModel):
     """Share of the teacher in the loss; the labels have the rest."""
 
 
-class FinetuneSettings(BaseSettings):
+class FinetuneSettings(CommandSettings):
     """Fine-tune a BERT checkpoint on labelled data."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_FINETUNE_", env_nested_delimiter="__", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="BERT_FINETUNE_")
 
     config: Path | None = Field(
         None, description="YAML file with these settings; the command line wins over it"

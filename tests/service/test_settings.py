@@ -84,7 +84,8 @@ def test_switches_have_both_forms() -> None:
         (["--no-such-thing", "1"], "unrecognized arguments: --no-such-thing"),
         (["--default-models", "poetry=x"], "default_models: no such task: poetry; known are classification"),
         (["--default-models", "ner"], "default_models: write task=name, separated by commas"),
-        (["--drain-s", "inf"], "drain_s: input should be"),
+        (["--drain-s", "inf"], "drain_s: input should be a finite number (given: 'inf')"),
+        (["--drain-s", "nan"], "drain_s: input should be a finite number (given: 'nan')"),
         (["--drain-s", "1e9"], "drain_s: input should be less than or equal to 3600"),
         (["--shutdown-grace-s", "99999999"], "shutdown_grace_s: input should be less than or equal to 3600"),
         (

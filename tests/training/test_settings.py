@@ -1,14 +1,18 @@
 """Settings from YAML, environment and command line."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from training.command_line import read_settings
+from training.command_line import read_settings, run
+from training.corpus.settings import PrepareSettings
 from training.pretraining.settings import PretrainSettings
+from training.probing.settings import EvaluateSettings
 from training.probing.settings import from_command_line as evaluation_from_command_line
 from training.settings import FinetuneSettings, from_command_line
 
@@ -87,3 +91,60 @@ def test_a_broken_yaml_is_a_sentence(tmp_path: Path, content: str, message: str)
     file.write_text(content, encoding="utf-8")
     with pytest.raises(SettingsError, match=message):
         from_command_line(["--config", str(file)])
+
+
+def types_in(annotation: Any) -> Iterator[Any]:
+    """Every type that an annotation names, at any depth: float of list[float | None]."""
+    yield annotation
+    for inner in get_args(annotation):
+        yield from types_in(inner)
+
+
+def numbers_of(settings: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
+    """Each setting that takes a number with a fraction, those of groups inside too."""
+    for name, field in settings.model_fields.items():
+        for kind in types_in(field.annotation):
+            if kind is float:
+                yield settings, name
+            elif isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from numbers_of(kind)
+
+
+NUMBERS = list(
+    dict.fromkeys(
+        number
+        for settings in (FinetuneSettings, PretrainSettings, PrepareSettings, EvaluateSettings)
+        for number in numbers_of(settings)
+    )
+)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, "inf", "nan"])
+@pytest.mark.parametrize(("settings", "name"), NUMBERS, ids=lambda item: getattr(item, "__name__", item))
+def test_a_number_that_is_not_finite_is_refused(settings: type[BaseModel], name: str, value: object) -> None:
+    with pytest.raises(ValidationError) as error:
+        settings.model_validate({name: value})
+    assert [e["type"] for e in error.value.errors() if e["loc"] == (name,)] == ["finite_number"]
+
+
+def test_numbers_that_are_not_finite_are_said_with_name_and_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "endless.yaml"
+    file.write_text("task: ner\noutput_dir: x\nlora: {alpha: .nan}\ntrain: [{path: x, repeat: .inf}]\n")
+    monkeypatch.setenv("BERT_FINETUNE_WEIGHT_DECAY", "nan")
+    with pytest.raises(SystemExit) as end:
+        run(lambda: from_command_line(["--config", str(file), "--epochs", "inf"]))
+    for line in (
+        "train.0.repeat: Input should be a finite number (given: inf)",
+        "lora.alpha: Input should be a finite number (given: nan)",
+        "weight_decay: Input should be a finite number (given: 'nan')",
+        "epochs: Input should be a finite number (given: 'inf')",
+    ):
+        assert line in str(end.value)
+
+
+def test_a_rule_over_several_settings_is_said_without_a_name() -> None:
+    with pytest.raises(SystemExit) as end:
+        run(lambda: from_command_line(["--task", "ner", "--output-dir", "x", "--stride", "126"]))
+    assert "\n  stride (126) must be below" in str(end.value)

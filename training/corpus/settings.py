@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
+
+from training.command_line import CommandSettings, SettingsPart
 
 
-class TextSource(BaseModel):
+class TextSource(SettingsPart):
     """Where texts are: a file, a folder of files, a pattern such as `wiki-*.jsonl.xz`, or a data set of the hub."""
-
-    model_config = ConfigDict(extra="forbid")
 
     path: str
     format: Literal["auto", "jsonl", "parquet", "text", "hub"] = "auto"
@@ -24,10 +24,10 @@ class TextSource(BaseModel):
     """hub: a commit; the data cannot change under a run that names one."""
 
 
-class PrepareSettings(BaseSettings):
+class PrepareSettings(CommandSettings):
     """Turn raw text into shards of tokens for pretraining."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_PREPARE_", env_nested_delimiter="__", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="BERT_PREPARE_")
 
     config: Path | None = Field(
         None, description="YAML file with these settings; the command line wins over it"

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, model_validator
+from pydantic_settings import SettingsConfigDict
 
+from training.command_line import CommandSettings, SettingsPart
 from training.schedules import Schedule
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
@@ -14,11 +15,7 @@ PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives that learn how two segments belong together, and the examples that say so."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class MaskingSettings(_Part):
+class MaskingSettings(SettingsPart):
     """Which tokens are to be predicted, and what stands in their place."""
 
     kind: Literal["tokens", "whole_words", "spans", "similar_words", "phrases"] = "tokens"
@@ -38,7 +35,7 @@ class MaskingSettings(_Part):
     """similar_words: .npy of a vector a piece (V, D), to find similar words; None takes the base's embeddings."""
 
 
-class ModelSettings(_Part):
+class ModelSettings(SettingsPart):
     """Shape of a new model; what is not given is BERT base's."""
 
     hidden_size: int = 768
@@ -49,11 +46,13 @@ class ModelSettings(_Part):
     hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
     attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
     max_position_embeddings: int = 512
+    initializer_range: Annotated[float, Field(gt=0)] = 0.02
+    """Standard deviation of fresh weights. The paper's suits its width; narrow models learn sooner from more."""
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     """The embedding table is filled up to a multiple of this; 64 is faster on GPUs."""
 
 
-class DistillationSettings(_Part):
+class DistillationSettings(SettingsPart):
     """A small model learns what a large one says (Sanh et al. 2019, arXiv 1910.01108)."""
 
     teacher: Path
@@ -66,7 +65,7 @@ class DistillationSettings(_Part):
     """Copy the teacher's embeddings, head, and layers spread over its depth; the two must be equally wide."""
 
 
-class ReplacedTokenSettings(_Part):
+class ReplacedTokenSettings(SettingsPart):
     """A small generator fills the masks, and the model tells what it replaced (Clark et al. 2020, arXiv 2003.10555)."""
 
     generator_width: Annotated[float, Field(gt=0, le=1)] = 0.25
@@ -74,7 +73,7 @@ class ReplacedTokenSettings(_Part):
     discriminator_weight: Annotated[float, Field(gt=0)] = 50.0
 
 
-class Phase(_Part):
+class Phase(SettingsPart):
     """A part of the run with examples of one length."""
 
     max_tokens: Annotated[int, Field(ge=16)]
@@ -84,10 +83,10 @@ class Phase(_Part):
     """None takes the run's."""
 
 
-class PretrainSettings(BaseSettings):
+class PretrainSettings(CommandSettings):
     """Pretrain BERT, or one of its relatives' objectives, on a corpus that bert-prepare wrote."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_PRETRAIN_", env_nested_delimiter="__", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="BERT_PRETRAIN_")
 
     config: Path | None = Field(
         None, description="YAML file with these settings; the command line wins over it"

@@ -1,7 +1,7 @@
 """The runs of a comparison: every checkpoint on every task with every seed, checked before the first one starts."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from bert.config import BertConfig
 from bert.errors import ConfigError
+from training.command_line import wrong_settings
 from training.model import base_folder
 from training.probing.settings import EvaluateSettings
 from training.settings import FinetuneSettings
@@ -99,16 +100,10 @@ def _run_settings(task: str, values: dict[str, Any]) -> FinetuneSettings:
     try:
         settings = FinetuneSettings(**values)
     except ValidationError as error:
-        wrong = "; ".join(_told(e["loc"], e["msg"]) for e in error.errors())
-        raise ConfigError(f"task {task!r}: {wrong}") from None
+        raise ConfigError(f"task {task!r}: {'; '.join(wrong_settings(error))}") from None
     if not settings.dev:
         raise ConfigError(f"task {task!r} names no dev files: there is nothing to score on")
     return settings
-
-
-def _told(place: Sequence[int | str], message: str) -> str:
-    """A rule over several settings stands at none of them."""
-    return f"{'.'.join(map(str, place))}: {message}" if place else message
 
 
 def _folders(names: Iterable[str]) -> dict[str, str]:

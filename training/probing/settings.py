@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
 
-from training.command_line import read_settings
+from training.command_line import CommandSettings, read_settings
 
 _OWNED = ("base", "output_dir", "seed", "resume", "config")
 """Fine-tuning settings that every run gets from here."""
 
 
-class EvaluateSettings(BaseSettings):
+class EvaluateSettings(CommandSettings):
     """Fine-tune checkpoints on tasks with several seeds, and put their scores on held-out data into a table."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_EVALUATE_", env_nested_delimiter="__", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="BERT_EVALUATE_")
 
     config: Path | None = Field(
         None, description="YAML file with these settings; the command line wins over it"
