@@ -19,7 +19,7 @@ FAILED, USAGE_ERROR = 1, 2
 class ExportSettings(BaseSettings):
     """Build a bundle from a checkpoint: the fused ONNX graph, verified against the checkpoint's own answers."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_EXPORT_", extra="forbid")
+    model_config = SettingsConfigDict(env_prefix="BERT_EXPORT_", extra="forbid", allow_inf_nan=False)
 
     checkpoint: Path | None = Field(
         None, description="folder to export: a checkpoint in Hugging Face's format, or a LoRA adapter"
@@ -81,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         for item in error.errors(include_url=False):
             where = "".join(f"--{str(part).replace('_', '-')}: " for part in item["loc"])
-            say(f"bert-export: {where}{item['msg'].removeprefix('Value error, ')}")
+            given = f" (given: {item['input']!r})" if isinstance(item["input"], str) else ""
+            say(f"bert-export: {where}{item['msg'].removeprefix('Value error, ')}{given}")
         return _usage()
     except SettingsError as error:
         say(f"bert-export: {str(error).removeprefix('error parsing CLI: ')}")

@@ -144,6 +144,14 @@ def test_labelled_data_goes_through_the_float32_graph_once(
         (["--out", "b"], "give either --checkpoint FOLDER or --demo"),
         (["--checkpoint", "c", "--out", "b", "--precision", "fp8"], "--precision"),
         (["--checkpoint", "c"], "--out"),
+        (
+            ["--checkpoint", "c", "--out", "b", "--tolerance-neighbours", "nan"],
+            "--tolerance-neighbours: Input should be a finite number (given: 'nan')",
+        ),
+        (
+            ["--checkpoint", "c", "--out", "b", "--tolerance-difference", "inf"],
+            "--tolerance-difference: Input should be a finite number (given: 'inf')",
+        ),
         (["--nonsense", "1"], "nonsense"),
     ],
 )
