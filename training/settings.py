@@ -27,6 +27,8 @@ class DataFile(SettingsPart):
     hub_split: str = "train"
     hub_config: str | None = None
     """hub: the part of a data set that has several, such as sst2 of glue."""
+    hub_revision: str | None = None
+    """hub: a commit, tag or branch; the data cannot change under a run that names a commit."""
     name: str = ""
     """What reports call a dev file; empty takes the file name."""
     repeat: Annotated[float, Field(gt=0)] = 1.0

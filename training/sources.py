@@ -118,7 +118,7 @@ def _check_columns(file: DataFile, task: str, kind: str) -> None:
 
 def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:
     """Read a data set of the hub, or a local folder of one."""
-    data = HubData(str(file.path), split=file.hub_split, config=file.hub_config)
+    data = HubData(str(file.path), file.hub_split, file.hub_config, file.hub_revision)
     if settings.task == "qa":
         return list(read_hub_questions(data))
     if settings.task == "ner":

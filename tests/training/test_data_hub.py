@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,14 +8,17 @@ import pytest
 from bert.errors import DataError
 from training.data.hub import HubData, read_hub_choices, read_hub_questions, read_hub_texts, read_hub_words
 from training.data.rows import TextColumns
+from training.settings import DataFile, FinetuneSettings
+from training.sources import read_examples
 
 datasets: Any = pytest.importorskip("datasets")
 
 
 @pytest.fixture(autouse=True)
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test asks the hub."""
+def offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test asks the hub, or leaves a data set in its cache."""
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def folder_of(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> HubData:
@@ -22,7 +26,7 @@ def folder_of(tmp_path: Path, name: str, rows: list[dict[str, Any]]) -> HubData:
     folder = tmp_path / name
     folder.mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return HubData(str(folder), cache_folder=str(tmp_path / "cache"))
+    return HubData(str(folder))
 
 
 def saved(tmp_path: Path, rows: dict[str, list[Any]], features: Any) -> HubData:
@@ -39,10 +43,24 @@ def test_texts_of_a_local_folder(tmp_path: Path) -> None:
     assert [(e.text, e.label, e.id) for e in examples] == [("Nice", "good", "1"), ("Awful", "bad", "2")]
 
 
-def test_streaming_gives_the_same_and_stops_at_the_limit(tmp_path: Path) -> None:
-    data = folder_of(tmp_path, "reviews", REVIEWS)
-    stream = HubData(data.name, streaming=True, limit=1)
-    assert [e.text for e in read_hub_texts(stream, TextColumns("review", label="mood"))] == ["Nice"]
+def test_part_split_and_revision_are_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def load(*names: Any, **how: Any) -> Any:
+        asked.append((names, how))
+        return datasets.Dataset.from_list(REVIEWS)
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    file = DataFile(path=Path("glue"), hub_config="sst2", hub_split="validation", hub_revision="bcdcba7")
+    settings = FinetuneSettings(task="classification", output_dir=Path("x"))
+    read_examples(file.model_copy(update={"columns": {"text": "review", "label": "mood"}}), settings)
+    assert asked[-1] == (("glue", "sst2"), {"split": "validation", "revision": "bcdcba7"})
+
+
+def test_a_folder_has_no_revision(tmp_path: Path) -> None:
+    data = replace(folder_of(tmp_path, "reviews", REVIEWS), revision="bcdcba7")
+    with pytest.raises(DataError, match="is a folder here, which has no revision 'bcdcba7'"):
+        read_hub_texts(data, TextColumns("review", label="mood"))
 
 
 def test_class_numbers_get_the_names_of_the_data_set(tmp_path: Path) -> None:
@@ -99,4 +117,4 @@ def test_a_data_set_that_is_not_there_is_refused(tmp_path: Path) -> None:
         read_hub_texts(broken, TextColumns("review", label="mood"))
     data = folder_of(tmp_path, "reviews", REVIEWS)
     with pytest.raises(DataError, match="cannot be loaded"):
-        read_hub_texts(HubData(data.name, split="dev", cache_folder=data.cache_folder), TextColumns())
+        read_hub_texts(HubData(data.name, split="dev"), TextColumns())

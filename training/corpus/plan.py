@@ -42,8 +42,16 @@ def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Plan:
             key: value for key, value in plan.items() if key not in ("vocab_size", "uncased", "vocab_share")
         }
     plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
-    plan["sources"] = [{"path": file.path, "bytes": file.size, "column": file.column} for file in files]
+    plan["sources"] = [_source(file) for file in files]
     return plan
+
+
+def _source(file: TextFile) -> Plan:
+    """Return what tells a file from another one; a data set of the hub has no size that would."""
+    source = {"path": file.path, "bytes": file.size, "column": file.column}
+    if file.format == "hub":
+        source |= {"split": file.hub_split, "config": file.hub_config, "revision": file.hub_revision}
+    return source
 
 
 def keep_plan(folder: Path, plan: Plan) -> None:

@@ -21,7 +21,7 @@ class TextSource(SettingsPart):
     hub_config: str | None = None
     """hub: the part of a data set that has several, such as 20231101.en of wikimedia/wikipedia."""
     hub_revision: str | None = None
-    """hub: a commit; the data cannot change under a run that names one."""
+    """hub: a commit, tag or branch; the data cannot change under a run that names a commit."""
 
 
 class PrepareSettings(CommandSettings):

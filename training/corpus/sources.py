@@ -51,6 +51,8 @@ def is_saved(folder: Path) -> bool:
 
 def _files(source: TextSource) -> Iterator[TextFile]:
     path = Path(source.path)
+    if source.hub_revision is not None and path.exists():
+        raise DataError(path, None, f"is here on disk, which has no revision {source.hub_revision!r}")
     if source.format == "hub" or is_saved(path):
         yield TextFile(
             source.path, "hub", source.column, 0, source.hub_split, source.hub_config, source.hub_revision

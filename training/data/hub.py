@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,7 @@ class HubData:
     config: str | None = None
     """The part of a data set with several, such as sst2 of glue."""
     revision: str | None = None
-    """A commit of the hub: the data cannot change under a run that names one."""
-    streaming: bool = False
-    """Read row by row, without writing the whole data set to disk first."""
-    limit: int | None = None
-    """Read no more rows than this."""
-    cache_folder: str | None = None
+    """A commit, tag or branch of the hub: the data cannot change under a run that names a commit."""
 
     @property
     def source(self) -> str:
@@ -101,19 +95,16 @@ def read_hub_choices(
 
 
 def hub_columns(data: HubData) -> frozenset[str]:
-    """Return the names of a data set's columns; none of a stream that has no schema. Raises DataError."""
-    return frozenset(_load(data).column_names or ())
+    """Return the names of a data set's columns. Raises DataError."""
+    return frozenset(_load(data).column_names)
 
 
 def _open(data: HubData, needed: tuple[str, ...]) -> Iterator[Row]:
     """Open the data set and yield its rows, class numbers already named. Raises DataError."""
     dataset = _load(data)
-    columns = dataset.column_names
-    if columns is not None:  # a stream of files without a schema tells its columns only row by row
-        refuse_missing(data.source, needed, list(columns), None)
-    names = _class_names(dataset.features or {})
-    for row in islice(dataset, data.limit):
-        refuse_missing(data.source, needed, list(row), None)
+    refuse_missing(data.source, needed, dataset.column_names, None)
+    names = _class_names(dataset.features)
+    for row in dataset:
         yield {column: _named(value, names.get(column)) for column, value in row.items()}
 
 
@@ -122,18 +113,13 @@ def _load(data: HubData) -> Any:
         import datasets
     except ImportError as error:
         raise DataError(data.source, None, "needs the library: pip install datasets") from error
+    if data.revision is not None and Path(data.name).exists():
+        raise DataError(data.source, None, f"is a folder here, which has no revision {data.revision!r}")
     try:
         if any((Path(data.name) / name).is_file() for name in SAVED):
             saved = datasets.load_from_disk(data.name)
             return saved[data.split] if isinstance(saved, datasets.DatasetDict) else saved
-        return datasets.load_dataset(
-            data.name,
-            data.config,
-            split=data.split,
-            revision=data.revision,
-            streaming=data.streaming,
-            cache_dir=data.cache_folder,
-        )
+        return datasets.load_dataset(data.name, data.config, split=data.split, revision=data.revision)
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
         raise DataError(data.source, None, f"cannot be loaded: {_reason(error)}") from error
 

@@ -15,11 +15,12 @@ import pytest
 
 from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
-from training.corpus.plan import locked
+from training.corpus.plan import locked, make_plan
 from training.corpus.prepare import prepare
 from training.corpus.sentences import split_sentences
-from training.corpus.settings import PrepareSettings
+from training.corpus.settings import PrepareSettings, TextSource
 from training.corpus.shards import Corpus
+from training.corpus.sources import list_files
 
 ROOT = Path(__file__).parents[3]
 TEXT = "the quick brown fox jumps over a lazy dog while many small birds sing and nobody listens"
@@ -159,6 +160,18 @@ def test_only_what_is_missing_is_made_again(tmp_path: Path, tokenizer: Path) -> 
     assert content(out) == before
     assert prepare(make(out, source, tokenizer)).finished == 0
     assert content(out) == before
+
+
+def test_another_part_of_a_data_set_is_another_plan(tmp_path: Path) -> None:
+    def planned(**changes: str) -> dict[str, Any]:
+        source = TextSource(path="a/wiki", format="hub", **changes)
+        settings = PrepareSettings(sources=[source], output_dir=tmp_path)
+        return make_plan(settings, list_files(settings.sources))
+
+    first = planned(hub_revision="b04c")
+    assert first == planned(hub_revision="b04c")
+    assert first not in (planned(), planned(hub_revision="77aa"))
+    assert planned() not in (planned(hub_config="en"), planned(hub_split="all"))
 
 
 def test_a_folder_begun_otherwise_is_refused(tmp_path: Path, tokenizer: Path) -> None:

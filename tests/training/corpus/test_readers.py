@@ -7,6 +7,7 @@ import json
 import lzma
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -88,6 +89,27 @@ def test_a_saved_data_set_is_known_by_its_files(tmp_path: Path) -> None:
 
     datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "saved")
     assert read(tmp_path / "saved", skip=1) == TEXTS[1:]
+
+
+def test_part_split_and_revision_are_asked_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[Any] = []
+
+    def load(*names: Any, **how: Any) -> Any:
+        asked.append((names, how))
+        return datasets.Dataset.from_dict({"text": TEXTS}).to_iterable_dataset()
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    source = TextSource(path="a/wiki", format="hub", hub_config="en", hub_split="all", hub_revision="b04c")
+    assert read(source) == TEXTS
+    assert asked == [(("a/wiki", "en"), {"split": "all", "revision": "b04c", "streaming": True})]
+
+
+def test_what_is_on_disk_has_no_revision(tmp_path: Path) -> None:
+    source = TextSource(path=str(tmp_path), format="hub", hub_revision="b04c")
+    with pytest.raises(DataError, match="is here on disk, which has no revision 'b04c'"):
+        read(source)
 
 
 def test_a_folder_and_a_pattern_are_read_in_order(tmp_path: Path) -> None:
