@@ -4,7 +4,8 @@
     python -m benchmarks.serving.overload http://127.0.0.1:8000 --connections 17 --texts 60 --words 118
 
 Every connection sends one request, all at once; with `--seconds` each goes on, and waits as long as Retry-After
-says when it is refused. Prints how many answers of each status, and the tokens of those that were 200.
+says when it is refused. Prints machine, date and command, how many answers of each status, and the tokens of those that
+were 200. The engine's tokens are those of the whole service: nobody else may ask it meanwhile.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
+from benchmarks.machine import machine_line
 from benchmarks.serving.texts import COMMON
 
 
@@ -65,11 +67,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     headers = {"content-type": "application/json"}
     if args.timeout_ms:
         headers["x-timeout-ms"] = str(args.timeout_ms)
-    tally, before, began = Tally(), engine_tokens(args.url), time.monotonic()
+    try:
+        tally, before, began = Tally(), engine_tokens(args.url), time.monotonic()
+    except OSError as error:
+        raise SystemExit(f"no service answers at {args.url}: {error}") from None
+    print(machine_line())
+    command = " ".join(sys.argv[1:] if arguments is None else arguments)
+    print(f"Command: python -m benchmarks.serving.overload {command}", flush=True)
     with ThreadPoolExecutor(args.connections) as threads:
-        for _ in range(args.connections):
-            threads.submit(connection, args.url, body, headers, began + args.seconds, tally)
+        ask = (args.url, body, headers, began + args.seconds, tally)
+        started = [threads.submit(connection, *ask) for _ in range(args.connections)]
     print(summary(tally, time.monotonic() - began, engine_tokens(args.url) - before))
+    for each in started:
+        each.result()  # a connection that broke is no answer, and the counts above lack it
     return 0
 
 
