@@ -1,9 +1,10 @@
 """What a fine-tuning run is told: YAML file, environment and command line, one description of each field."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from training.command_line import CommandSettings, SettingsPart, read_settings
@@ -171,6 +172,17 @@ class FinetuneSettings(CommandSettings):
         if self.teacher and self.task == "similarity":
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         return self
+
+
+def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a save as this version writes them: what it did not know yet, at its default."""
+    known = {name: value for name, value in saved.items() if name in FinetuneSettings.model_fields}
+    try:
+        # Not by calling the class, which would look into the environment too.
+        filled = FinetuneSettings.model_validate({"output_dir": "", **known})
+    except ValidationError:
+        return dict(saved)
+    return {**saved, **filled.model_dump(mode="json")}
 
 
 def from_command_line(arguments: list[str] | None = None) -> FinetuneSettings:

@@ -12,6 +12,7 @@ from torch.optim import AdamW
 
 from bert.errors import TrainingError
 from training.model import trainable
+from training.settings import with_newer_settings
 
 
 @dataclass
@@ -55,7 +56,8 @@ def load_state(folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: di
     Raises TrainingError where the state is of a run with other settings.
     """
     content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
-    changed = [k for k in fingerprint if content["settings"].get(k) != fingerprint[k]]
+    saved = with_newer_settings(content["settings"])
+    changed = [k for k in fingerprint if saved.get(k) != fingerprint[k]]
     if changed:
         raise TrainingError(
             f"{folder} holds a run with other settings ({', '.join(changed)}); "

@@ -15,7 +15,7 @@ from bert.weights import file_hashes
 from training.model import base_folder, is_random
 from training.probing.plan import ProbeRun
 from training.run import CHECKPOINTS
-from training.settings import FinetuneSettings
+from training.settings import FinetuneSettings, with_newer_settings
 from training.tasks.registry import make_task
 
 Finetune = Callable[[FinetuneSettings, str], Path]
@@ -51,10 +51,9 @@ def finished(run: ProbeRun) -> Result | None:
     if not file.is_file():
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
-    now = identity(run.settings)
-    changed = [
-        name for name in {**now, **content["identity"]} if content["identity"].get(name) != now.get(name)
-    ]
+    now, then = identity(run.settings), content["identity"]
+    saved = with_newer_settings(then)
+    changed = [name for name in {**now, **then} if saved.get(name) != now.get(name)]
     if changed:
         raise TrainingError(
             f"{run.settings.output_dir} holds a run of {run} with other values ({', '.join(sorted(changed))}); "
