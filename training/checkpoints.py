@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bert.errors import TrainingError
@@ -37,17 +38,26 @@ class CheckpointStore:
 
         Raises TrainingError where the disk is full or cannot be written; checkpoints from before stay as they are.
         """
-        aside = self.folder / f".step-{step:08d}.writing"
+        aside, folder = self.folder / f".step-{step:08d}.writing", self.folder / f"step-{step:08d}"
+        with self.writing(folder):
+            try:
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir(parents=True)
+                write(aside)
+                _seal(aside, step)
+                return self._publish(aside, folder)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+
+    @contextmanager
+    def writing(self, what: Path) -> Iterator[None]:
+        """Raise TrainingError, with the checkpoint to go on from, where the disk is full or cannot be written meanwhile."""
         try:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-            write(aside)
-            _seal(aside, step)
-            return self._publish(aside, self.folder / f"step-{step:08d}")
-        except BaseException as error:
-            shutil.rmtree(aside, ignore_errors=True)
-            if unwritten := unwritten_because(error):
-                raise TrainingError(self._why(unwritten)) from error
+            yield
+        except Exception as error:
+            if reason := unwritten_because(error):
+                raise TrainingError(self._why(what, reason)) from error
             raise
 
     def newest(self) -> Path | None:
@@ -83,11 +93,11 @@ class CheckpointStore:
         for left in self.folder.glob(".step-*.writing"):
             shutil.rmtree(left, ignore_errors=True)
 
-    def _why(self, reason: str) -> str:
+    def _why(self, what: Path, reason: str) -> str:
         newest = next(self._newest_first(), None)
         state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
         return (
-            f"the checkpoint could not be written to {self.folder}: {reason}; {state}. "
+            f"{what} could not be written: {reason}; {state}. "
             "Make room and run the same command again: it goes on from there"
         )
 
@@ -96,9 +106,10 @@ def unwritten_because(error: BaseException) -> str | None:
     """Return the reason where an error says that the disk is full or cannot be written; None of any other error."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    # safetensors tells of a full disk in an exception of its own.
-    full = "No space left on device" in str(error) or "StorageFull" in str(error)
-    return os.strerror(errno.ENOSPC) if full else None
+    # safetensors tells of a full disk in an exception of its own: "I/O error: ... (os error 28)".
+    if match := re.search(r"\(os error (\d+)\)", str(error)):
+        return os.strerror(int(match[1]))
+    return os.strerror(errno.ENOSPC) if "StorageFull" in str(error) else None
 
 
 def damage_of(folder: Path) -> str | None:

@@ -22,7 +22,7 @@ from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.build import build
-from training.pretraining.report import run_report, write_report
+from training.pretraining.report import PretrainReport, run_report, write_report
 from training.pretraining.run import PretrainRun
 from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.steps_log import read_lines
@@ -60,7 +60,9 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     folder = settings.output_dir / "model"
     weights = whole.save_model(folder, command)
     if group.leads:
-        page = _report(settings, corpus, held_out, objective, weights, command)
+        report = _report(settings, corpus, held_out, objective, weights, command)
+        with whole.store.writing(settings.output_dir / "report"):
+            page = write_report(settings.output_dir / "report", report)
         print(f"report: {page}\ncheckpoint: {folder}", file=sys.stderr)
     return folder
 
@@ -72,11 +74,11 @@ def _report(
     trained: Objective,
     weights: dict[str, Tensor],
     command: str,
-) -> Path:
-    """Write the report; the model that fills in masks for it is a whole one, also where the trained one is in parts."""
+) -> PretrainReport:
+    """Make the report; the model that fills in masks for it is a whole one, also where the trained one is in parts."""
     objective = build(settings, trained.model.config)
     objective.load_state_dict(weights, strict=False)  # tied weights have one name here and two there
-    report = run_report(
+    return run_report(
         f"{settings.objective} on {settings.corpus.name}",
         read_lines(settings.output_dir / "log.jsonl"),
         objective.to(pick_device(settings.device)),
@@ -85,7 +87,6 @@ def _report(
         command=command,
         settings=settings.model_dump(mode="json"),
     )
-    return write_report(settings.output_dir / "report", report)
 
 
 def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Objective:
@@ -121,6 +122,7 @@ def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> Bert
         hidden_dropout_prob=shape.hidden_dropout_prob,
         attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
         max_position_embeddings=shape.max_position_embeddings,
+        initializer_range=shape.initializer_range,
         pad_token_id=pad_id,
     )
 

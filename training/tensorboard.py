@@ -1,6 +1,8 @@
 """The run's numbers for TensorBoard. The writer is imported only when a run asks for it."""
 
+import threading
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,10 +27,14 @@ class TensorBoard:
         self._writer = SummaryWriter(str(folder), purge_step=done_steps + 1 if done_steps else None)
 
     def __enter__(self) -> Self:
+        self._hook, threading.excepthook = threading.excepthook, self._thread_failed
         return self
 
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        # Where the disk is full, closing fails too; the error on its way out says more.
+        with suppress(OSError) if kind else nullcontext():
+            self.close()
+        threading.excepthook = self._hook
 
     def step(self, numbers: Mapping[str, float]) -> None:
         """Write one step's numbers."""
@@ -49,6 +55,14 @@ class TensorBoard:
     def close(self) -> None:
         """Write what is left."""
         self._writer.close()
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """Pass over a full disk in the writer's thread: the next number that is written raises it again."""
+        if not (
+            isinstance(failure.exc_value, OSError)
+            and type(failure.thread).__module__.startswith("tensorboard.")
+        ):
+            self._hook(failure)
 
     def _scalar(self, name: str, value: float, step: int) -> None:
         self._writer.add_scalar(name, value, step)

@@ -1,5 +1,6 @@
 """Checkpoints of a run: whole or not at all."""
 
+import errno
 import logging
 import os
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert.errors import TrainingError
-from training.checkpoints import CheckpointStore, damage_of, step_of
+from training.checkpoints import CheckpointStore, damage_of, step_of, unwritten_because
 
 
 def text(content: str) -> Callable[[Path], None]:
@@ -69,6 +70,15 @@ def test_a_failed_write_leaves_the_checkpoint_before_and_nothing_else(tmp_path: 
         store.save(2, fails)
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     assert damage_of(tmp_path / "step-00000001") is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_that_takes_no_more_is_said_whoever_tells_of_it(number: int) -> None:
+    reason = os.strerror(number)
+    assert unwritten_because(OSError(number, reason)) == reason
+    told = f"Error while serializing: I/O error: {reason} (os error {number})"  # safetensors
+    assert unwritten_because(RuntimeError(told)) == reason
+    assert unwritten_because(RuntimeError("something else")) is None
 
 
 def test_what_a_kill_left_half_written_is_not_a_checkpoint(tmp_path: Path) -> None:

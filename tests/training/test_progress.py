@@ -1,4 +1,6 @@
+import errno
 import io
+import threading
 from pathlib import Path
 
 import pytest
@@ -155,3 +157,30 @@ def test_tensorboard_gets_the_numbers_of_steps_and_evaluations(tmp_path: Path) -
         "train/lr",
         "train/mfu",
     ]
+
+
+class WritesToAFullDisk(threading.Thread):
+    """As the thread of TensorBoard's writer does."""
+
+    def run(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_does_not_hide_what_ended_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tensorboard")
+    monkeypatch.setattr(WritesToAFullDisk, "__module__", "tensorboard.summary.writer.event_file_writer")
+    hook = threading.excepthook
+
+    def fails() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(ValueError, match="the reason"), TensorBoard(tmp_path) as board:
+        monkeypatch.setattr(board, "close", fails)
+        writer = WritesToAFullDisk()
+        writer.start()
+        writer.join()
+        raise ValueError("the reason")
+    assert threading.excepthook is hook
+    assert "Traceback" not in capsys.readouterr().err

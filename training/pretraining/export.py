@@ -10,6 +10,7 @@ from torch import Tensor
 from bert.nn.checkpoint import save_weights
 from bert.replace_folder import move_into_place, written_aside
 from bert.tokenizer import Tokenizer
+from training.checkpoints import sync_files
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 
@@ -37,4 +38,5 @@ def save_model(
         tokenizer.save(aside)
         objective.save_beside(aside, weights)
         (aside / RECIPE).write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
+        sync_files(aside)
         move_into_place(aside, folder, replace_old=True)

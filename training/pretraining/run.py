@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,11 @@ from training.pretraining.held_out import HeldOut, evaluate, unigram_entropy
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.mfu import matmul_peak, utilisation
 from training.pretraining.objective_flops import objective_flops_per_token
+from training.pretraining.records import Records
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.steps_log import StepsLog
 from training.pretraining.watch import Watch
 from training.progress import Reporter
 from training.signals import on_stop
-from training.tensorboard import TensorBoard
 
 logger = logging.getLogger(__name__)
 
@@ -70,15 +70,13 @@ class PretrainRun:
         """Train to the end, or until asked to stop; return whether the end was reached."""
         loop, settings = self.loop, self.settings
         started = loop.progress.step
-        log = StepsLog(settings.output_dir / "log.jsonl", started) if self.processes.leads else None
         watch = Watch(
             self.corpus.vocab_size,
             warmup_ratio=settings.warmup_ratio,
             total_steps=settings.max_steps,
             unigram_entropy=unigram_entropy(self.held_out) or None,
         )
-        with reporter, TensorBoard(settings.output_dir / "tensorboard", started) as board, on_stop(self._ask):
-            self._reporter, self._board, self._log = reporter, board, log
+        with self._opened(started, reporter) as self._records, on_stop(self._ask):
             phase = loop.progress.phase
             for numbers in loop.steps():
                 if loop.progress.phase != phase:
@@ -86,31 +84,28 @@ class PretrainRun:
                     watch.restart()
                 save_asked = bool(numbers.pop("stop") or numbers.pop("save"))
                 self._speed.add_to(numbers)
-                self._show(numbers)
-                if warning := watch.look(numbers, loop.done):
-                    self._warn(int(numbers["step"]), warning)
+                self._tell(numbers, watch)
                 self._mark(int(numbers["step"]), save_asked)
             self._save()
             if loop.is_over:
                 self._look()
-        if log:
-            log.close()
         return loop.is_over
+
+    def _opened(self, started: int, reporter: Reporter) -> AbstractContextManager[Records | None]:
+        if not self.processes.leads:
+            return nullcontext()
+        return Records(self.settings.output_dir, started, reporter, self.store)
 
     def _ask(self) -> None:
         self.loop.stop_asked = True
 
-    def _warn(self, step: int, warning: str) -> None:
-        if self._log is not None:
-            self._log.write({"step": step, "warning": warning})
-            self._reporter.say(f"warning: {warning}")
-
-    def _show(self, numbers: Mapping[str, float]) -> None:
-        if self._log is None:
-            return
-        self._log.write(numbers)
-        self._reporter.step({**numbers, "seconds": self.loop.progress.seconds})
-        self._board.step(numbers)
+    def _tell(self, numbers: Mapping[str, float], watch: Watch) -> None:
+        """Record a step and what looks wrong; every process watches, so that all stop at a loss that is no number."""
+        if self._records:
+            self._records.step(numbers, self.loop.progress.seconds)
+        warning = watch.look(numbers, self.loop.done)
+        if warning and self._records:
+            self._records.warn(int(numbers["step"]), warning)
 
     def _mark(self, step: int, save_asked: bool) -> None:
         """Save and look where it is time; the clock's wish reaches every process with the next step's numbers."""
@@ -145,13 +140,9 @@ class PretrainRun:
             return
         found = evaluate(self.loop.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
         self.last_look, self.last_look_step = found, step
-        if self._log is not None:
-            scores = found.scores()
-            if not scores:  # left to right: no head tells masked words
-                return
-            self._log.write({"step": step, "held_out": scores})
-            self._reporter.evaluation(step, {"held_out": scores})
-            self._board.evaluation(step, {"held_out": scores})
+        scores = found.scores()
+        if self._records and scores:  # left to right: no head tells masked words
+            self._records.look(step, scores)
 
     def save_model(self, folder: Path, command: str) -> dict[str, Tensor]:
         """Write the model as a checkpoint of the ecosystem's format and return all weights, whole and on the CPU.
@@ -161,7 +152,10 @@ class PretrainRun:
         weights = state.gather_weights(self.loop.objective)
         if self.processes.leads:
             scores = self.last_look.scores() if self.last_look else {}
-            save_model(folder, self.loop.objective, weights, self.tokenizer, self.settings, scores, command)
+            with self.store.writing(folder):
+                save_model(
+                    folder, self.loop.objective, weights, self.tokenizer, self.settings, scores, command
+                )
         self.processes.wait()
         return weights
 
