@@ -1,6 +1,6 @@
 """What a fine-tuning run is told: YAML file, environment and command line, one description of each field."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,13 +31,34 @@ class DataFile(SettingsPart):
     hub_revision: str | None = None
     """hub: a commit, tag or branch; the data cannot change under a run that names a commit."""
     name: str = ""
-    """What reports call a dev file; empty takes the file name."""
+    """What reports and task.json call a dev or test file; empty takes the file name without its ending."""
     repeat: Annotated[float, Field(gt=0)] = 1.0
     """How often the file's examples are drawn an epoch; 0.5 draws a half, another one each epoch."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """qa: unanswerable questions to make for each answerable one, from other paragraphs."""
     unanswerable_edited: Annotated[float, Field(ge=0, le=1)] = 0.0
     """qa: unanswerable questions to make for each answerable one, by editing it; English only."""
+
+    @property
+    def source_name(self) -> str:
+        """What its examples are called."""
+        return self.name or self.path.stem
+
+    @property
+    def unanswerable_name(self) -> str:
+        """What the questions are called that are made from other paragraphs."""
+        return f"{self.source_name}-unanswerable"
+
+    @property
+    def edited_name(self) -> str:
+        """What the questions are called that are made by editing."""
+        return f"{self.source_name}-edited"
+
+    @property
+    def source_names(self) -> list[str]:
+        """All names under which it has scores."""
+        made = [self.unanswerable_name] if self.unanswerable else []
+        return [self.source_name, *made, *([self.edited_name] if self.unanswerable_edited else [])]
 
 
 class LoraSettings(SettingsPart):
@@ -171,7 +192,21 @@ class FinetuneSettings(CommandSettings):
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.teacher and self.task == "similarity":
             raise ValueError("a teacher's logits are learned from, and similarity has none")
+        _check_names([*self.dev, *self.test])
         return self
+
+
+def _check_names(files: Sequence[DataFile]) -> None:
+    """Raise ValueError where the scores of two files would have one name: the later would take the earlier's place."""
+    owners: dict[str, DataFile] = {}
+    for file in files:
+        for name in file.source_names:
+            if name in owners:
+                raise ValueError(
+                    f"the scores of {owners[name].path} and {file.path} would both be called {name!r}: "
+                    "give one of the files another `name`"
+                )
+            owners[name] = file
 
 
 def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,13 +65,13 @@ def read_sources(
     sources = []
     for file in files:
         examples = read_examples(file, settings, labels)
-        sources.append(Source(file.name or file.path.stem, examples, file.repeat))
+        sources.append(Source(file.source_name, examples, file.repeat))
         if file.unanswerable:
             made = make_unanswerable(examples, file.unanswerable, settings.seed)
-            sources.append(Source(f"{file.path.stem}-unanswerable", list(made), file.repeat))
+            sources.append(Source(file.unanswerable_name, list(made), file.repeat))
         if file.unanswerable_edited:
             edited = edit_unanswerable(examples, file.unanswerable_edited, settings.seed)
-            sources.append(Source(f"{file.path.stem}-edited", list(edited), file.repeat))
+            sources.append(Source(file.edited_name, list(edited), file.repeat))
     return sources
 
 
@@ -161,14 +161,15 @@ def text_columns(
 
 def check_pairs(sources: Sequence[Source]) -> None:
     """Raise ConfigError where some files have a second text and others none: one of the two would be read wrong."""
-    pairs = {
-        source.name: {example.text_pair is not None for example in source.examples}
+    # A list, as training files of several folders may have one name.
+    pairs = [
+        (source.name, {example.text_pair is not None for example in source.examples})
         for source in sources
         if source.examples and isinstance(source.examples[0], TextExample)
-    }
-    if len(set().union(*pairs.values())) > 1:
-        having = [name for name, found in pairs.items() if True in found]
-        lacking = [name for name, found in pairs.items() if False in found]
+    ]
+    if len(set().union(*(found for _, found in pairs))) > 1:
+        having = [name for name, found in pairs if True in found]
+        lacking = [name for name, found in pairs if False in found]
         raise ConfigError(
             f"{', '.join(having)} have two texts an example and {', '.join(lacking)} only one: "
             "give all files the column `text_pair`, or none (columns: {text_pair: ''} leaves it out)"

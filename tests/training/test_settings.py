@@ -78,6 +78,33 @@ def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, float], messag
 
 
 @pytest.mark.parametrize(
+    ("dev", "test", "name"),
+    [
+        ([{"path": "a/dev.tsv"}, {"path": "b/dev.csv"}], [], "dev"),
+        ([{"path": "a/dev.tsv"}], [{"path": "b/dev.tsv"}], "dev"),
+        ([{"path": "glue"}], [{"path": "glue", "hub_split": "test"}], "glue"),
+        ([], [{"path": "a.tsv", "name": "same"}, {"path": "b.tsv", "name": "same"}], "same"),
+        ([{"path": "a.json", "unanswerable": 0.5}, {"path": "a-unanswerable.json"}], [], "a-unanswerable"),
+        ([{"path": "a.json", "unanswerable_edited": 0.5}, {"path": "a-edited.json"}], [], "a-edited"),
+    ],
+)
+def test_two_files_whose_scores_would_have_one_name_are_refused(
+    dev: list[Any], test: list[Any], name: str
+) -> None:
+    with pytest.raises(
+        ValidationError, match=f"would both be called '{name}': give one of the files another"
+    ):
+        FinetuneSettings(task="qa", output_dir=Path("x"), dev=dev, test=test)
+
+
+def test_files_that_are_named_or_only_trained_on_may_share_a_file_name() -> None:
+    train: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv"}]
+    dev: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv", "name": "other", "unanswerable": 1}]
+    settings = FinetuneSettings(task="qa", output_dir=Path("x"), train=train, dev=dev)
+    assert [file.source_names for file in settings.dev] == [["dev"], ["other", "other-unanswerable"]]
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("task: [", "is not YAML"),

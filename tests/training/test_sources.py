@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ def test_files_with_and_without_a_second_text_are_not_mixed(write: Write) -> Non
     check_pairs([])
     with pytest.raises(ConfigError, match="pairs have two texts an example and single only one"):
         check_pairs([pairs, single])
+    with pytest.raises(ConfigError, match="pairs have two texts an example and pairs only one"):
+        check_pairs([pairs, replace(single, name="pairs"), pairs])
 
 
 @pytest.mark.parametrize(

@@ -83,12 +83,8 @@ def carry_out(run: ProbeRun, finetune: Finetune, command: str, keep_checkpoint: 
 
 def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
     """Take the scores out of a checkpoint's `task.json`."""
-    tests = {file.name or file.path.stem for file in settings.test}
+    tests = {name for file in settings.test for name in file.source_names}
     dev = {name: scores for name, scores in spec.scores.items() if name not in tests}
-    if not dev:
-        raise TrainingError(
-            f"the dev and test files of {settings.output_dir} share a name: give each its `name`"
-        )
     tokenizer = Tokenizer.load(base_folder(settings.base))
     metric = settings.metric or make_task(settings, tokenizer, spec).metric
     values = [scores[metric] for scores in dev.values() if metric in scores]
