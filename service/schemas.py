@@ -69,7 +69,9 @@ class QaRequest(Request):
     question: Text
     context: Text = Field(description="Of any length.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
-        1, description="How many answers: the best, and the next ones as alternatives."
+        1,
+        description="How many answers at most: the best, and the next ones as alternatives. No more come back than "
+        "the model weighs (`n_best` of its task.json: 20), and no score depends on it.",
     )
     max_answer_tokens: Annotated[int, Field(strict=True, ge=1, le=512)] | None = Field(
         None, description="Longest answer, in the model's tokens; without it what the model was tuned with."

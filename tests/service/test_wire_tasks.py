@@ -138,6 +138,17 @@ def test_answers_are_slices_of_their_context_or_null(live: Live) -> None:
         assert 0 <= result["no_answer_score"] <= 1
 
 
+def test_top_k_is_a_limit_that_no_score_depends_on(live: Live) -> None:
+    body = {"question": "who met it", "context": LONG}
+    most, some, one = (live.post("/qa", body | {"top_k": k}).json["results"][0] for k in (100, 3, 1))
+    n_best = 20
+    assert len(most["alternatives"]) == (n_best if most["answer"] is None else n_best - 1)
+    for fewer in (some, one):
+        assert {**fewer, "alternatives": []} == {**most, "alternatives": []}
+        assert fewer["alternatives"] == most["alternatives"][: len(fewer["alternatives"])]
+    assert (len(some["alternatives"]), one["alternatives"]) == (2, [])
+
+
 def test_questions_and_contexts_go_together_like_pairs(live: Live) -> None:
     def answers(question: object, context: object) -> list[Any]:
         return list(live.post("/qa", {"question": question, "context": context}).json["results"])
