@@ -59,35 +59,27 @@ class OnnxEngine:
     def __init__(self, bundle: Bundle, threads: int) -> None:
         """Open the graph with `threads` threads; raises BundleError if this machine cannot run it."""
         manifest = bundle.manifest
-        self.provider = PROVIDER_OF_LAYOUT[manifest.layout]
+        providers = providers_of(bundle)
+        self.provider = providers[0]
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
         self._rules = PackingRules(**manifest.packing)
         self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
-        if self.provider not in onnxruntime.get_available_providers():
-            raise BundleError(
-                f"{bundle.folder} is for a GPU and this onnxruntime has no {self.provider}: install "
-                "onnxruntime-gpu, "
-                "or export the model for the CPU with bert-export"
-            )
-        given = manifest.session.get("providers", [self.provider])
-        if given != [self.provider]:
-            raise BundleError(
-                f"{bundle.folder} says session.providers {given}; with the layout {manifest.layout!r} it was verified "
-                f"on {[self.provider]}"
-            )
         options = session_options(threads, manifest.session)
         if self._flat:
             # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
             # silence.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(bundle.model_path), options, providers=[self.provider]
-            )
+            self._session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
         except Exception as error:  # onnxruntime raises its own, undocumented classes
             raise BundleError(f"{bundle.model_path} cannot be opened: {error}") from error
+        running = self._session.get_providers()
+        if running[0] != self.provider:  # onnxruntime takes the next one where a GPU cannot be opened
+            raise BundleError(
+                f"{bundle.folder} is to run on {self.provider}, and onnxruntime opened {running}"
+            )
         output = self._session.get_outputs()[0]
         manifest.check_output(output.name, output.shape[-1])
         self._output = output.name
@@ -114,6 +106,28 @@ class OnnxEngine:
             return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
         packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width, self._rules)
         return packing.row_inputs(encodings, packed, heads), packed.places
+
+
+def providers_of(bundle: Bundle) -> list[str]:
+    """Return the manifest's providers: the graph runs where it was verified, whatever else this machine has.
+
+    Raises BundleError where the layout was not verified on them, or this onnxruntime lacks one.
+    """
+    manifest = bundle.manifest
+    verified = [PROVIDER_OF_LAYOUT[manifest.layout]]
+    providers: list[str] = manifest.session.get("providers", verified)
+    if providers != verified:
+        raise BundleError(
+            f"{bundle.folder} says session.providers {providers}; with the layout {manifest.layout!r} it was verified "
+            f"on {verified}"
+        )
+    available = onnxruntime.get_available_providers()
+    if not set(providers) <= set(available):
+        raise BundleError(
+            f"{bundle.folder} is for a GPU ({', '.join(providers)}), and this onnxruntime has only "
+            f"{', '.join(available)}: install onnxruntime-gpu, or export the model for the CPU with bert-export"
+        )
+    return providers
 
 
 def session_options(threads: int, session: dict[str, Any]) -> onnxruntime.SessionOptions:

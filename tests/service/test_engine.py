@@ -4,14 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 
-from bert.bundle import read_bundle, write_bundle
+from bert.bundle import Bundle, read_bundle, write_bundle
 from bert.errors import BundleError, EngineError
 from bert.tasks import fill_mask
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding, Tokenizer
-from service.engine import OnnxEngine
+from service.engine import CPU, CUDA, OnnxEngine
 from tests.service.tiny import SPECS
 
 TEXTS = ["a warm film", "", "where is paris", "the " * 25, "munich", "how long is it and not dull"]
@@ -33,6 +34,47 @@ def test_providers_that_the_graph_was_not_verified_on_are_refused(bundles: Path)
     changed = replace(bundle, manifest=replace(bundle.manifest, session=session))
     with pytest.raises(BundleError, match=r"verified on \['CPUExecutionProvider'\]"):
         OnnxEngine(changed, 1)
+
+
+def for_gpu(bundle: Bundle) -> Bundle:
+    session = {**bundle.manifest.session, "providers": [CUDA]}
+    return replace(
+        bundle, manifest=replace(bundle.manifest, layout="flat", precision="fp16", session=session)
+    )
+
+
+def test_a_bundle_for_a_gpu_is_refused_where_onnxruntime_has_none(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
+    with pytest.raises(
+        BundleError, match=rf"is for a GPU \({CUDA}\), and this onnxruntime has only {CPU}: install"
+    ):
+        OnnxEngine(for_gpu(read_bundle(bundles / "mood")), 1)
+
+
+@pytest.mark.parametrize("session", [{"providers": [CPU]}, {}])
+def test_a_bundle_for_the_cpu_runs_there_though_a_gpu_is_available(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch, session: dict[str, list[str]]
+) -> None:
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    bundle = read_bundle(bundles / "mood")
+    engine = OnnxEngine(replace(bundle, manifest=replace(bundle.manifest, session=session)), 1)
+    assert engine.provider == CPU
+    assert engine._session.get_providers() == [CPU]
+
+
+def test_a_session_that_opened_elsewhere_is_refused(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Onnxruntime goes on with the next provider where a driver is missing, and says so in its log only."""
+    opened = onnxruntime.InferenceSession
+
+    def falls_back(path: str, options: object, providers: list[str]) -> object:
+        return opened(path, providers=[CPU])
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", falls_back)
+    with pytest.raises(BundleError, match=rf"is to run on {CUDA}, and onnxruntime opened \['{CPU}'\]"):
+        OnnxEngine(for_gpu(read_bundle(bundles / "mood")), 1)
 
 
 @pytest.mark.parametrize("name", sorted(SPECS))
