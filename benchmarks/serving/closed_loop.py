@@ -18,8 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.serving.engine_loop import measure
-from benchmarks.serving.load import Load, closed_loop, request_bytes
+from benchmarks.serving.load import Load, closed_loop
 from benchmarks.serving.texts import made_up_texts, read_texts
+from benchmarks.serving.wire import request_bytes
 from service.cpus import usable_cores
 
 
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, rate in floor.items():
         print(f"engine alone, {name}: {rate:.0f} texts/s", flush=True)
     with running_service(args.bundle, args.service.split()) as url:
-        requests = [request_bytes(url, "/classify", {"text": text, "truncate": True}) for text in texts]
+        requests = [(request_bytes(url, "/classify", {"text": text, "truncate": True}),) for text in texts]
         closed_loop(url, requests, 8, 1.0)
         print(table_head())
         for connections in map(int, args.connections.split(",")):

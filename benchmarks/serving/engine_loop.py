@@ -4,68 +4,138 @@ The same texts through the same engine, called directly, without HTTP and withou
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bert.bundle import read_bundle
+from bert.tasks.qa import encode
+from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine import OnnxEngine, share_memory_arena
 
-Batches = list[list[Encoding]]
+SORTED_BLOCK = 64
+"""Texts sorted by length together before they are cut into batches, as a batching server would."""
+WINDOWS = 8
+"""Windows of a document in one batch."""
+
+Item = TypeVar("Item")
+Document = tuple[str, str]
+"""Question and context."""
+Batches = Iterator[tuple[list[Encoding], float]]
+"""What each call of the engine gets, tokenised when asked for, and how many texts or documents it finishes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """What a loop gave. Items are texts or documents."""
+
+    name: str
+    items_per_s: float
+    batch_ms: list[float]
+    """Sorted; of each call, tokenising included."""
+    cpu_ms: float
+    """CPU time of the process for an item."""
 
 
 def measure(folder: Path, texts: Sequence[str], cores: int, seconds: float) -> dict[str, float]:
     """Return texts a second, tokenising included: one by one, sorted in eights, and packed on every core."""
-    share_memory_arena()
-    bundle = read_bundle(folder)
-    tokenizer = Tokenizer.load(bundle.tokenizer_path)
-    limit = bundle.manifest.task.max_tokens
-    wide = OnnxEngine(bundle, cores)
-    results = {
-        f"one by one, {cores} threads": _rate(wide, tokenizer, texts, 1, seconds, limit),
-        f"sorted in eights, {cores} threads": _rate(wide, tokenizer, texts, 8, seconds, limit),
+    return {loop.name: loop.items_per_s for loop in text_loops(folder, texts, cores, seconds)}
+
+
+def text_loops(folder: Path, texts: Sequence[str], cores: int, seconds: float) -> list[Loop]:
+    """Classify one by one and sorted in eights: one loop with a thread for each core, then a loop on each core."""
+    spec, tokenizer = _opened(folder)
+    kinds = {
+        "one by one": partial(text_batches, tokenizer, spec, size=1),
+        "sorted in eights": partial(text_batches, tokenizer, spec, size=8),
     }
-    del wide
-    narrow = OnnxEngine(bundle, 1)
-    with ThreadPoolExecutor(cores) as pool:
-        parts = [texts[core::cores] for core in range(cores)]
-        for size in (1, 8):
-            rates = pool.map(
-                lambda part, size=size: _rate(narrow, tokenizer, part, size, seconds, limit), parts
-            )
-            name = "one by one" if size == 1 else "sorted in eights"
-            results[f"{name}, {cores} loops of 1 thread"] = sum(rates)
-    return results
+    return _on_all_cores(folder, kinds, texts, cores, seconds)
 
 
-def _rate(
-    engine: OnnxEngine, tokenizer: Tokenizer, texts: Sequence[str], size: int, seconds: float, limit: int
-) -> float:
-    clock = time.perf_counter
-    batches = list(_batches(texts, size))
-    engine.run(_encode(tokenizer, batches[0], limit))
-    done, start = 0, clock()
-    while clock() - start < seconds:
-        for batch in batches:
-            engine.run(_encode(tokenizer, batch, limit))
-            done += len(batch)
-            if clock() - start >= seconds:
-                break
-    return done / (clock() - start)
+def document_loops(folder: Path, documents: Sequence[Document], cores: int, seconds: float) -> list[Loop]:
+    """Read documents, some windows in a batch."""
+    spec, tokenizer = _opened(folder)
+    kinds = {f"windows in batches of {WINDOWS}": partial(document_batches, tokenizer, spec)}
+    return _on_all_cores(folder, kinds, documents, cores, seconds)
 
 
-def _batches(texts: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Cut the texts.
-
-    Those of more than one are sorted by length in blocks of 64, as a batching server would.
-    """
-    for block in range(0, len(texts), 64):
-        inside = list(texts[block : block + 64])
+def text_batches(tokenizer: Tokenizer, spec: TaskSpec, texts: Sequence[str], size: int) -> Batches:
+    """Cut the texts; those of more than one are sorted by length in blocks, as a batching server would."""
+    for block in range(0, len(texts), SORTED_BLOCK):
+        inside = list(texts[block : block + SORTED_BLOCK])
         if size > 1:
             inside.sort(key=len)
-        yield from (inside[at : at + size] for at in range(0, len(inside), size))
+        for at in range(0, len(inside), size):
+            pieces = tokenizer.pieces(inside[at : at + size])
+            yield [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces], len(pieces)
 
 
-def _encode(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[Encoding]:
-    return [tokenizer.single(pieces, limit, truncate=True) for pieces in tokenizer.pieces(texts)]
+def document_batches(tokenizer: Tokenizer, spec: TaskSpec, documents: Sequence[Document]) -> Batches:
+    """Cut the documents into windows, and those into batches."""
+    for question, context in documents:
+        asked, read = tokenizer.pieces([question, context])
+        windows = [window.encoding for window in encode(tokenizer, asked, read, spec)]
+        for at in range(0, len(windows), WINDOWS):
+            batch = windows[at : at + WINDOWS]
+            yield batch, len(batch) / len(windows)
+
+
+def _opened(folder: Path) -> tuple[TaskSpec, Tokenizer]:
+    share_memory_arena()
+    bundle = read_bundle(folder)
+    return bundle.manifest.task, Tokenizer.load(bundle.tokenizer_path)
+
+
+def _on_all_cores(
+    folder: Path,
+    kinds: Mapping[str, Callable[[Sequence[Item]], Batches]],
+    items: Sequence[Item],
+    cores: int,
+    seconds: float,
+) -> list[Loop]:
+    parts = [items[core::cores] for core in range(cores)]
+    loops = list[Loop]()
+    for threads, shares, shape in (
+        (cores, [items], f"{cores} threads"),
+        (1, parts, f"{cores} loops of 1 thread"),
+    ):
+        engine = OnnxEngine(read_bundle(folder), threads)
+        loops += [_loop(engine, f"{kind}, {shape}", make, shares, seconds) for kind, make in kinds.items()]
+    return loops
+
+
+def _loop(
+    engine: OnnxEngine,
+    name: str,
+    make: Callable[[Sequence[Item]], Batches],
+    parts: Sequence[Sequence[Item]],
+    seconds: float,
+) -> Loop:
+    """Run each part round and round on a thread of its own."""
+    engine.run(next(make(parts[0]))[0])
+    cpu, start = time.process_time(), time.perf_counter()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        runs = list(pool.map(lambda part: _run(engine, make, part, start + seconds), parts))
+    took, cpu_s = time.perf_counter() - start, time.process_time() - cpu
+    done = sum(items for items, _ in runs)
+    return Loop(name, done / took, sorted(ms for _, times in runs for ms in times), 1000 * cpu_s / done)
+
+
+def _run(
+    engine: OnnxEngine, make: Callable[[Sequence[Item]], Batches], part: Sequence[Item], until: float
+) -> tuple[float, list[float]]:
+    """Return the items done and the milliseconds of each call."""
+    done, times, began = 0.0, list[float](), time.perf_counter()
+    while True:
+        for encodings, items in make(part):
+            engine.run(encodings)
+            now = time.perf_counter()
+            times.append(1000 * (now - began))
+            done += items
+            if now >= until:
+                return done, times
+            began = now
