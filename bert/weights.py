@@ -36,12 +36,17 @@ class Checkpoint:
 def read_checkpoint(folder: Path, base: Path | None = None) -> Checkpoint:
     """Read a fine-tuned checkpoint: a full one, a LoRA adapter, or a `task.json` that names a base as it is.
 
-    `base` says where the adapter's base is; by default `task.json` or `adapter_config.json` names it. Raises
-    CheckpointError for what is missing or does not fit together.
+    `base` says where the adapter's base is; by default `task.json` or `adapter_config.json` names it. Its weights must
+    have the hash that `task.json` records, if it does. Raises CheckpointError for what is missing or does not fit
+    together.
     """
     if not folder.is_dir():
         raise CheckpointError(
             f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
+        )
+    if base is not None and has_weights(folder):
+        raise CheckpointError(
+            f"{folder} holds whole weights, and a base ({base}) is for adapters: leave it out"
         )
     try:
         checkpoint = _read_full(folder) if has_weights(folder) else _read_with_base(folder, base)

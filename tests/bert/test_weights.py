@@ -129,8 +129,13 @@ def test_an_adapter_for_another_base_is_refused(base: Path, tmp_path: Path) -> N
         read_checkpoint(tmp_path / "adapter", save(tmp_path / "wide", hidden_size=32))
     named = TaskSpec("classification", ("no", "yes"), max_tokens=32, base={"name": "x", "sha256": "0" * 64})
     named.write(tmp_path / "adapter")
-    with pytest.raises(CheckpointError, match="sha256"):
+    with pytest.raises(CheckpointError, match=f"has sha256 .*, expected {'0' * 64}: these are other weights"):
         read_checkpoint(tmp_path / "adapter", base)
+
+
+def test_whole_weights_take_no_base(base: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"holds whole weights, and a base \(.*\) is for adapters"):
+        read_checkpoint(base, base)
 
 
 def test_a_task_alone_means_its_base_as_it_is(base: Path, tmp_path: Path) -> None:
@@ -286,7 +291,7 @@ def test_a_length_past_the_models_positions_is_refused(alone: bool, base: Path, 
     with pytest.raises(
         CheckpointError, match=r"max_tokens \(99999\) must be at most the model's positions \(32\)"
     ):
-        read_checkpoint(folder, base)
+        read_checkpoint(folder, None if alone else base)
 
 
 def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
