@@ -51,8 +51,11 @@ received:sent|gave receive:send send:receive sent:received teach:learn taught:le
 
 
 def _read(pairs: str) -> dict[str, tuple[str, ...]]:
-    split = (entry.split(":") for entry in pairs.split())
-    return {word: tuple(opposites.split("|")) for word, opposites in split}
+    found: dict[str, tuple[str, ...]] = {}
+    for word, opposites in (entry.split(":") for entry in pairs.split()):
+        # A word of several meanings stands in several places: left of joined, and left of right.
+        found[word] = found.get(word, ()) + tuple(opposites.split("|"))
+    return found
 
 
 ANTONYMS = _read(_PAIRS)

@@ -1,11 +1,14 @@
 """Unanswerable questions made by editing answerable ones, so that their own paragraph no longer answers them.
 
-The edits follow the kinds that Rajpurkar et al. 2018 (arXiv 1806.03822, table 2) count in SQuAD 2.0: another
-name or number of the same paragraph or article, the opposite of a word, a negation, and another word of the
-article that the paragraph does not speak of. All the words still match, so that a model has to read what is said of them.
+The edits follow the kinds that Rajpurkar et al. 2018 (arXiv 1806.03822, table 2) count in SQuAD 2.0: another name
+of the paragraph or its article, another number of the paragraph or one near by, the opposite of a word, a negation, and
+another word of the article that the paragraph does not speak of. The other words still match, so that a model has to
+read what is said of them. English only: opposites, negations and the capitals of names are.
 """
 
+import logging
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -15,10 +18,14 @@ import numpy as np
 from training.data.antonyms import ANTONYMS
 from training.data.examples import QaExample
 
-_NAME = re.compile(r"[A-Z][\w'’-]*(?:(?: (?:of|the|de|von|and))* [A-Z][\w'’-]*)*")
-_NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
+_CAPITALISED = (
+    r"[A-ZÀ-ÖØ-Þ]\w*(?:['’-](?!s\b)(?:\w+|(?= [A-Z])))*"  # Anna, al-Rashid, Workers' Union; Anna's is Anna
+)
+_NAME = re.compile(rf"{_CAPITALISED}(?:(?: (?:of|the|de|von|and))* {_CAPITALISED})*")
+_NUMBER = re.compile(r"(?<![\w.,-])\d+(?:,\d{3})*(?:\.\d+)?(?![\w-]|[.,]\d)")
 _LOWER = re.compile(r"(?<![\w'’-])[a-z]{5,}(?![\w'’-])")
-_TOKEN = re.compile(r"[A-Za-z]+")
+_TOKEN = re.compile(r"[^\W\d_]+")
+_HOW = re.compile(r"\bhow\s+$", re.IGNORECASE)
 _AUXILIARY = re.compile(
     r"\b(is|are|was|were|do|does|did|has|have|had|could|would|should)\b(?! not\b)", re.IGNORECASE
 )
@@ -46,14 +53,16 @@ EDITS_TRIED = 12
 DRAWS = 60
 """Names or words drawn before an edit is given up."""
 _T = TypeVar("_T")
+logger = logging.getLogger(__name__)
 
 
 def edit_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed: int) -> list[QaExample]:
     """Return about `per_answerable` (at most 1) edited questions for each answerable one in `examples`.
 
-    Their ids are `ID-edited`; the same seed gives the same questions. English only: a question that no
-    edit fits is left out, and no edit equals a question that was asked of the same paragraph.
-    Raises ValueError when `per_answerable` is not between 0 and 1.
+    Their ids are `ID-edited`; the same seed gives the same questions. A question that no edit fits is left out, with a
+    warning where so few are left that there are not enough. No edited question equals one that is asked of the same
+    paragraph. Examples without a title count as of one article. Raises ValueError when `per_answerable` is not
+    between 0 and 1.
     """
     if not 0 <= per_answerable <= 1:
         raise ValueError(
@@ -71,13 +80,21 @@ def edit_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
         example = answerable[place]
         for question in _edits(example, words, rng):
             if (example.context, _fold(question)) not in asked:
+                asked.add((example.context, _fold(question)))
                 made.append(QaExample(f"{example.id}-edited", question, example.context, (), example.title))
                 break
+    if len(made) < wanted:
+        logger.warning("%d of %d unanswerable questions could be made by editing", len(made), wanted)
     return made
 
 
 def _fold(text: str) -> str:
-    return " ".join(_TOKEN.findall(text.casefold()))
+    return " ".join(re.findall(r"\w+", _plain(text)))
+
+
+def _plain(text: str) -> str:
+    """Without case and accents: a question's Beyonce is the paragraph's Beyoncé, and no other name."""
+    return "".join(c for c in unicodedata.normalize("NFD", text.casefold()) if not unicodedata.combining(c))
 
 
 @dataclass(frozen=True)
@@ -94,11 +111,11 @@ class _Articles:
 
     def __init__(self, examples: Sequence[QaExample]) -> None:
         self._paragraphs: dict[str, _Paragraph] = {}
-        of_title: dict[str, list[str]] = {}
+        of_title: dict[str, dict[str, None]] = {}  # contexts in order, each once
         for example in examples:
             if example.context not in self._paragraphs:
                 self._paragraphs[example.context] = _read(example.context)
-                of_title.setdefault(example.title, []).append(example.context)
+            of_title.setdefault(example.title, {})[example.context] = None
         self._names = {t: _distinct(n for c in cs for n in self[c].names) for t, cs in of_title.items()}
         self._words = {
             title: _distinct(word for context in contexts for word in _plain_words(context))
@@ -123,7 +140,7 @@ def _read(context: str) -> _Paragraph:
     names = [m.group() for m in _names(context)]
     numbers = _NUMBER.findall(context)
     return _Paragraph(
-        _distinct(iter(names)), _distinct(iter(numbers)), frozenset(_TOKEN.findall(context.casefold()))
+        _distinct(iter(names)), _distinct(iter(numbers)), frozenset(_TOKEN.findall(_plain(context)))
     )
 
 
@@ -188,7 +205,7 @@ def _other_name(example: QaExample, articles: _Articles, rng: np.random.Generato
 
 
 def _tokens(name: str) -> set[str]:
-    return set(_TOKEN.findall(name.casefold()))
+    return set(_TOKEN.findall(_plain(name)))
 
 
 def _other_number(example: QaExample, articles: _Articles, rng: np.random.Generator) -> str | None:
@@ -217,7 +234,7 @@ def _other_number(example: QaExample, articles: _Articles, rng: np.random.Genera
 def _opposite(example: QaExample, _: _Articles, rng: np.random.Generator) -> str | None:
     fits = [m for m in _TOKEN.finditer(example.question) if m.group().casefold() in ANTONYMS]
     # "How old" and "how long" ask for a number, and "how young" for the same one.
-    asked = [m for m in fits if not example.question[: m.start()].casefold().endswith("how ")]
+    asked = [m for m in fits if not _HOW.search(example.question[: m.start()])]
     old = _pick(asked, rng)
     if old is None:
         return None
