@@ -12,9 +12,10 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from bert.errors import TrainingError
 from bert.replace_folder import sync
@@ -122,6 +123,16 @@ def damage_of(folder: Path) -> str | None:
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         return f"it is not whole ({error!r})"
     return None
+
+
+def check_same_run(folder: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise TrainingError where settings that a run cannot change are others than those of its checkpoint."""
+    changed = [name for name in given if saved.get(name) != given[name]]
+    if changed:
+        raise TrainingError(
+            f"{folder} is of a run with other settings ({', '.join(changed)}); "
+            "give another output_dir, or --no-resume to start anew"
+        )
 
 
 def step_of(folder: Path) -> int:

@@ -4,7 +4,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,6 +69,20 @@ def read_settings(settings_class: type[S], program: str, arguments: list[str] | 
 
     settings: S = Settings()
     return settings
+
+
+def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -> dict[str, Any]:
+    """Return the settings of a save as this version of `kind` writes them: what it did not know yet, at its default.
+
+    `others` are settings that `kind` must have and a save has not.
+    """
+    known = {name: value for name, value in saved.items() if name in kind.model_fields}
+    try:
+        # Not by calling the class, which would look into the environment too.
+        filled = kind.model_validate({**others, **known})
+    except ValidationError:
+        return dict(saved)
+    return {**saved, **filled.model_dump(mode="json")}
 
 
 def _yaml_file(arguments: list[str], variable: str) -> Path | None:

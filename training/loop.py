@@ -60,7 +60,12 @@ class Loop:
         self.device = pick_device(settings.device)
         self.model, self.trained = model.to(self.device), trained.to(self.device)
         self.parameters = trainable(trained)
-        self.optimizer = optim.optimizer(self.parameters, settings)
+        self.optimizer = optim.optimizer(
+            self.parameters,
+            rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            epsilon=settings.adam_epsilon,
+        )
         self.bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )

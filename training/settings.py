@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, SettingsPart, read_settings
+from training.command_line import CommandSettings, SettingsPart, fill_in, read_settings
 
 RANDOM = "random:"
 """Before a base's folder: its shape and vocabulary, with fresh weights."""
@@ -193,6 +193,7 @@ class FinetuneSettings(CommandSettings):
         if self.teacher and self.task == "similarity":
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         _check_names([*self.dev, *self.test])
+        _check_made([*self.train, *self.dev, *self.test], self.task)
         return self
 
 
@@ -209,15 +210,18 @@ def _check_names(files: Sequence[DataFile]) -> None:
             owners[name] = file
 
 
+def _check_made(files: Sequence[DataFile], task: Task) -> None:
+    """Raise ValueError where questions are to be made of what are none."""
+    for file in files:
+        if task != "qa" and (file.unanswerable or file.unanswerable_edited):
+            raise ValueError(
+                f"unanswerable questions are made for qa, and the task of {file.path} is {task!r}"
+            )
+
+
 def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a save as this version writes them: what it did not know yet, at its default."""
-    known = {name: value for name, value in saved.items() if name in FinetuneSettings.model_fields}
-    try:
-        # Not by calling the class, which would look into the environment too.
-        filled = FinetuneSettings.model_validate({"output_dir": "", **known})
-    except ValidationError:
-        return dict(saved)
-    return {**saved, **filled.model_dump(mode="json")}
+    return fill_in(FinetuneSettings, saved, output_dir="")
 
 
 def from_command_line(arguments: list[str] | None = None) -> FinetuneSettings:

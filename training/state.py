@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import AdamW
 
-from bert.errors import TrainingError
+from training.checkpoints import check_same_run
 from training.model import trainable
 from training.settings import with_newer_settings
 
@@ -56,13 +56,7 @@ def load_state(folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: di
     Raises TrainingError where the state is of a run with other settings.
     """
     content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
-    saved = with_newer_settings(content["settings"])
-    changed = [k for k in fingerprint if saved.get(k) != fingerprint[k]]
-    if changed:
-        raise TrainingError(
-            f"{folder} holds a run with other settings ({', '.join(changed)}); "
-            "give another output_dir, or --no-resume to start anew"
-        )
+    check_same_run(folder, with_newer_settings(content["settings"]), fingerprint)
     tensors = load_file(folder / "state.safetensors")
     with torch.no_grad():
         for name, parameter in trainable(model).items():

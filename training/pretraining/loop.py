@@ -3,27 +3,23 @@
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import AdamW
 
 from bert.nn.encoder import BertLayers, recompute_activations
+from training import optim
 from training.distributed import Processes
-from training.optim import is_decayed
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.data import Batches, GlobalBatch
 from training.pretraining.objectives.base import Objective
 from training.pretraining.plan import Plan
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.state import Progress
-
-BETA1 = 0.9
 
 
 class PretrainLoop:
@@ -41,7 +37,15 @@ class PretrainLoop:
         )
         self.objective = objective.to(self.device)
         self.trained = wrap(objective, settings, processes)
-        self.optimizer = _optimizer(objective, settings)
+        self.parameters = {name: p for name, p in objective.named_parameters() if p.requires_grad}
+        self.optimizer = optim.optimizer(
+            self.parameters,
+            rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            epsilon=settings.adam_epsilon,
+            beta2=settings.adam_beta2,
+        )
+        self._decays = [group["weight_decay"] for group in self.optimizer.param_groups]
         self.progress = Progress()
         self.stop_asked = self.save_asked = False
         """Set from outside, by a signal and by the clock; all processes hear of it with the next step."""
@@ -95,7 +99,7 @@ class PretrainLoop:
         totals = torch.zeros(len(names), device=self.device)
         for number, part in enumerate(parts):
             totals += self._backward(part, divisors, last=number + 1 == len(parts))
-        norm = self._clip(settings.max_grad_norm)
+        norm = optim.clip(self.parameters, settings.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         sums = self.processes.sum(totals.tolist())
@@ -125,11 +129,6 @@ class PretrainLoop:
             self.trained.set_requires_gradient_sync(last)
         return nullcontext()
 
-    def _clip(self, max_norm: float) -> float:
-        parameters = [p for p in self.objective.parameters() if p.requires_grad]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, foreach=True)
-        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
-
     def _seed(self) -> None:
         """Seed dropout and sampling for this step and process: then a resumed run draws what the killed one would have."""
         key = f"{self.settings.seed}/{self.progress.step}/{self.processes.rank}"
@@ -138,12 +137,12 @@ class PretrainLoop:
     def _set_rate(self, rate: float) -> None:
         """Set the rate of this step; the paper's AdamW needs torch's bias correction taken out of it again."""
         settings, t = self.settings, self.progress.step + 1
-        first, second = 1.0 - BETA1**t, math.sqrt(1.0 - settings.adam_beta2**t)
+        first, second = 1.0 - optim.BETA1**t, math.sqrt(1.0 - settings.adam_beta2**t)
         factor = 1.0 if settings.bias_correction else first / second
-        for group in self.optimizer.param_groups:
+        for group, decay in zip(self.optimizer.param_groups, self._decays, strict=True):
             group["lr"] = rate * factor
             # torch decays by lr * weight_decay and adds eps to the corrected root: neither is to change.
-            group["weight_decay"] = group["decay"] / factor
+            group["weight_decay"] = decay / factor
             group["eps"] = settings.adam_epsilon / (1.0 if settings.bias_correction else second)
 
 
@@ -170,18 +169,3 @@ def _sharded(objective: Objective) -> nn.Module:
     fully_shard(objective)  # in place: the objective is now an FSDPModule too
     register_fsdp_forward_method(objective, "logits")  # held-out text is scored by these, past `forward`
     return objective
-
-
-def _optimizer(objective: nn.Module, settings: PretrainSettings) -> AdamW:
-    named = [(name, p) for name, p in objective.named_parameters() if p.requires_grad]
-    groups: Sequence[dict[str, object]] = [
-        {"params": [p for name, p in named if is_decayed(name)], "decay": settings.weight_decay},
-        {"params": [p for name, p in named if not is_decayed(name)], "decay": 0.0},
-    ]
-    return AdamW(
-        [group for group in groups if group["params"]],
-        lr=settings.learning_rate,
-        betas=(BETA1, settings.adam_beta2),
-        eps=settings.adam_epsilon,
-        fused=True,
-    )

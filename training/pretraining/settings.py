@@ -1,12 +1,13 @@
 """What a pretraining run is told: YAML file, environment and command line, one description of each field."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, SettingsPart
+from training.command_line import CommandSettings, SettingsPart, fill_in
 from training.schedules import Schedule
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
@@ -221,3 +222,8 @@ def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
     }  # fmt: skip
     values: dict[str, Any] = settings.model_dump(mode="json", exclude=free)
     return values
+
+
+def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a save as this version writes them: what it did not know yet, at its default."""
+    return fill_in(PretrainSettings, saved, output_dir="", max_steps=1)

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from bert.errors import TrainingError
+from training.checkpoints import check_same_run
 from training.pretraining.examples.stream import START, Cursor
+from training.pretraining.settings import with_newer_settings
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 
@@ -63,12 +64,7 @@ def write(
 def read(folder: Path, model: nn.Module, optimizer: Optimizer, fingerprint: dict[str, Any]) -> Progress:
     """Fill model and optimiser from a checkpoint. Raises TrainingError where it is of a run with other settings."""
     content = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    changed = [key for key in fingerprint if content["settings"].get(key) != fingerprint[key]]
-    if changed:
-        raise TrainingError(
-            f"{folder} is of a run with other settings ({', '.join(changed)}); "
-            "give another output_dir, or --no-resume to start anew"
-        )
+    check_same_run(folder, with_newer_settings(content["settings"]), fingerprint)
     weights, states = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -17,7 +17,7 @@ from training.pretraining.data import Batches
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
-from training.pretraining.settings import PretrainSettings
+from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.streams import masking
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -94,6 +94,22 @@ def test_a_state_of_another_run_is_refused(corpus: Path, tmp_path: Path) -> None
     state.write(tmp_path, weights, states, loop.progress, {"seed": 1})
     with pytest.raises(TrainingError, match="other settings \\(seed\\)"):
         state.read(tmp_path, loop.objective, loop.optimizer, {"seed": 2})
+
+
+def test_a_state_that_is_older_than_a_setting_is_gone_on_from_at_its_default(
+    corpus: Path, tmp_path: Path
+) -> None:
+    loop = loop_of(corpus)
+    now = {**fingerprint(loop.settings), "corpus": "a hash"}
+    older = {**now, "model": {k: v for k, v in now["model"].items() if k != "initializer_range"}}
+    weights = state.gather_weights(loop.objective)
+    losses(loop, 1)
+    states = state.gather_optimizer(loop.objective, loop.optimizer)
+    state.write(tmp_path, weights, states, loop.progress, older)
+    assert state.read(tmp_path, loop.objective, loop.optimizer, now).step == 1
+    other = {**now, "model": {**now["model"], "initializer_range": 0.05}}
+    with pytest.raises(TrainingError, match="other settings \\(model\\)"):
+        state.read(tmp_path, loop.objective, loop.optimizer, other)
 
 
 def test_parts_of_a_batch_train_as_the_whole_does(corpus: Path) -> None:
