@@ -18,7 +18,8 @@ LATE_MS, LATE_SHARE = 2.0, 0.01
 """The client was late if it sent more than this share of the requests more than so long after they were due."""
 IDLE_S = 2.0
 """A connection unused for so long is opened anew: servers close idle ones, the usual ones after 5 seconds."""
-SPARE_CONNECTIONS = 16
+SPARE_CONNECTIONS, SPARE_REQUESTS = 16, 4
+"""Opened beforehand: so many, and enough for so many requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ class _Arrivals:
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self, patience_s: float) -> OpenLoad:
-        spare = [await connect(self.url) for _ in range(SPARE_CONNECTIONS)]
+        count = max(SPARE_CONNECTIONS, SPARE_REQUESTS * max(len(request) for request in self.requests))
+        spare = [await connect(self.url) for _ in range(count)]
         self.open = self.most_open = len(spare)
         self.idle += [(time.perf_counter(), streams) for streams in spare]
         all_sent, start = asyncio.Event(), time.perf_counter() + 0.05

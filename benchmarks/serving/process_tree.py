@@ -1,9 +1,11 @@
 """CPU time and memory of a process and all that it started, from /proc (Linux)."""
 
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +17,8 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 class Stat:
     """What /proc/PID/stat says, as far as it is used here."""
 
+    ended: bool
+    """Only its entry is left, until it is waited for."""
     parent: int
     session: int
     cpu_s: float
@@ -34,7 +38,9 @@ def parse_stat(text: str) -> Stat:
     """Read a line of /proc/PID/stat; the name in it may hold spaces and brackets. Fields: proc(5)."""
     fields = text.rpartition(")")[2].split()
     ticks = sum(int(field) for field in fields[11:15])  # utime, stime, cutime, cstime
-    return Stat(parent=int(fields[1]), session=int(fields[3]), cpu_s=ticks / TICKS_PER_S)
+    return Stat(
+        ended=fields[0] in "ZX", parent=int(fields[1]), session=int(fields[3]), cpu_s=ticks / TICKS_PER_S
+    )
 
 
 def tree(root: int, proc: Path = PROC) -> dict[int, Stat]:
@@ -54,6 +60,18 @@ def cpu_seconds(root: int) -> float:
 def memory_bytes(root: int) -> int:
     """Return the memory of the tree now."""
     return sum(_memory(PROC / str(pid)) for pid in tree(root))
+
+
+def kill(root: int, patience_s: float = 10.0) -> None:
+    """End whatever of a tree still runs, and wait until it is gone."""
+    until = time.monotonic() + patience_s
+    while living := [pid for pid, stat in tree(root).items() if not stat.ended]:
+        for pid in living:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > until:
+            raise RuntimeError(f"these processes do not end: {living}")
+        time.sleep(0.02)
 
 
 @contextmanager

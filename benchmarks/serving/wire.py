@@ -51,8 +51,17 @@ async def exchange_all(streams: Sequence[Streams], request: Request) -> None:
 
 
 def ask(url: str, message: bytes) -> Any:
-    """Send one message on a connection of its own; return the answer's JSON. Raises RefusedError, OSError."""
-    return json.loads(asyncio.run(_ask(url, message)))
+    """Send one message on a connection of its own; return the answer's JSON. Raises RefusedError, OSError, EOFError."""
+    return ask_all(url, [message])[0]
+
+
+def ask_all(url: str, messages: Sequence[bytes]) -> list[Any]:
+    """Send messages at once, each on a connection of its own; return the JSON of each. Raises as `ask`."""
+
+    async def together() -> list[bytes]:
+        return await asyncio.gather(*(_ask(url, message) for message in messages))
+
+    return [json.loads(body) for body in asyncio.run(together())]
 
 
 async def _ask(url: str, message: bytes) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.serving.load import closed_loop
 from benchmarks.serving.open_loop import LATE_MS, SPARE_CONNECTIONS, due_times, open_loop, was_late
-from benchmarks.serving.wire import RefusedError, ask, request_bytes
+from benchmarks.serving.wire import RefusedError, ask, ask_all, request_bytes
 from tests.benchmarks.servers import http_server
 
 
@@ -135,3 +135,9 @@ def test_a_closed_loop_stops_at_a_refusal() -> None:
 def test_one_question_gets_its_json() -> None:
     with http_server(fine) as url:
         assert ask(url, request_bytes(url, "/", {"a": "ä"})) == {"a": "ä"}
+
+
+def test_questions_that_go_together_keep_their_order() -> None:
+    with http_server(fine) as url:
+        found = ask_all(url, [message for (message,) in messages(url, 20)])
+    assert found == [{"number": number} for number in range(20)]

@@ -54,7 +54,7 @@ def child(code: str) -> Iterator[subprocess.Popen[str]]:
 def test_the_name_in_a_stat_line_may_hold_anything() -> None:
     fields = ["S", "7", "8", "9", *["0"] * 7, "100", "20", "30", "50", *["0"] * 30]
     stat = parse_stat(f"42 (a (b) c) {' '.join(fields)}\n")
-    assert (stat.parent, stat.session) == (7, 9)
+    assert (stat.ended, stat.parent, stat.session) == (False, 7, 9)
     assert stat.cpu_s == 200 / TICKS_PER_S
 
 
