@@ -15,7 +15,7 @@ export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick check format bench containers lock clean venv
+.PHONY: help serve bundles test test-quick check format bench bench-compare containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ format: venv ## rewrite the code in the project's format
 bench: venv ## requests per second and latency against a loop that calls the engine directly
 	@scripts/make_bundles.sh
 	@$(BIN)/python -m benchmarks.serving.closed_loop bundles/sentiment $(ARGS)
+
+bench-compare: venv ## every server in turn on the same weights and texts: a table, a plot (an hour)
+	@scripts/make_bundles.sh
+	@scripts/make_bench_venvs.sh
+	@$(BIN)/python -m benchmarks.serving.compare bundles/sentiment --contenders-python .venv-bench/bin/python \
+		--infinity-python .venv-infinity/bin/python $(ARGS)
 
 containers: ## build the image, start it with Prometheus, ask it, take it down
 	@scripts/check_containers.sh
