@@ -78,13 +78,8 @@ def make_spec(
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
         base=name_base(settings.base),
-        command="\n".join(filter(None, (_command_of(settings.start_from), command))),
+        command=command,
     )
-
-
-def _command_of(start: Path | None) -> str:
-    """Return what made the weights that the run starts from."""
-    return TaskSpec.read(start).command if start else ""
 
 
 def name_base(base: str) -> dict[str, str]:

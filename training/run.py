@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.replace_folder import put_back
+from bert.tasks.spec import TaskSpec
 from training import model as models
 from training.checkpoints import CheckpointStore
 from training.loop import Loop, fingerprint
@@ -49,6 +50,8 @@ class Run:
         else:
             self.store.clear()
         commands = loop.progress.commands
+        if settings.start_from and not commands:  # what made the weights that the run starts from comes first
+            commands += filter(None, [TaskSpec.read(settings.start_from).command])
         if task.spec.command and commands[-1:] != [task.spec.command]:
             commands.append(task.spec.command)
         task.spec = replace(task.spec, command="\n".join(commands))

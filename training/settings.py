@@ -190,6 +190,8 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
         if self.start_from and self.features:
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
+        if self.start_from and not self.train:
+            raise ValueError("start_from is a start of training, and there are no training files")
         if self.teacher and self.task == "similarity":
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         _check_names([*self.dev, *self.test])

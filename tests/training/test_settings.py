@@ -97,6 +97,16 @@ def test_two_files_whose_scores_would_have_one_name_are_refused(
         FinetuneSettings(task="qa", output_dir=Path("x"), dev=dev, test=test)
 
 
+@pytest.mark.parametrize("kind", ["unanswerable", "unanswerable_edited"])
+def test_questions_are_made_of_questions_only(kind: str) -> None:
+    train: list[Any] = [{"path": "a.csv", kind: 0.5}]
+    assert FinetuneSettings(task="qa", output_dir=Path("x"), train=train).train
+    with pytest.raises(ValidationError, match=r"are made for qa, and the task of a\.csv is 'classification'"):
+        FinetuneSettings(task="classification", output_dir=Path("x"), train=train)
+    with pytest.raises(ValidationError, match="Input should be"):
+        FinetuneSettings(task="qa", output_dir=Path("x"), train=[{**train[0], kind: -1}])
+
+
 def test_files_that_are_named_or_only_trained_on_may_share_a_file_name() -> None:
     train: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv"}]
     dev: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv", "name": "other", "unanswerable": 1}]
