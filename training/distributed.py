@@ -38,6 +38,11 @@ class Processes:
         values: list[float] = total.tolist()
         return values
 
+    def agree(self, number: int) -> bool:
+        """Return, the same in every process, whether all of them give the same number."""
+        total, squares = self.sum([number, number * number])
+        return self.world * squares == total * total  # Cauchy and Schwarz: equal only where the numbers are
+
     def wait(self) -> None:
         """Wait until every process is here."""
         if self.world > 1:
@@ -46,7 +51,10 @@ class Processes:
 
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
-    """Join the processes that torchrun started, by its environment (RANK, WORLD_SIZE, LOCAL_RANK); or be alone."""
+    """Join the processes that torchrun started, by its environment (RANK, WORLD_SIZE, LOCAL_RANK); or be alone.
+
+    Raises TrainingError where they do not reach each other.
+    """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     chosen = pick_device(device, local_rank)
@@ -55,11 +63,21 @@ def processes(device: str) -> Iterator[Processes]:
         return
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo")
+    _join("nccl" if chosen.type == "cuda" else "gloo")
     try:
         yield Processes(dist.get_rank(), world, chosen)
     finally:
         dist.destroy_process_group()
+
+
+def _join(backend: str) -> None:
+    try:
+        dist.init_process_group(backend)
+    except RuntimeError as error:
+        raise TrainingError(
+            f"the processes did not find each other ({error}). Each reaches the others by the address of its host's "
+            f"name; where that is 127.0.0.1, set {backend.upper()}_SOCKET_IFNAME to the network interface (ip address)"
+        ) from error
 
 
 def pick_device(name: str, local_rank: int = 0) -> torch.device:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bert.errors import TrainingError
 from bert.tokenizer import Tokenizer
 from training.checkpoints import CheckpointStore, step_of
 from training.corpus.shards import Corpus
@@ -50,7 +51,11 @@ class PretrainRun:
             self._go_on()
         elif processes.leads:
             self.store.clear()
-        processes.wait()
+        if not processes.agree(loop.progress.step):
+            raise TrainingError(
+                f"the processes go on from different steps, this one from {loop.progress.step}: "
+                f"output_dir ({settings.output_dir}) has to be the same folder on all nodes"
+            )
         self.saved_step = loop.progress.step
         self.last_look: HeldOut | None = None
         self.last_look_step = -1
