@@ -1,0 +1,80 @@
+"""What both contenders train on: the same files, the same shapes and batch sizes, and marks taken after each step."""
+
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from training.settings import DataFile, FinetuneSettings
+from training.sources import Source, read_training
+
+TASKS = ("sst2", "qa", "mlm")
+BATCH_SIZE = {"sst2": 32, "qa": 12, "mlm": 32}
+"""Texts, windows or rows a step; 12 windows is what the Trainer's own SQuAD example takes."""
+LEARNING_RATE = {"sst2": 5e-5, "qa": 3e-5, "mlm": 1e-4}
+EXAMPLES = {"sst2": 8000, "qa": 3000}
+"""Of the file's first ones; no run is longer than an epoch of them."""
+MAX_TOKENS = {"sst2": 128, "qa": 384, "mlm": 128}
+QA_STRIDE = 128
+"""Tokens that neighbouring windows share."""
+MLM_MODEL = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+"""The shape of MiniLM L6, with fresh weights."""
+_FILES = {"sst2": "glue/SST-2/train.tsv", "qa": "squad/train-v1.1-12-articles.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a run stands after a step."""
+
+    seconds: float
+    """Of a clock that only goes up."""
+    tokens: int
+    """Since the start, without padding."""
+    loss: float
+    """Of the step, mean over its targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run gave."""
+
+    tokens_per_s: float
+    first_loss: float
+    last_loss: float
+    """Mean of the last quarter of the steps."""
+    tokens_per_step: float
+
+
+def measured(marks: Sequence[Mark], warm_steps: int) -> Measured:
+    """Summarise a run of at least two steps; the first `warm_steps` (at most half) are not timed."""
+    warm = marks[min(warm_steps, len(marks) // 2) - 1]
+    last = marks[-max(1, len(marks) // 4) :]
+    return Measured(
+        (marks[-1].tokens - warm.tokens) / (marks[-1].seconds - warm.seconds),
+        marks[0].loss,
+        sum(mark.loss for mark in last) / len(last),
+        marks[-1].tokens / len(marks),
+    )
+
+
+def finetune_settings(options: Namespace) -> FinetuneSettings:
+    """Return bert-finetune's settings for `sst2` or `qa`; without warm-up, as the Trainer has it by default."""
+    name = options.tasks[0]
+    return FinetuneSettings(
+        task="classification" if name == "sst2" else "qa",
+        output_dir=Path("unused"),
+        train=[DataFile(path=options.data / _FILES[name])],
+        batch_size=BATCH_SIZE[name],
+        learning_rate=LEARNING_RATE[name],
+        warmup_ratio=0.0,
+        max_tokens=MAX_TOKENS[name],
+        stride=QA_STRIDE if name == "qa" else 0,
+        max_steps=options.steps,
+        precision=options.precision,
+    )
+
+
+def read_source(options: Namespace, settings: FinetuneSettings) -> Source:
+    """Read the examples that both train on."""
+    (source,) = read_training(settings)
+    return Source(source.name, source.examples[: EXAMPLES[options.tasks[0]]], 1.0)
