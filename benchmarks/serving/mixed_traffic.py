@@ -77,19 +77,23 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def long_document(bundle: Path, windows: int) -> tuple[str, str, int]:
-    """Return a question and a made-up document that the model reads in so many windows, and how many they are."""
+    """Return a question and a made-up document that the model reads in so many windows, give or take one, and how many.
+
+    Raises ValueError if no length was found that gives them.
+    """
     opened = read_bundle(bundle)
     tokenizer, spec = Tokenizer.load(opened.tokenizer_path), opened.manifest.task
     fact, question = FACTS[0]
     words = windows * (spec.max_tokens - spec.stride)
     chance = random.Random(0)
-    while True:
+    for _ in range(100):
         context = made_up_document(words, fact, chance)
         asked, read = tokenizer.pieces([question, context])
         found = len(encode(tokenizer, asked, read, spec))
         if abs(found - windows) <= 1:
             return question, context, found
         words = max(1, round(words * windows / found))
+    raise ValueError(f"no document of {windows} windows was found")
 
 
 def with_document(

@@ -1,0 +1,99 @@
+"""The loops around the engine, and the benchmarks of the service alone, on bundles of random weights."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.serving import deep_queue, mixed_traffic
+from benchmarks.serving.engine_loop import (
+    WINDOWS,
+    document_batches,
+    document_loops,
+    measure,
+    text_batches,
+    text_loops,
+)
+from bert.tokenizer import Tokenizer
+from tests.service.tiny import SPECS, write_tiny_bundle
+
+TEXTS = ["the film", "a", "paris is warm and not dull", "who met angela merkel"] * 33
+
+
+@pytest.fixture(scope="module")
+def mood(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "mood"
+    write_tiny_bundle(folder, "mood", SPECS["mood"], 0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles") / "reader"
+    write_tiny_bundle(folder, "reader", SPECS["reader"], 1)
+    return folder
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_every_text_is_in_one_batch(mood: Path, size: int) -> None:
+    tokenizer = Tokenizer.load(mood)
+    batches = list(text_batches(tokenizer, SPECS["mood"], TEXTS, size))
+    assert sum(items for _, items in batches) == sum(len(batch) for batch, _ in batches) == len(TEXTS)
+    assert max(len(batch) for batch, _ in batches) == size
+
+
+def test_the_batches_of_a_document_make_it_whole(reader: Path) -> None:
+    documents = [("who met angela", "angela merkel met in munich " * 40), ("where", "paris")]
+    batches = list(document_batches(Tokenizer.load(reader), SPECS["reader"], documents))
+    assert sum(items for _, items in batches) == pytest.approx(2)
+    assert max(len(batch) for batch, _ in batches) == WINDOWS
+
+
+def test_the_engine_is_looped_with_one_and_with_all_cores(mood: Path, reader: Path) -> None:
+    assert list(measure(mood, TEXTS, 2, 0.02)) == [
+        "one by one, 2 threads",
+        "sorted in eights, 2 threads",
+        "one by one, 2 loops of 1 thread",
+        "sorted in eights, 2 loops of 1 thread",
+    ]
+    loops = text_loops(mood, TEXTS, 1, 0.02) + document_loops(reader, [("who", "a film " * 60)] * 2, 2, 0.02)
+    assert all(loop.items_per_s > 0 and loop.batch_ms == sorted(loop.batch_ms) for loop in loops)
+
+
+def test_a_document_is_made_of_so_many_windows(reader: Path) -> None:
+    question, context, windows = mixed_traffic.long_document(reader, 20)
+    assert abs(windows - 20) <= 1
+    assert mixed_traffic.long_document(reader, 20) == (question, context, windows)
+    assert "Anna Weber" in context
+
+
+@pytest.mark.slow
+def test_sentences_are_measured_beside_a_document(
+    mood: Path, reader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brief = [
+        "--rate",
+        "20",
+        "--seconds",
+        "0.5",
+        "--rounds",
+        "1",
+        "--windows",
+        "6",
+        "--log",
+        str(tmp_path / "log"),
+    ]
+    assert mixed_traffic.main([str(mood), str(reader), *brief]) == 0
+    printed = capsys.readouterr().out
+    assert "| 1 | alone |" in printed and "| 1 | with the document |" in printed
+    assert printed.splitlines()[-1].startswith("p99 with the document over p99 alone: ")
+
+
+@pytest.mark.slow
+def test_a_deep_queue_is_measured_against_a_shallow_one(
+    mood: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brief = ["--seconds", "0.5", "--warm-seconds", "0.1", "--rounds", "1", "--log", str(tmp_path / "log")]
+    assert deep_queue.main([str(mood), "--deep", "640", "--shallow", "64", *brief]) == 0
+    printed = capsys.readouterr().out
+    assert "| 1 | 64 |" in printed and "| 1 | 640 |" in printed
+    assert "texts/s at 640 over those at 64: " in printed
