@@ -13,11 +13,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "models/*.md", "examples/**/*.md", "benchmarks/*.md")
+    for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "models/*.md", "examples/**/*.md", "benchmarks/**/*.md")
     for page in ROOT.glob(pattern)
     if page.name != "CHANGELOG.md"  # says what was, too
 )  # fmt: skip
-PROGRAMS = ("bash", "bert-", "curl", "docker", "make", "python", "torchrun")
+PROGRAMS = ("bash", "bert-", "curl", "docker", "make", "pip", "python", "torchrun")
 """How a command line begins; anything else in a block of sh is something that no test looks at."""
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
@@ -92,11 +92,12 @@ def commands(page: Path) -> Iterator[Command]:
     for block in blocks(page):
         for line in re.sub(r"\\\n\s*", "", block.text).splitlines():
             if block.language == "sh" or (not block.language and _is_command(line)):
-                words = [word for word in shlex.split(line, comments=True) if word != "&"]
-                if words and not _is_command(words[0]):
-                    raise ValueError(f"{block}: {words[0]} is none of {', '.join(PROGRAMS)}")
-                if words:
-                    yield Command(page, tuple(words), block.end)
+                for part in line.split(" && "):
+                    words = [word for word in shlex.split(part, comments=True) if word != "&"]
+                    if words and not _is_command(words[0]):
+                        raise ValueError(f"{block}: {words[0]} is none of {', '.join(PROGRAMS)}")
+                    if words:
+                        yield Command(page, tuple(words), block.end)
 
 
 def opening_command(yaml: str, page: Path) -> Command:

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_modules_that_are_run_are_there_with_their_options(page: Path) -> None:
             assert spec and spec.origin, f"{page}: {line}"
             known = set(re.findall(r'"(--[\w-]+)"', Path(spec.origin).read_text(encoding="utf-8")))
             assert set(re.findall(r" (--[\w-]+)", found[2])) <= known, f"{page}: {line}"
+
+
+@EACH_PAGE
+def test_what_pip_installs_is_there(page: Path) -> None:
+    extras = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
+    for command in commands(page):
+        if command.program == "pip":
+            line = shlex.join(command.words)
+            for file in re.findall(r" -[cr] (\S+)", line):
+                assert (ROOT / file).is_file(), f"{page}: {line}"
+            for named in re.findall(r"\.\[([\w,]+)\]", line):
+                assert set(named.split(",")) <= set(extras), f"{page}: {line}"
 
 
 def is_there(path: str) -> bool:
