@@ -46,6 +46,8 @@ class Closed:
     """CPU time of all the contender's processes for a request."""
     client_cpu_ms: float
     peak_bytes: int
+    others: float
+    """Share of the machine's cores that other work took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Open:
     connections: int
     cpu_ms: float
     peak_bytes: int
+    others: float
 
 
 @dataclass(slots=True)
@@ -180,6 +183,7 @@ def _closed(
         1000 * usage.cpu_s / count,
         1000 * (time.process_time() - client) / count,
         usage.peak_bytes,
+        usage.others,
     )
 
 
@@ -202,4 +206,5 @@ def _open(
         load.connections,
         1000 * usage.cpu_s / count,
         usage.peak_bytes,
+        usage.others,
     )

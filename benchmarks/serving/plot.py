@@ -19,7 +19,7 @@ def draw(comparison: Comparison, file: Path) -> None:
     figure, ((rates, latencies), (cpu, memory)) = pyplot.subplots(
         2, 2, figsize=(14, 10), layout="constrained"
     )
-    colours = {row.name: f"C{number % 10}" for number, row in enumerate(rows)}
+    colours = {row.name: pyplot.get_cmap("tab20")(number % 20) for number, row in enumerate(rows)}
     _rates(rates, comparison, rows, colours)
     _latencies(latencies, comparison, rows)
     usual = usual_load(comparison.connections)
@@ -40,7 +40,7 @@ def draw(comparison: Comparison, file: Path) -> None:
     pyplot.close(figure)
 
 
-def _rates(axes: Any, comparison: Comparison, rows: list[Row], colours: dict[str, str]) -> None:
+def _rates(axes: Any, comparison: Comparison, rows: list[Row], colours: dict[str, Any]) -> None:
     places = range(len(comparison.connections))
     for row in rows:
         spreads = [
@@ -52,11 +52,15 @@ def _rates(axes: Any, comparison: Comparison, rows: list[Row], colours: dict[str
             color=colours[row.name],
         )  # fmt: skip
     if comparison.engine:
-        best = max(Spread.of([x.requests_per_s for x in row.loops]).median for row in comparison.engine)
-        axes.axhline(best, color="grey", linestyle="--", label="fastest engine loop, no HTTP")
+        rates = {
+            row.title: Spread.of([x.requests_per_s for x in row.loops]).median for row in comparison.engine
+        }
+        fastest = max(rates, key=rates.__getitem__)
+        axes.axhline(rates[fastest], color="grey", linestyle="--", label=fastest)
     axes.set_xticks(list(places), [str(connections) for connections in comparison.connections])
-    axes.set(title="requests per second, closed loop", xlabel="connections", ylim=(0, None))
-    axes.legend(fontsize=7)
+    axes.set_title("requests per second over connections, closed loop", fontsize=10)
+    axes.set_ylim(0)
+    axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.06))
 
 
 def _latencies(axes: Any, comparison: Comparison, rows: list[Row]) -> None:
@@ -76,7 +80,8 @@ def _latencies(axes: Any, comparison: Comparison, rows: list[Row]) -> None:
         axes.plot(middles[figure], places, marker, label=name, markersize=9)
     axes.set_yticks(places, [row.title for row in rows], fontsize=7)
     axes.invert_yaxis()
-    axes.set(xscale="log", title=f"latency at {share:.0%} of the own highest rate, constant arrivals, ms")
+    axes.set_xscale("log")
+    axes.set_title(f"latency at {share:.0%} of the own highest rate, constant arrivals, ms", fontsize=10)
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.xaxis.set_minor_formatter(ScalarFormatter())
     axes.tick_params(axis="x", which="both", labelsize=7)
@@ -84,12 +89,12 @@ def _latencies(axes: Any, comparison: Comparison, rows: list[Row]) -> None:
     axes.legend(fontsize=7)
 
 
-def _bars(axes: Any, title: str, spreads: dict[str, Spread], colours: list[str]) -> None:
+def _bars(axes: Any, title: str, spreads: dict[str, Spread], colours: list[Any]) -> None:
     values = list(spreads.values())
     axes.barh(range(len(values)), [s.median for s in values], xerr=_errors(values), color=colours)
     axes.set_yticks(range(len(values)), list(spreads), fontsize=7)
     axes.invert_yaxis()
-    axes.set(title=title)
+    axes.set_title(title, fontsize=10)
 
 
 def _errors(spreads: list[Spread]) -> list[list[float]]:

@@ -32,6 +32,8 @@ class Usage:
     cpu_s: float = 0.0
     peak_bytes: int = 0
     """Most memory at any sample: PSS, which counts pages that processes share once; RSS where that is not told."""
+    others: float = 0.0
+    """Share of the machine's cores that went to neither the tree nor this process, nor stood idle."""
 
 
 def parse_stat(text: str) -> Stat:
@@ -74,6 +76,13 @@ def kill(root: int, patience_s: float = 10.0) -> None:
         time.sleep(0.02)
 
 
+def parse_busy(text: str) -> float:
+    """Return the CPU seconds that all cores have not stood idle, from /proc/stat; what a hypervisor took is among them."""
+    ticks = [int(field) for field in text.splitlines()[0].split()[1:9]]  # user to steal: proc(5)
+    idle, waiting = ticks[3:5]
+    return (sum(ticks) - idle - waiting) / TICKS_PER_S
+
+
 @contextmanager
 def watched(root: int, every_s: float | None = 1.0) -> Iterator[Usage]:
     """Measure a tree while the block runs; the Usage is filled when it ends.
@@ -88,15 +97,22 @@ def watched(root: int, every_s: float | None = 1.0) -> Iterator[Usage]:
             usage.peak_bytes = max(usage.peak_bytes, memory_bytes(root))
 
     sampler = threading.Thread(target=sample, daemon=True)
-    before = cpu_seconds(root)
+    before, start, busy, own = cpu_seconds(root), time.monotonic(), _busy_seconds(), time.process_time()
     sampler.start()
     try:
         yield usage
     finally:
         usage.cpu_s = cpu_seconds(root) - before
+        known = usage.cpu_s + time.process_time() - own
+        cores_s = (os.cpu_count() or 1) * (time.monotonic() - start)
+        usage.others = max(0.0, _busy_seconds() - busy - known) / cores_s
         over.set()
         sampler.join()
         usage.peak_bytes = max(usage.peak_bytes, memory_bytes(root))
+
+
+def _busy_seconds() -> float:
+    return parse_busy((PROC / "stat").read_text())
 
 
 def _stat(folder: Path) -> Stat | None:

@@ -11,6 +11,9 @@ from benchmarks.serving.percentiles import Spread
 USUAL_LOAD = 32
 """Connections at which CPU time is told, where they were measured."""
 
+BUSY_PERCENT = 5
+"""Of the cores, taken by other work in the middle of the measurements: more, and the figures are of little use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -82,7 +85,8 @@ def notes(comparison: Comparison) -> str:
         f"Rates: median (least-most) over the rounds, and times {_title(comparison)} in the same round. CPU time at "
         f"{usual_load(comparison.connections)} connections, of all processes. Memory: proportional set size of all "
         "processes, sampled each second. Latencies of open loops count from the moment a request was due; p99.9 is the "
-        "slowest one where a round has fewer than 1,000 requests.",
+        "slowest one where a round has fewer than 1,000 requests. Those of the engine alone are of one call.",
+        *_others(comparison),
         *comparison.left_out,
     ]
     for row in comparison.rows:
@@ -203,17 +207,29 @@ def _answers(row: Row) -> str:
     return right if row.passed else f"**WRONG** {right}"
 
 
+def _others(comparison: Comparison) -> list[str]:
+    rounds = [each for row in comparison.rows for each in row.good]
+    shares = [100 * loop.others for each in rounds for loop in each.closed]
+    shares += [100 * loop.others for each in rounds for loop in each.open]
+    if not shares:
+        return []
+    verdict = " **Too much to trust these figures.**" if Spread.of(shares).median > BUSY_PERCENT else ""
+    return [f"Other work took {Spread.of(shares).text()}% of the machine's cores meanwhile.{verdict}"]
+
+
 def _row_notes(row: Row) -> list[str]:
-    found = []
-    for number, each in enumerate(row.rounds, 1):
-        if each.failure:
-            found.append(f"round {number} failed: {' '.join(each.failure.split())[:600]}")
-        for loop in each.open:
-            if loop.client_was_late:
-                found.append(
-                    f"round {number} at {loop.share:.0%}: the client itself sent late (p99 {loop.late_p99_ms:.1f} ms), "
-                    "so these latencies are partly its own"
-                )
+    found = [
+        f"round {number} failed: {' '.join(each.failure.split())[:600]}"
+        for number, each in enumerate(row.rounds, 1)
+        if each.failure
+    ]
+    late = [loop for each in row.good for loop in each.open if loop.client_was_late]
+    if late:
+        count, worst = sum(len(each.open) for each in row.good), max(loop.late_p99_ms for loop in late)
+        found.append(
+            f"in {len(late)} of {count} open loops the client itself sent late (p99 up to {worst:.1f} ms), so these "
+            "latencies are partly its own"
+        )
     return found
 
 

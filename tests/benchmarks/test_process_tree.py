@@ -7,7 +7,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.serving.process_tree import TICKS_PER_S, cpu_seconds, memory_bytes, parse_stat, tree, watched
+from benchmarks.serving.process_tree import (
+    TICKS_PER_S,
+    cpu_seconds,
+    memory_bytes,
+    parse_busy,
+    parse_stat,
+    tree,
+    watched,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -58,6 +66,11 @@ def test_the_name_in_a_stat_line_may_hold_anything() -> None:
     assert stat.cpu_s == 200 / TICKS_PER_S
 
 
+def test_idle_time_and_waiting_for_disks_are_not_busy() -> None:
+    text = "cpu  100 20 30 9999 8888 4 5 41 7 7\ncpu0 1 1 1 1 1 1 1 1 0 0\n"
+    assert parse_busy(text) == 200 / TICKS_PER_S
+
+
 def test_cpu_time_is_what_the_process_itself_counts() -> None:
     report = "print('ready', flush=True); print(time.process_time(), flush=True); input()"
     with child(f"{BURN}\nburn(0.5)\n{report}") as process:
@@ -100,6 +113,7 @@ def test_a_watched_stretch_holds_only_its_own_cpu_time() -> None:
             process.stdin.flush()
             process.stdout.readline()
         assert 0.3 - 4 * TICK_S < usage.cpu_s < 0.5
+        assert 0 <= usage.others <= 1.1
         assert usage.peak_bytes > 2**20
 
 

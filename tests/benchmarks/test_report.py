@@ -8,11 +8,11 @@ from benchmarks.serving.answers import Check
 from benchmarks.serving.measure import Closed, EngineLoop, Open, Round
 from benchmarks.serving.report import Comparison, EngineRow, Row, as_json, notes, ratios, table
 
-OPEN = Open(0.8, 80.0, 5.0, 20.0, 40.0, 1600, 0, 0.3, False, 16, 6.0, 2**20)
+OPEN = Open(0.8, 80.0, 5.0, 20.0, 40.0, 1600, 0, 0.3, False, 16, 6.0, 2**20, 0.02)
 
 
 def closed(connections: int, rate: float) -> Closed:
-    return Closed(connections, rate, 10.0, 30.0, 100, 6.4, 0.3, 100 * 2**20)
+    return Closed(connections, rate, 10.0, 30.0, 100, 6.4, 0.3, 100 * 2**20, 0.02)
 
 
 def a_round(*rates: float) -> Round:
@@ -64,7 +64,14 @@ def test_a_late_client_and_failures_are_said() -> None:
     late = replace(OPEN, client_was_late=True, late_p99_ms=7.5, failures=3)
     row = Row("late", "Late", [Round(Check(1, 0, 0.0), [closed(1, 10), closed(32, 10)], [late])], True)
     assert "3 failed, client late" in line(table(compared(row)), "Late")
-    assert "the client itself sent late (p99 7.5 ms)" in notes(compared(row))
+    assert "in 1 of 1 open loops the client itself sent late (p99 up to 7.5 ms)" in notes(compared(row))
+
+
+def test_a_busy_machine_is_said() -> None:
+    assert "Other work took 2% of the machine's cores meanwhile.\n" in notes(compared(BASE)) + "\n"
+    loops = [replace(loop, others=0.4) for loop in BASE.rounds[0].closed]
+    busy = Row("busy", "Busy", [replace(BASE.rounds[0], closed=loops)], True)
+    assert "Other work took 40 (2-40)% of the machine's cores meanwhile. **Too much" in notes(compared(busy))
 
 
 def test_without_a_baseline_there_are_no_ratios() -> None:
