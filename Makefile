@@ -64,5 +64,5 @@ lock: venv ## write requirements/constraints.txt from what .venv holds
 	@scripts/lock.sh
 
 clean: ## remove environments, bundles and caches
-	rm -rf .venv .venv-serve bundles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-serve .venv-bench .venv-infinity bundles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
