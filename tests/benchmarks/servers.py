@@ -13,8 +13,11 @@ Respond = Callable[[bytes], Awaitable[tuple[int, bytes]]]
 def http_server(respond: Respond) -> Iterator[str]:
     """Answer POSTs on a thread of its own until the block ends; gives the address."""
     loop = asyncio.new_event_loop()
+    # An answer that never comes, to a client that has left: nothing else would keep that task from the collector.
+    answering = set[object]()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.add(asyncio.current_task())
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
