@@ -16,6 +16,7 @@ from typing import Any
 
 from bert.errors import ConfigError, DataError, TrainingError
 from bert.tokenizer import Tokenizer
+from training.children import deaf_children
 from training.corpus.blocks import BEGINNING, Block, BlockReader, Place, is_chosen
 from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.progress import PrepareProgress
@@ -167,7 +168,8 @@ def _outcomes(
     pending: dict[Future[Outcome], int] = {}
     with _workers(recipe, processes) as pool:
         for block in blocks:
-            with _deaf_children():
+            # One that is still importing would show a traceback at Ctrl-C.
+            with deaf_children(signal.SIGINT):
                 future = pool.submit(write_block, block)
             pending[future] = block.start.block
             del block  # the last block's texts would stay in memory while we wait
@@ -181,19 +183,6 @@ def _finished(pending: dict[Future[Outcome], int]) -> Iterator[tuple[Outcome, in
     done, _ = wait(pending, return_when=FIRST_COMPLETED)
     for future in done:
         yield future.result(), pending.pop(future)
-
-
-@contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Keep Ctrl-C from processes that are started meanwhile: one that is still importing would show a traceback.
-
-    A mask is inherited, and what comes meanwhile is not lost: this process gets it afterwards.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

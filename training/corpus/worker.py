@@ -2,10 +2,8 @@
 
 import os
 import signal
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing import connection, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import numpy as np
 
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
+from training.children import end_with_parent
 from training.corpus.blocks import Block, Raw, is_chosen
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
@@ -159,7 +158,7 @@ def start_worker(recipe: Recipe) -> None:
     """Make ready, in the worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one decides
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process for each core already
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     global _writer
     _writer = BlockWriter(recipe)
 
@@ -172,11 +171,3 @@ def write_block(block: Block) -> Outcome:
     except DataError as error:
         problem = (error.path, error.line, error.reason)
     return Outcome(note, problem, os.getpid(), peak_memory_bytes())
-
-
-def _end_with_parent() -> None:
-    """A worker whose main process was killed would otherwise wait for work for ever."""
-    parent = parent_process()
-    if parent is not None:
-        connection.wait([parent.sentinel])
-        os._exit(1)

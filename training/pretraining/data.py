@@ -1,10 +1,12 @@
 """From a prepared corpus to the batches that a process computes, in an order that every process agrees on."""
 
+import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from training.children import deaf_children, end_with_parent
 from training.corpus.shards import Corpus
 from training.distributed import Processes
 from training.pretraining.batch import PretrainBatch, collate
@@ -28,10 +30,14 @@ class GlobalBatch:
 
 @dataclass(frozen=True)
 class _Source(IterableDataset[GlobalBatch]):
-    """The global batches of one phase and size from a cursor on; of several workers each makes every n-th."""
+    """The global batches of one phase and size from a cursor on; of several workers each makes every n-th.
+
+    It is sent to processes, and settings that were read from the command line are not: their class is a local one.
+    """
 
     examples: ExampleStream
-    settings: PretrainSettings
+    microbatch_size: int
+    packed: bool
     pad_id: int
     max_tokens: int
     phase: int
@@ -49,10 +55,9 @@ class _Source(IterableDataset[GlobalBatch]):
             yield GlobalBatch(self._parts(batch), self.phase, after)
 
     def _parts(self, batch: Sequence[MaskedExample]) -> list[PretrainBatch]:
-        settings = self.settings
-        size = settings.microbatch_size or len(batch)
+        size = self.microbatch_size or len(batch)
         return [
-            collate(batch[i : i + size], self.pad_id, self.max_tokens, settings.packed)
+            collate(batch[i : i + size], self.pad_id, self.max_tokens, self.packed)
             for i in range(0, len(batch), size)
         ]
 
@@ -75,9 +80,19 @@ class Batches:
         if self._running != (phase, size):
             # Examples of another length are another stream; one of the same phase goes on where it is.
             cursor = progress.cursor if phase == progress.phase else START
+            self.close()
             self._iterator = self._start(phase, size, cursor, plan.phases[phase].max_tokens)
             self._running = (phase, size)
         return next(self._iterator)
+
+    def close(self) -> None:
+        """End the workers, if there are any.
+
+        Deaf to SIGTERM, they would otherwise outlast the end of this process, which waits for them.
+        """
+        if shut_down := getattr(self._iterator, "_shutdown_workers", None):  # torch has no public name for it
+            shut_down()
+        self._iterator, self._running = iter(()), None
 
     def _start(self, phase: int, batch_size: int, cursor: Cursor, max_tokens: int) -> Iterator[GlobalBatch]:
         settings = self.settings
@@ -86,7 +101,8 @@ class Batches:
             self._stream = phase, stream(settings, self.corpus, self.mask, max_tokens, settings.seed + phase)
         source = _Source(
             examples=self._stream[1],
-            settings=settings,
+            microbatch_size=settings.microbatch_size,
+            packed=settings.packed,
             pad_id=self.mask.special.pad,
             max_tokens=max_tokens,
             phase=phase,
@@ -103,5 +119,12 @@ class Batches:
             num_workers=settings.data_workers,
             prefetch_factor=4,
             multiprocessing_context="forkserver",
+            worker_init_fn=_begin_worker,
         )
-        return iter(loader)
+        # The main process still takes a step after it was asked to stop, and needs its batch.
+        with deaf_children(signal.SIGTERM, signal.SIGINT):
+            return iter(loader)
+
+
+def _begin_worker(number: int) -> None:
+    end_with_parent()

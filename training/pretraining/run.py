@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,11 @@ class PretrainRun:
             total_steps=settings.max_steps,
             unigram_entropy=unigram_entropy(self.held_out) or None,
         )
-        with self._opened(started, reporter) as self._records, on_stop(self._ask):
+        with (
+            closing(loop.batches),
+            self._opened(started, reporter) as self._records,
+            on_stop(self._ask),
+        ):
             phase = loop.progress.phase
             for numbers in loop.steps():
                 if loop.progress.phase != phase:

@@ -1,5 +1,6 @@
 """The pretraining loop: normalisation, parts, resuming, the paper's AdamW."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,11 @@ def test_parts_of_a_batch_train_as_the_whole_does(corpus: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # on one core
-def test_batches_from_workers_are_those_made_in_between(corpus: Path) -> None:
-    assert losses(loop_of(corpus, data_workers=2, max_steps=6)) == losses(loop_of(corpus, max_steps=6))
+@pytest.mark.parametrize("values", [{}, {"ramp_from": 4, "ramp_share": 0.3}], ids=["plain", "ramp"])
+def test_batches_from_workers_are_those_made_in_between(corpus: Path, values: dict[str, Any]) -> None:
+    loop = loop_of(corpus, data_workers=2, max_steps=6, **values)
+    with closing(loop.batches):
+        assert losses(loop) == losses(loop_of(corpus, max_steps=6, **values))
 
 
 def test_asked_to_stop_it_stops_after_the_step(corpus: Path) -> None:

@@ -5,6 +5,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -158,3 +159,44 @@ def test_a_run_by_the_clock_shows_the_time_that_is_left(corpus: Path, tmp_path: 
     steps = [line for line in printed.splitlines() if line.startswith("step ") and "tokens/s" in line]
     assert " of " not in steps[-1] and steps[-1].endswith("  0 s left")
     assert steps[-1].startswith(f"step {len(losses(out)):,}  ")
+
+
+def left_of(run: subprocess.Popen[str]) -> list[int]:
+    """Return the processes of a run's session that have not ended."""
+    listed = subprocess.run(["ps", "-eo", "pid=,sid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, session, state in rows if int(session) == run.pid and state[0] != "Z"]
+
+
+def assert_ends(run: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while left_of(run):
+        assert time.monotonic() < deadline, "workers outlive their main process"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_main_process(
+    corpus: Path, calm: Losses, tmp_path: Path, number: signal.Signals
+) -> None:
+    """As Ctrl-C on a terminal, torchrun and service managers send it."""
+    out = tmp_path / "run"
+    run = start(arguments(corpus, out, data_workers=2), start_new_session=True)
+    wait_for_steps(run, out, 25)
+    os.killpg(run.pid, number)
+    printed = ended(run)
+    assert run.returncode == 0, printed
+    step = len(losses(out))
+    assert f"stopped at step {step}; " in printed and "Traceback" not in printed
+    assert losses(out) == calm[:step]
+    assert step_of(checkpoints(out)[-1]) == step
+    assert_ends(run)
+
+
+def test_workers_end_with_a_main_process_that_is_killed(corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = start(arguments(corpus, out, data_workers=2), start_new_session=True)
+    wait_for_steps(run, out, 25)
+    run.kill()
+    assert_ends(run)
+    ended(run)
