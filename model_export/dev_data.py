@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from bert.conll import sentences, to_bio
 from bert.errors import DataError
+from bert.unicode import is_unicode
 
 Row = TypeVar("Row")
 
@@ -117,19 +118,11 @@ def _question(path: Path, qa: dict[str, Any], context: str) -> Question:
     for text in (qa["question"], context, *answers):
         if not isinstance(text, str):
             raise DataError(path, None, f"is not SQuAD json: {text!r} should be a text")
-        if not _is_unicode(text):
+        if not is_unicode(text):
             raise DataError(
                 path, None, f"question {qa.get('id')!r}: half of a surrogate pair is not valid Unicode"
             )
     return Question(qa["question"], context, answers)
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _refuse(path: Path, line: int, reason: str) -> NoReturn:

@@ -9,6 +9,7 @@ import pydantic
 from pydantic_core import from_json
 from starlette.requests import ClientDisconnect, Request
 
+from bert.unicode import is_unicode
 from service.problems import (
     MAX_ERRORS,
     ClientGoneError,
@@ -116,21 +117,13 @@ def _broken_texts(content: object) -> list[str]:
         for name, value in fields
         for i, text in enumerate(value if isinstance(value, list) else [value])
     )
-    broken = (where for where, text in texts if isinstance(text, str) and not _is_unicode(text))
+    broken = (where for where, text in texts if isinstance(text, str) and not is_unicode(text))
     return list(itertools.islice(broken, MAX_ERRORS))
 
 
 def _holds_surrogate(content: object) -> bool:
     """Tell whether half of a surrogate pair is anywhere, in a key or deep inside."""
-    return not _is_unicode(json.dumps(content, ensure_ascii=False))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return not is_unicode(json.dumps(content, ensure_ascii=False))
 
 
 async def _read_bounded(request: Request, limit: int) -> bytes:

@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from bert.errors import DataError
 from training.corpus.sources import TextFile, is_saved
-from training.data.files import NOT_UNICODE, is_unicode
+from training.data.files import NOT_UNICODE, holds_unicode
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000
@@ -171,7 +171,7 @@ def _json_text(data: bytes, column: str) -> str:
         return ""
     if not isinstance(text, str):
         raise ValueError(f"{column!r} is {str(text)[:60]!r}, which is not text")
-    if not is_unicode(text):
+    if not holds_unicode(text):
         raise ValueError(f"{column!r} {NOT_UNICODE}")
     return text
 

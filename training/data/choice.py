@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert.errors import DataError
 from training.data.examples import ChoiceExample
-from training.data.files import NOT_UNICODE, is_unicode
+from training.data.files import NOT_UNICODE, holds_unicode
 from training.data.problems import Place, Problems
 from training.data.tables import read_rows, split_records
 
@@ -79,14 +79,14 @@ def _object(place: Place, row: Mapping[str, object], problems: Problems) -> Iter
 def _fault(prompt: str, choices: Sequence[str], label: str) -> str | None:
     if not prompt.strip():
         return "the prompt is empty"
-    if not is_unicode(prompt):
+    if not holds_unicode(prompt):
         return f"the prompt {NOT_UNICODE}"
     if len(choices) < 2:
         return f"has {len(choices)} choices; two or more are needed"
     empty = [number for number, choice in enumerate(choices) if not choice.strip()]
     if empty:
         return f"choice {empty[0]} is empty"
-    if broken := [number for number, choice in enumerate(choices) if not is_unicode(choice)]:
+    if broken := [number for number, choice in enumerate(choices) if not holds_unicode(choice)]:
         return f"choice {broken[0]} {NOT_UNICODE}"
     if not label.strip().isdecimal() or int(label) >= len(choices):
         return f"the label is {label!r}; it must be the index of a choice, 0 to {len(choices) - 1}"

@@ -163,16 +163,9 @@ def _plain_words(text: str) -> list[str]:
 
 def _edits(example: QaExample, articles: _Articles, rng: np.random.Generator) -> Iterator[str]:
     """Edited questions, kinds drawn by weight; each kind may have nothing to offer."""
-    kinds: list[tuple[Callable[..., str | None], float]] = [
-        (_other_name, 4.0),
-        (_other_number, 3.0),
-        (_opposite, 4.0),
-        (_negated, 1.0),
-        (_other_word, 2.5),
-    ]
-    weights = np.array([weight for _, weight in kinds])
-    for kind in rng.choice(len(kinds), size=EDITS_TRIED, p=weights / weights.sum()):
-        edited = kinds[kind][0](example, articles, rng)
+    edits, weights = list(_KINDS), np.array(list(_KINDS.values()))
+    for kind in rng.choice(len(edits), size=EDITS_TRIED, p=weights / weights.sum()):
+        edited = edits[kind](example, articles, rng)
         if edited is not None and edited != example.question:
             yield edited
 
@@ -271,3 +264,13 @@ def _other_word(example: QaExample, articles: _Articles, rng: np.random.Generato
 
 def _ending(word: str) -> str:
     return next(ending for ending in _ENDINGS if word.endswith(ending))
+
+
+_KINDS: dict[Callable[[QaExample, _Articles, np.random.Generator], str | None], float] = {
+    _other_name: 4.0,
+    _other_number: 3.0,
+    _opposite: 4.0,
+    _negated: 1.0,
+    _other_word: 2.5,
+}
+"""How each kind of edit is made, and how often it is tried beside the others."""

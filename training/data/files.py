@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bert.errors import DataError
+from bert.unicode import is_unicode
 
 NOT_UNICODE = "is not valid Unicode: it has half of a surrogate pair"
 
@@ -39,17 +40,8 @@ def read_lines(path: str | Path) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def is_unicode(value: object) -> bool:
-    r"""Tell whether a text, or each text of a list, can be written as UTF-8; what is no text can.
-
-    UTF-8 itself holds nothing else, but json may: "\ud800", half of a pair, which no tokenizer takes.
-    """
+def holds_unicode(value: object) -> bool:
+    """Tell whether a text, or each text of a list, is valid Unicode; what is no text is."""
     if isinstance(value, list | tuple):
-        return all(map(is_unicode, value))
-    if not isinstance(value, str):
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return all(map(holds_unicode, value))
+    return not isinstance(value, str) or is_unicode(value)

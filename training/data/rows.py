@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from training.data.examples import TextExample
-from training.data.files import NOT_UNICODE, is_unicode
+from training.data.files import NOT_UNICODE, holds_unicode
 from training.data.problems import Place, Problems
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ def _example(
     row: Mapping[str, object], columns: TextColumns, place: Place, problems: Problems
 ) -> TextExample:
     for column in columns.named:
-        if not is_unicode(row.get(column)):
+        if not holds_unicode(row.get(column)):
             problems.add(place, f"{column!r} {NOT_UNICODE}")
     text = _checked_text(row, columns.text, place, problems)
     pair = None if columns.text_pair is None else _checked_text(row, columns.text_pair, place, problems)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bert.errors import DataError
 from training.data.examples import QaExample
-from training.data.files import NOT_UNICODE, is_unicode, read_text
+from training.data.files import NOT_UNICODE, holds_unicode, read_text
 from training.data.problems import Problems
 
 logger = logging.getLogger(__name__)
@@ -104,14 +104,14 @@ def _questions(articles: list[Any], problems: Problems) -> Iterator[Question]:
             problems.add(None, f'data[{a}] has no list "paragraphs"')
             continue
         title = str(article.get("title") or "")
-        if not is_unicode(title):
+        if not holds_unicode(title):
             problems.add(None, f'"title" of data[{a}] {NOT_UNICODE}')
         for p, paragraph in enumerate(paragraphs):
             where = f"data[{a}].paragraphs[{p}]"
             context = paragraph.get("context") if isinstance(paragraph, dict) else None
             if not isinstance(context, str) or not context.strip():
                 problems.add(None, f'{where} has no text "context"')
-            elif not is_unicode(context):
+            elif not holds_unicode(context):
                 problems.add(None, f'"context" of {where} {NOT_UNICODE}')
             elif not isinstance(paragraph.get("qas"), list):
                 problems.add(None, f'{where} has no list "qas"')
@@ -119,7 +119,7 @@ def _questions(articles: list[Any], problems: Problems) -> Iterator[Question]:
                 for q, question in enumerate(paragraph["qas"]):
                     if not isinstance(question, dict) or not isinstance(question.get("id"), str | int):
                         problems.add(None, f'{where}.qas[{q}] has no "id"')
-                    elif not is_unicode(question["id"]):
+                    elif not holds_unicode(question["id"]):
                         problems.add(None, f'"id" of {where}.qas[{q}] {NOT_UNICODE}')
                     else:
                         yield title, context, question
@@ -132,7 +132,7 @@ def _example(
     if not isinstance(text, str) or not text.strip():
         count.dropped.append((question_id, "the question is empty"))
         return None
-    if not is_unicode(text):
+    if not holds_unicode(text):
         problems.add(None, f"question {question_id}: its text {NOT_UNICODE}")
         return None
     given = question.get("answers", [])
