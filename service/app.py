@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +14,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service import openapi
 from service.call import Call
+from service.endpoints import TASK_ENDPOINTS
 from service.lifecycle import Service
 from service.logs import LOGGER
 from service.middleware import Observed
@@ -23,6 +26,7 @@ from service.problems import problem_of, problem_response
 from service.settings import ServeSettings
 
 ASSETS = "/docs/assets"
+HANDLERS = {endpoint.path: endpoint.handler for endpoint in TASK_ENDPOINTS}
 Failed = Callable[[Exception], None]
 
 
@@ -31,9 +35,28 @@ def log_failure(error: Exception) -> None:
     LOGGER.error("the models could not be loaded: %s", error, exc_info=error)
 
 
+class Application(FastAPI):
+    """FastAPI, but that its middleware and routing see no request to a task.
+
+    They cost more than all else that is done for it beside the engine, and none of it is needed: a path is looked up, and
+    handlers read bodies themselves.
+    """
+
+    tasks: ASGIApp
+    """Answers a POST to a path of HANDLERS."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in HANDLERS:
+            scope["app"] = self
+            await self.tasks(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
 def create_app(
     settings: ServeSettings, *, on_ready: Callable[[], None] = lambda: None, on_failure: Failed = log_failure
-) -> FastAPI:
+) -> Application:
     """Build the service. Nothing is loaded before its lifespan begins, and requests get 503 until it is.
 
     `on_ready` is called when it can answer, `on_failure` with what kept it from loading.
@@ -50,7 +73,7 @@ def create_app(
             await asyncio.wait([loading])
             await service.close()
 
-    app = FastAPI(
+    app = Application(
         title="bert-serve",
         version=_version(),
         description="Fine-tuned BERT over HTTP. Errors are application/problem+json (RFC 9457).",
@@ -64,8 +87,15 @@ def create_app(
     _add_docs(app, with_key=settings.api_key is not None)
     app.add_exception_handler(HTTPException, _http_problem)
     paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
-    app.add_middleware(Observed, metrics=service.metrics, settings=settings, paths=paths)
+    observed = partial(Observed, metrics=service.metrics, settings=settings, paths=paths)
+    app.add_middleware(observed)
+    app.tasks = observed(_answer_task)
     return app
+
+
+async def _answer_task(scope: Scope, receive: Receive, send: Send) -> None:
+    response = await HANDLERS[scope["path"]](Request(scope, receive))
+    await response(scope, receive, send)
 
 
 async def _load(service: Service, on_ready: Callable[[], None], on_failure: Failed) -> None:

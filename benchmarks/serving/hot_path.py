@@ -5,8 +5,8 @@
     python -m benchmarks.serving.hot_path bundles --kinds sentence --connections 8 --profile runs/hot-path.txt
 
 User and system time of the service's process for a request, in microseconds, and which part of it the event loop's
-thread had. CPU time depends on what else the machine does much less than time by the wall; what is left of that falls on both
-checkouts, which take turns round by round.
+thread had. CPU time depends less than time by the wall on what else the machine does; what is left of that falls on both
+checkouts, which take turns.
 """
 
 import argparse
