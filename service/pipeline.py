@@ -1,4 +1,4 @@
-"""From texts to results: tokenise on a thread, run through the scheduler, decode. One method a task.
+"""From texts to results: tokenise, run through the scheduler, decode. One method a task.
 
 Nothing here knows HTTP, but for the field names that messages use.
 """
@@ -22,6 +22,9 @@ from service.scheduler import Scheduler
 from service.texts import Texts, check_answer_size, check_not_blank, pair_count, too_large
 
 Result = TypeVar("Result")
+INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
+"""A request of no more is tokenised on the event loop, in half a millisecond at most: for a sentence a thread's hand-over
+costs twice as much as the work."""
 INLINE_TOKENS = 2_000
 """Results of fewer tokens are decoded on the event loop: a thread's hand-over costs more than the work."""
 
@@ -59,7 +62,9 @@ class Pipeline:
         """Return a classification for each text or pair, and whether it was cut."""
         reader = self._reader(call, model)
         encodings = await self._prepare(
-            call, lambda: encode_texts(reader, model, text, pair, truncate=truncate)
+            call,
+            [text, pair] if pair is not None else [text],
+            lambda: encode_texts(reader, model, text, pair, truncate=truncate),
         )
         outputs = await self._infer(call, model, encodings)
         with call.timed("decode"):
@@ -82,7 +87,7 @@ class Pipeline:
     async def entities(self, call: Call, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows, a text without a word has none."""
         spec, reader = model.spec, self._reader(call, model)
-        pieces, windows = await self._prepare(call, lambda: text_windows(reader, model, text))
+        pieces, windows = await self._prepare(call, [text], lambda: text_windows(reader, model, text))
         logits = await self._infer_windows(call, model, windows)
 
         def decode() -> list[list[ner.Entity]]:
@@ -109,7 +114,9 @@ class Pipeline:
         check_not_blank(question, context)
         count = pair_count(question, context)
         reader = self._reader(call, model)
-        windows = await self._prepare(call, lambda: question_windows(reader, model, question, context, count))
+        windows = await self._prepare(
+            call, [question, context], lambda: question_windows(reader, model, question, context, count)
+        )
         logits = await self._infer_windows(call, model, windows)
 
         def decode() -> list[spans.Answer]:
@@ -132,7 +139,7 @@ class Pipeline:
     ) -> list[list[fill_mask.FilledMask]]:
         """Return each text's masks with their `top_k` best pieces."""
         reader = self._reader(call, model)
-        encodings = await self._prepare(call, lambda: masked_encodings(reader, model, text))
+        encodings = await self._prepare(call, [text], lambda: masked_encodings(reader, model, text))
         check_answer_size(text, [len(fill_mask.mask_positions(encoding)) for encoding in encodings], top_k)
         outputs = await self._infer(call, model, encodings)
 
@@ -154,7 +161,7 @@ class Pipeline:
             reader.check_tokens(call.tokens)
             return [_tokens(model, encoding) for encoding in encodings]
 
-        return await self._prepare(call, prepare)
+        return await self._prepare(call, [text], prepare)
 
     async def aside(self, function: Callable[[], Result]) -> Result:
         """Run on a thread what would hold up the event loop."""
@@ -172,20 +179,20 @@ class Pipeline:
                 e for field in fields for e in encode_texts(reader, model, field, None, truncate=truncate)
             ]
 
-        encodings = await self._prepare(call, prepare)
+        encodings = await self._prepare(call, fields, prepare)
         outputs = await self._infer(call, model, encodings)
         return Embedded(np.concatenate(outputs), [encoding.truncated for encoding in encodings])
 
     def _reader(self, call: Call, model: Model) -> Reader:
         return Reader(call, model.tokenizer, self._scheduler.queue.max_tokens)
 
-    async def _prepare(self, call: Call, function: Callable[[], Result]) -> Result:
-        """Tokenise on a thread.
+    async def _prepare(self, call: Call, fields: Sequence[Texts], function: Callable[[], Result]) -> Result:
+        """Tokenise these texts; on a thread if that takes long.
 
         The tokenizer releases the interpreter's lock, and the event loop stays free.
         """
         with call.timed("tokenize"):
-            return await self.aside(function)
+            return function() if _is_short(fields) else await self.aside(function)
 
     async def _infer(self, call: Call, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
@@ -210,6 +217,14 @@ class Pipeline:
             if call.tokens < INLINE_TOKENS:
                 return function()
             return await self.aside(function)
+
+
+def _is_short(fields: Sequence[Texts]) -> bool:
+    """Tell whether tokenising these takes less than handing it over."""
+    return (
+        sum(map(len, fields)) <= INLINE_TEXTS
+        and sum(len(value) for field in fields for value in field.values) <= INLINE_CHARACTERS
+    )
 
 
 def _tokens(model: Model, encoding: Encoding) -> list[Token]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.machine import machine_line
 from benchmarks.serving.load import closed_loop
 from benchmarks.serving.percentiles import Spread
-from benchmarks.serving.process_tree import PROC, parse_stat
+from benchmarks.serving.process_tree import PROC
 from benchmarks.serving.running import ROOT, Running, free_port, prepare_process, server
 from benchmarks.serving.texts import FACTS, SENTENCES, made_up_texts
 from benchmarks.serving.wire import Request, request_bytes
@@ -122,10 +122,13 @@ def measured(
 
 
 def cpu_us(pid: int) -> tuple[float, float]:
-    """Return the CPU time so far of a process and of its first thread, on which the event loop runs."""
-    stats = (PROC / str(pid) / "stat", PROC / str(pid) / "task" / str(pid) / "stat")
-    process, thread = (1e6 * parse_stat(stat.read_text()).cpu_s for stat in stats)
-    return process, thread
+    """Return the CPU time so far of a process's threads, and of its first, on which the event loop runs.
+
+    From schedstat, in nanoseconds: `stat` counts hundredths of a second.
+    """
+    files = (PROC / str(pid) / "task").glob("*/schedstat")
+    used = {file.parent.name: int(file.read_text().split()[0]) / 1000 for file in files}
+    return sum(used.values()), used[str(pid)]
 
 
 def row(kind: str, connections: int, costs: Sequence[Costs]) -> str:

@@ -48,7 +48,7 @@ class InstantEngine:
 
 def main() -> int:
     """Serve."""
-    registry.OnnxEngine = InstantEngine  # type: ignore[attr-defined]
+    registry.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
     file = os.environ.pop("PROFILE", "")
     if not file:
         return cli.main()
