@@ -1,6 +1,6 @@
 """Results as JSON: the plain dicts that the schemas describe, serialised in one go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,23 @@ EMBEDDING_DECIMALS = 8
 """Of numbers up to 1: all that a 32-bit float holds."""
 
 
+class JsonAnswer(Response):
+    """A 200 whose headers are known."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Write them; there are no others."""
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", b"application/json"),
+        ]
+
+
 def answer(call: Call, results: Sequence[dict[str, Any]]) -> Response:
     """Return the 200 with these results."""
     body = {"model": call.model, "results": results, "usage": {"tokens": call.tokens}}
     # A number that is not finite is no JSON; the scheduler lets none through, and this would show one as
     # null.
-    return Response(to_json(body, inf_nan_mode="null"), media_type="application/json")
+    return JsonAnswer(to_json(body, inf_nan_mode="null"))
 
 
 def classified(results: Sequence[Classification], truncated: Sequence[bool]) -> list[dict[str, Any]]:

@@ -42,6 +42,7 @@ class Application(FastAPI):
     handlers read bodies themselves.
     """
 
+    service: Service
     tasks: ASGIApp
     """Answers a POST to a path of HANDLERS."""
 
@@ -82,7 +83,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # it would make an address of the Host header, whoever wrote that
     )
-    app.state.service = service
+    app.service = app.state.service = service
     openapi.add_routes(app)
     _add_docs(app, with_key=settings.api_key is not None)
     app.add_exception_handler(HTTPException, _http_problem)

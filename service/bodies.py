@@ -1,15 +1,16 @@
 """Reading a request's body: within limits, as JSON, validated once."""
 
-import asyncio
 import itertools
 import json
 from typing import TypeVar
 
 import pydantic
 from pydantic_core import from_json
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from bert.unicode import is_unicode
+from service.guard import Alarm
+from service.headers import header
 from service.problems import (
     MAX_ERRORS,
     ClientGoneError,
@@ -23,6 +24,7 @@ from service.settings import ServeSettings
 from service.texts import too_many_texts
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
+JSON = "application/json"
 BROKEN = "is not valid Unicode: it holds half of a surrogate pair"
 TOO_DEEP = "the body is nested too deep: no field of any request holds more than a list of strings"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -34,19 +36,19 @@ async def read_body(request: Request, settings: ServeSettings) -> bytes:
 
     Refuses one that is no JSON by its type, too large, too slow, or cut off by the client.
     """
-    _check_type(request)
+    sent = header(request.scope, b"content-type") or ""
+    if sent != JSON:
+        _check_type(sent)
     limit = settings.max_body_bytes
-    length = request.headers.get("content-length", "")
+    length = header(request.scope, b"content-length") or ""
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(settings.body_timeout_ms / 1000):
+        with Alarm(settings.body_timeout_ms / 1000):
             return await _read_bounded(request, limit)
     except TimeoutError:
         detail = f"the body had not arrived after {settings.body_timeout_ms} ms (body_timeout_ms)"
         raise ProblemError(408, "body-timeout", detail, headers={"Connection": "close"}) from None
-    except ClientDisconnect:
-        raise ClientGoneError from None
 
 
 def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
@@ -69,9 +71,11 @@ def _shape_errors(model: type[pydantic.BaseModel], content: object, max_texts: i
     """Return what is wrong with the body's keys and the lengths of its lists, without a look at the items."""
     if not isinstance(content, dict):
         return [FieldError("body", "must be an object: names and values in braces")]
-    unknown = itertools.islice((name for name in content if name not in model.model_fields), MAX_ERRORS)
-    errors = [FieldError(shown(name), "is not a field of this request") for name in unknown]
-    for name in model.model_fields:
+    known, errors = model.model_fields, list[FieldError]()
+    if not content.keys() <= known.keys():
+        unknown = itertools.islice((name for name in content if name not in known), MAX_ERRORS)
+        errors = [FieldError(shown(name), "is not a field of this request") for name in unknown]
+    for name in known:
         value = content.get(name)
         if isinstance(value, list) and len(value) > max_texts:
             errors.append(too_many_texts(name, len(value), max_texts))
@@ -127,19 +131,23 @@ def _holds_surrogate(content: object) -> bool:
 
 
 async def _read_bounded(request: Request, limit: int) -> bytes:
-    chunks, size = list[bytes](), 0
-    async for chunk in request.stream():
-        size += len(chunk)
+    chunks, size, more = list[bytes](), 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
         if size > limit:
             raise _too_large(limit)
-        chunks.append(chunk)
+        more = message.get("more_body", False)
     return b"".join(chunks)
 
 
-def _check_type(request: Request) -> None:
-    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent != "application/json" and not (sent.startswith("application/") and sent.endswith("+json")):
-        detail = f"send JSON with the header content-type: application/json, not {sent[:100] or 'none'!r}"
+def _check_type(sent: str) -> None:
+    kind = sent.partition(";")[0].strip().lower()
+    if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
+        detail = f"send JSON with the header content-type: application/json, not {kind[:100] or 'none'!r}"
         raise ProblemError(415, "unsupported-media-type", detail)
 
 

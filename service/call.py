@@ -3,8 +3,6 @@
 import re
 import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
@@ -31,20 +29,34 @@ class Call:
         """Return when the request is given up, on `time.monotonic`."""
         return self.received + self.timeout_ms / 1000
 
-    @contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Add the time spent inside to a phase."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - start
+    def timed(self, phase: str) -> "Timed":
+        """Add the time spent inside, `with call.timed(phase):`, to a phase."""
+        return Timed(self.seconds, phase)
 
     def server_timing(self) -> str:
         """Return the Server-Timing header: milliseconds by phase, and in all so far."""
         total = time.monotonic() - self.received
         parts = [f"{phase};dur={1000 * self.seconds[phase]:.3f}" for phase in PHASES if phase in self.seconds]
         return ", ".join([*parts, f"total;dur={1000 * total:.3f}"])
+
+
+class Timed:
+    """A block whose time is added to a phase; a class because a generator takes three times as long."""
+
+    __slots__ = ("_phase", "_seconds", "_start")
+
+    def __init__(self, seconds: dict[str, float], phase: str) -> None:
+        """`seconds` are those of all phases."""
+        self._seconds, self._phase = seconds, phase
+
+    def __enter__(self) -> None:
+        """Start the clock."""
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        spent = time.perf_counter() - self._start
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent
 
 
 def choose_request_id(sent: str | None) -> str:

@@ -9,9 +9,12 @@ from starlette.types import Message
 
 from bert.errors import DeadlineExceededError
 from service.call import Call
+from service.headers import header
 from service.problems import ClientGoneError, FieldError, unprocessable
 
-HEADER = "x-timeout-ms"
+HEADER = b"x-timeout-ms"
+WATCH_AFTER_S = 0.05
+"""A client that leaves is noticed from then on. Most requests are answered sooner, and the watch is a task of its own."""
 
 
 def timeout_ms(request: Request, limit_ms: int) -> float:
@@ -19,7 +22,7 @@ def timeout_ms(request: Request, limit_ms: int) -> float:
 
     X-Timeout-Ms, at most the limit; raises the 422 of a header that is no number.
     """
-    sent = request.headers.get(HEADER)
+    sent = header(request.scope, HEADER)
     if sent is None:
         return limit_ms
     if not (sent.isascii() and sent.isdigit() and int(sent[:12]) > 0):
@@ -29,34 +32,76 @@ def timeout_ms(request: Request, limit_ms: int) -> float:
     return min(int(sent[:12]), limit_ms)
 
 
+class Alarm:
+    """`with Alarm(seconds):` cancels the task inside after so long, and raises TimeoutError then.
+
+    What asyncio.timeout does, for a third of its cost: nothing is rescheduled.
+    """
+
+    __slots__ = ("_cancelling", "_rang", "_seconds", "_task", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        """Nothing starts before the block."""
+        self._seconds, self._rang = seconds, False
+
+    def __enter__(self) -> "Alarm":
+        """Start the clock."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, self._seconds), self.ring)
+        return self
+
+    def ring(self) -> None:
+        """Cancel what is inside, before the time."""
+        if not self._rang:
+            self._rang = True
+            self._task.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the clock; tell this cancellation from others, which go on."""
+        self._timer.cancel()
+        if (
+            self._rang
+            and self._task.uncancel() <= self._cancelling
+            and isinstance(error, asyncio.CancelledError)
+        ):
+            raise TimeoutError from error
+
+
 class Guard:
-    """`async with Guard(request, call):` cancels what is inside at the deadline or when the client leaves.
+    """`with Guard(request, call):` cancels what is inside at the deadline or when the client leaves.
 
     Raises DeadlineExceededError or ClientGoneError then. The request's body must have been read: after it the
     next thing to receive is the disconnect.
     """
 
+    __slots__ = ("_alarm", "_call", "_left", "_request", "_timer", "_watch")
+
     def __init__(self, request: Request, call: Call) -> None:
         """Nothing starts before the block."""
         self._request, self._call = request, call
         self._left = False
+        self._watch: asyncio.Future[Message] | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         """Start both watches."""
-        delay = max(0.0, self._call.deadline - time.monotonic())
-        self._scope = asyncio.timeout(delay)
-        await self._scope.__aenter__()
-        self._watch: asyncio.Future[Message] = asyncio.ensure_future(self._request.receive())
-        self._watch.add_done_callback(self._client_left)
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_client)
+        self._alarm = Alarm(self._call.deadline - time.monotonic())
+        self._alarm.__enter__()
 
-    async def __aexit__(
+    def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End both watches, and say which of them ended the work."""
-        self._watch.remove_done_callback(self._client_left)
-        self._watch.cancel()
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.remove_done_callback(self._client_left)
+            self._watch.cancel()
         try:
-            await self._scope.__aexit__(kind, error, trace)
+            self._alarm.__exit__(kind, error, trace)
         except TimeoutError:
             if self._left:
                 raise ClientGoneError from None
@@ -64,8 +109,12 @@ class Guard:
         if isinstance(error, DeadlineExceededError):  # the scheduler saw it first
             raise DeadlineExceededError(self._call.timeout_ms) from None
 
+    def _watch_client(self) -> None:
+        self._watch = asyncio.ensure_future(self._request.receive())
+        self._watch.add_done_callback(self._client_left)
+
     def _client_left(self, watch: asyncio.Future[Message]) -> None:
         if not watch.cancelled():
             watch.exception()
             self._left = True
-            self._scope.reschedule(asyncio.get_running_loop().time())
+            self._alarm.ring()

@@ -4,10 +4,10 @@ import hmac
 import time
 from urllib.parse import quote
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.call import Call, choose_request_id
+from service.headers import header
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.problems import CLIENT_GONE, ClientGoneError, ProblemError, problem_of, problem_response
@@ -37,15 +37,16 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, path = Headers(scope=scope), str(scope["path"])
-        call = Call(choose_request_id(headers.get("x-request-id")), path, time.monotonic())
+        path: str = scope["path"]
+        call = Call(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
         scope.setdefault("state", {})["call"] = call
         answer = _Answer(send, call)
         counted = path not in UNCOUNTED
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
-            self._check_key(path, headers)
+            if self._key is not None and path not in OPEN and not path.startswith("/docs/"):
+                _check_key(scope, self._key)
             await self._app(_as_get(scope), receive, answer.send)
         except Exception as error:
             await self._refuse(error, call, answer, scope, receive)
@@ -53,21 +54,6 @@ class Observed:
             if counted:
                 self._metrics.requests_in_flight.dec()
             self._record(call, answer.status or CLIENT_GONE, str(scope["method"]))
-
-    def _check_key(self, path: str, headers: Headers) -> None:
-        """Raise the 401 unless the path is open or the key is right.
-
-        The comparison takes the same time for any key.
-        """
-        if self._key is None or path in OPEN or path.startswith("/docs/"):
-            return
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        if not hmac.compare_digest(sent.encode(), self._key):
-            detail = "send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
-            raise ProblemError(
-                401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"}, reason="unauthorized"
-            )
 
     async def _refuse(
         self, error: Exception, call: Call, answer: "_Answer", scope: Scope, receive: Receive
@@ -104,6 +90,20 @@ class Observed:
             LOGGER.info("%s %s", method, _loggable(call.endpoint), extra={"fields": fields})
 
 
+def _check_key(scope: Scope, key: bytes) -> None:
+    """Raise the 401 unless the key is right.
+
+    The comparison takes the same time for any key.
+    """
+    scheme, _, token = (header(scope, b"authorization") or "").partition(" ")
+    sent = token.strip() if scheme.lower() == "bearer" else header(scope, b"x-api-key") or ""
+    if not hmac.compare_digest(sent.encode(), key):
+        detail = "send the key as `Authorization: Bearer KEY` or `X-API-Key: KEY`"
+        raise ProblemError(
+            401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"}, reason="unauthorized"
+        )
+
+
 def _loggable(path: str) -> str:
     """Return a path as it can stand in a log: no line ends, no terminal's control sequences, no kilobytes."""
     return quote(path[:MAX_LOGGED])
@@ -124,7 +124,9 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
-            headers = MutableHeaders(raw=message["headers"])
-            headers["X-Request-Id"] = self._call.request_id
-            headers["Server-Timing"] = self._call.server_timing()
+            own = (
+                (b"x-request-id", self._call.request_id.encode()),
+                (b"server-timing", self._call.server_timing().encode()),
+            )
+            message = {**message, "headers": [*message["headers"], *own]}
         await self._send(message)

@@ -29,7 +29,7 @@ async def classify(request: Request) -> Response:
     pair = Texts.of("text_pair", body.text_pair) if body.text_pair is not None else None
     _check_pair(model, text, pair)
     _check_count(request, text, *([pair] if pair is not None else []))
-    async with Guard(request, call):
+    with Guard(request, call):
         results, truncated = await pipeline.classify(
             call, model, text, pair, top_k=body.top_k, truncate=body.truncate
         )
@@ -41,7 +41,7 @@ async def ner(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.NerRequest)
     model, text = _choose(request, call, body.model, "ner"), Texts.of("text", body.text)
     _check_count(request, text)
-    async with Guard(request, call):
+    with Guard(request, call):
         entities = await pipeline.entities(call, model, text)
     return answers.answer(call, answers.recognised(entities))
 
@@ -52,7 +52,7 @@ async def similarity(request: Request) -> Response:
     model, text = _choose(request, call, body.model, "similarity"), Texts.of("text", body.text)
     candidates = Texts.of("candidates", body.candidates)
     _check_count(request, text, candidates)
-    async with Guard(request, call):
+    with Guard(request, call):
         rankings, embedded = await pipeline.rank(
             call, model, text, candidates, top_k=body.top_k, truncate=body.truncate
         )
@@ -65,7 +65,7 @@ async def qa(request: Request) -> Response:
     model, question = _choose(request, call, body.model, "qa"), Texts.of("question", body.question)
     context = Texts.of("context", body.context)
     _check_count(request, question, context)
-    async with Guard(request, call):
+    with Guard(request, call):
         found = await pipeline.answers(
             call, model, question, context, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
         )
@@ -77,7 +77,7 @@ async def embed(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.EmbedRequest)
     model, text = _choose(request, call, body.model, "similarity"), Texts.of("text", body.text)
     _check_count(request, text)
-    async with Guard(request, call):
+    with Guard(request, call):
         embedded = await pipeline.embed(call, model, text, truncate=body.truncate)
     return answers.answer(call, answers.embeddings(embedded))
 
@@ -87,7 +87,7 @@ async def fill_mask(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.FillMaskRequest)
     model, text = _choose(request, call, body.model, "fill_mask"), Texts.of("text", body.text)
     _check_count(request, text)
-    async with Guard(request, call):
+    with Guard(request, call):
         masks = await pipeline.fill_masks(call, model, text, top_k=body.top_k)
     return answers.answer(call, answers.filled(masks))
 
@@ -97,7 +97,7 @@ async def tokenize(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.TokenizeRequest)
     model, text = _choose(request, call, body.model, None), Texts.of("text", body.text)
     _check_count(request, text)
-    async with Guard(request, call):
+    with Guard(request, call):
         tokens = await pipeline.tokens(call, model, text)
         return await pipeline.aside(lambda: answers.answer(call, answers.tokenized(tokens)))
 
@@ -172,7 +172,7 @@ def _check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
 
 
 def _service(request: Request) -> Service:
-    service = request.app.state.service
+    service = request.scope["app"].service
     assert isinstance(service, Service)
     return service
 

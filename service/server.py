@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
         self._settings, self._url = settings, url
         self.failed = False
         app = create_app(settings, on_ready=self._ready, on_failure=self._fail)
-        self._service: Service = app.state.service
+        self._service: Service = app.service
         super().__init__(
             uvicorn.Config(
                 app,
@@ -98,6 +98,7 @@ class Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # nothing here asks who the client is
                 backlog=settings.backlog_connections,
                 timeout_keep_alive=settings.keep_alive_s,
                 timeout_graceful_shutdown=settings.shutdown_grace_s,
