@@ -243,7 +243,10 @@ def finish_s(own_s: float, others: Sequence[tuple[float, float]], rounds: int = 
     """
     seconds = own_s
     for _ in range(rounds):
+        before = seconds
         seconds = own_s + sum(min(own_s, max(waiting_s, use * seconds)) for waiting_s, use in others)
+        if seconds == before:
+            break
     return seconds
 
 

@@ -60,7 +60,7 @@ class Reader:
         """
         found: list[Pieces] = []
         for group in _groups(texts):
-            if len(group) == 1:
+            if len(group[0]) > PART_CHARACTERS:
                 found.append(self._long(group[0], enough))
             else:
                 found += self._read(group, enough)

@@ -33,10 +33,9 @@ def decode(logits: Floats, spec: TaskSpec, top_k: int | None = None) -> list[Cla
         raise ValueError(f"top_k ({top_k}) must be at least 1")
     scores = _scores(logits, spec)
     order = np.argsort(-scores, axis=-1, kind="stable")[:, :top_k]
-    best_first = np.take_along_axis(scores, order, axis=-1)
     return [
-        _result(spec.labels, columns, values)
-        for columns, values in zip(order.tolist(), best_first.tolist(), strict=True)
+        _result(spec.labels, best_first, values)
+        for best_first, values in zip(order.tolist(), scores.tolist(), strict=True)
     ]
 
 
@@ -60,8 +59,8 @@ def _scores(logits: Floats, spec: TaskSpec) -> Floats:
     return sigmoid(logits) if spec.problem == "multi_label" else softmax(logits)
 
 
-def _result(labels: Sequence[str], columns: Sequence[int], values: Sequence[float]) -> Classification:
-    scores = tuple((labels[column], value) for column, value in zip(columns, values, strict=True))
+def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[float]) -> Classification:
+    scores = tuple([(labels[column], values[column]) for column in best_first])
     label, score = scores[0]
     return Classification(label, score, scores)
 
