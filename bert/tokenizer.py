@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -87,12 +88,15 @@ class Tokenizer:
             raise InputError(f"token id {token_id} is not one of the vocabulary's {self.vocab_size}")
         return piece
 
-    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+    def pieces(self, texts: Sequence[str], *, only_ids: bool = False) -> list[Pieces]:
         """Tokenise texts without special tokens and without cutting anything.
 
         Releases the interpreter's lock. Raises InputError for a text that is not valid Unicode (one with a lone
-        surrogate).
+        surrogate). With `only_ids` it takes a third less; a text is tokenised again if more is asked for after all.
         """
+        if only_ids:
+            found = zip(texts, self.ids(texts), strict=True)
+            return [Pieces.of_ids(np.array(ids, np.int32), partial(self._piece, text)) for text, ids in found]
         try:
             encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
@@ -156,20 +160,10 @@ class Tokenizer:
         return windows
 
     def _join(self, texts: Sequence[Pieces], *, truncated: bool = False) -> Encoding:
-        """Put special tokens around one or two texts; segment 0 is [CLS] first [SEP], segment 1 the rest."""
-        length = 1 + sum(len(text) + 1 for text in texts)
-        ids = np.full(length, self.sep_id, np.int32)
-        ids[0] = self.cls_id
-        segment_ids, offsets = np.zeros(length, np.int32), np.zeros((length, 2), np.int32)
-        word_ids, sequence_ids = np.full(length, -1, np.int32), np.full(length, -1, np.int32)
-        at = 1
-        for segment, text in enumerate(texts):
-            end = at + len(text)
-            ids[at:end], offsets[at:end], word_ids[at:end] = text.ids, text.offsets, text.word_ids
-            sequence_ids[at:end] = segment
-            segment_ids[at : end + 1] = segment
-            at = end + 1
-        return Encoding(ids, segment_ids, offsets, word_ids, sequence_ids, truncated)
+        return Encoding.of_texts(texts, self.cls_id, self.sep_id, truncated=truncated)
+
+    def _piece(self, text: str) -> Pieces:
+        return self.pieces([text])[0]
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

@@ -60,7 +60,7 @@ class Pipeline:
         self, call: Call, model: Model, text: Texts, pair: Texts | None, *, top_k: int | None, truncate: bool
     ) -> tuple[list[classification.Classification], list[bool]]:
         """Return a classification for each text or pair, and whether it was cut."""
-        reader = self._reader(call, model)
+        reader = self._reader(call, model, only_ids=True)
         encodings = await self._prepare(
             call,
             [text, pair] if pair is not None else [text],
@@ -172,7 +172,7 @@ class Pipeline:
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
 
     async def _embed(self, call: Call, model: Model, fields: Sequence[Texts], *, truncate: bool) -> Embedded:
-        reader = self._reader(call, model)
+        reader = self._reader(call, model, only_ids=True)
 
         def prepare() -> list[Encoding]:
             return [
@@ -183,8 +183,8 @@ class Pipeline:
         outputs = await self._infer(call, model, encodings)
         return Embedded(np.concatenate(outputs), [encoding.truncated for encoding in encodings])
 
-    def _reader(self, call: Call, model: Model) -> Reader:
-        return Reader(call, model.tokenizer, self._scheduler.queue.max_tokens)
+    def _reader(self, call: Call, model: Model, *, only_ids: bool = False) -> Reader:
+        return Reader(call, model.tokenizer, self._scheduler.queue.max_tokens, only_ids)
 
     async def _prepare(self, call: Call, fields: Sequence[Texts], function: Callable[[], Result]) -> Result:
         """Tokenise these texts; on a thread if that takes long.

@@ -34,6 +34,8 @@ class Reader:
     tokenizer: Tokenizer
     max_tokens: int
     """Of the whole request; no queue has room for more."""
+    only_ids: bool = False
+    """Whether the task never asks where pieces lie in their texts."""
     tokens: int = 0
     """Read so far."""
 
@@ -63,12 +65,12 @@ class Reader:
             if len(group[0]) > PART_CHARACTERS:
                 found.append(self._long(group[0], enough))
             else:
-                found += self._read(group, enough)
+                found += self._read(group, enough, only_ids=self.only_ids)
         return found
 
-    def _read(self, texts: Sequence[str], enough: int | None) -> list[Pieces]:
+    def _read(self, texts: Sequence[str], enough: int | None, *, only_ids: bool = False) -> list[Pieces]:
         self.check_deadline()
-        found = self.tokenizer.pieces(texts)
+        found = self.tokenizer.pieces(texts, only_ids=only_ids)
         self.tokens += sum(len(p) if enough is None else min(len(p), enough) for p in found)
         self.check_tokens(self.tokens)
         return found
