@@ -32,7 +32,7 @@ def decode(logits: Floats, spec: TaskSpec, top_k: int | None = None) -> list[Cla
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k ({top_k}) must be at least 1")
     scores = _scores(logits, spec)
-    order = np.argsort(-scores, axis=-1, kind="stable")[:, :top_k]
+    order = (-scores).argsort(axis=-1, kind="stable")[:, :top_k]
     return [
         _result(spec.labels, best_first, values)
         for best_first, values in zip(order.tolist(), scores.tolist(), strict=True)
