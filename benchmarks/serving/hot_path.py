@@ -93,13 +93,13 @@ def requests_of(kind: str, url: str) -> list[Request]:
     match kind:
         case "list":
             starts = range(0, len(texts) - LIST_TEXTS + 1, LIST_TEXTS)
-            bodies = [("/classify", {"text": texts[at : at + LIST_TEXTS]}) for at in starts]
+            bodies = [("/classify", {"text": texts[at : at + LIST_TEXTS], "truncate": True}) for at in starts]
         case "ner":
             bodies = [("/ner", {"text": text}) for text in texts]
         case "qa":
             bodies = [("/qa", {"question": question, "context": fact}) for fact, question in FACTS]
         case _:
-            bodies = [("/classify", {"text": text}) for text in texts]
+            bodies = [("/classify", {"text": text, "truncate": True}) for text in texts]
     return [[request_bytes(url, path, body)] for path, body in bodies]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving import deep_queue, mixed_traffic
+from benchmarks.serving import deep_queue, hot_path, mixed_traffic
 from benchmarks.serving.engine_loop import (
     WINDOWS,
     document_batches,
@@ -97,3 +97,16 @@ def test_a_deep_queue_is_measured_against_a_shallow_one(
     printed = capsys.readouterr().out
     assert "| 1 | 64 |" in printed and "| 1 | 640 |" in printed
     assert "texts/s at 640 over those at 64: " in printed
+
+
+@pytest.mark.slow
+def test_a_request_is_measured_without_its_engine(
+    mood: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tiny_bundle(tmp_path / "names", "names", SPECS["names"], 2)
+    brief = ["--seconds", "0.2", "--rounds", "1", "--connections", "2", "--log", str(tmp_path / "log")]
+    checkouts = ["--against", str(Path(__file__).parents[2])]
+    assert hot_path.main([str(mood), str(tmp_path), *brief, *checkouts]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [row[:2] for row in rows[1:]] == [["| sentence", "2"], ["| list", "2"], ["| ner", "2"]]
+    assert all(len(row) == 7 for row in rows)
