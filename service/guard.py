@@ -35,7 +35,7 @@ def timeout_ms(request: Request, limit_ms: int) -> float:
 class Alarm:
     """`with Alarm(seconds):` cancels the task inside after so long, and raises TimeoutError then.
 
-    What asyncio.timeout does, for a third of its cost: nothing is rescheduled.
+    What asyncio.timeout does, for half of its cost: nothing is awaited or rescheduled.
     """
 
     __slots__ = ("_cancelling", "_rang", "_seconds", "_task", "_timer")
