@@ -11,7 +11,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -81,7 +81,14 @@ class PerTensorForms(RowsForms):
         )
 
 
-class PlainInt8Forms(Int8Forms):
+class TokenInt8Forms(Int8Forms):
+    """A scale for each token everywhere, behind LayerNorms too."""
+
+    def _fixed_products(self, x: str, linears: Sequence[Any]) -> list[str]:
+        return [self._product(x, linear) for linear in linears]
+
+
+class PlainInt8Forms(TokenInt8Forms):
     """A scale for each token, and nothing more: the first of the steps that make the written form."""
 
     def _rounded(self, linear: Any) -> Any:
@@ -106,17 +113,17 @@ class SmoothInt8Forms(PlainInt8Forms):
         return Int8Forms._smoothed(self, x, linear)
 
 
-class ShiftedInt8Forms(Int8Forms):
+class ShiftedInt8Forms(TokenInt8Forms):
     """And GELU's output shifted up."""
 
     def _rounded(self, linear: Any) -> Any:
         return PlainInt8Forms._rounded(self, linear)  # type: ignore[arg-type]
 
 
-class StrongInt8Forms(Int8Forms):
-    """The written form with stronger smoothing."""
+class WeaklySmoothedInt8Forms(Int8Forms):
+    """The written form with as much smoothing for fixed scales as for the others."""
 
-    smoothing = 0.7
+    fixed_smoothing = Int8Forms.smoothing
 
 
 class FusedForms(RowsForms):
@@ -158,8 +165,11 @@ def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
         "int8, a scale for each token": partial(PlainInt8Forms, calibration=calibration),
         "int8, and smoothing": partial(SmoothInt8Forms, calibration=calibration),
         "int8, and GELU shifted": partial(ShiftedInt8Forms, calibration=calibration),
-        "int8, and weights rounded for their inputs (written)": partial(Int8Forms, calibration=calibration),
-        "int8, the written form with smoothing 0.7": partial(StrongInt8Forms, calibration=calibration),
+        "int8, and weights rounded for their inputs": partial(TokenInt8Forms, calibration=calibration),
+        "int8, and fixed scales behind LayerNorms (written)": partial(Int8Forms, calibration=calibration),
+        "int8, the written form with smoothing 0.5": partial(
+            WeaklySmoothedInt8Forms, calibration=calibration
+        ),
     }
 
 

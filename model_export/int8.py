@@ -1,12 +1,17 @@
 """The encoder's products in 8 bits on the CPU, with answers that do not depend on the batch. T tokens.
 
-Every token's vector is quantised by a scale of its own, taken from that vector alone; weights have one scale for
-each output. Three things make the error small at little cost, the first two exact in real arithmetic:
-- outlier features are divided by factors that the weights take back (SmoothQuant, Xiao et al. 2022, 2211.10438);
+No scale comes from the batch. What a LayerNorm gave has always much the same range, so a scale that is fixed at export
+serves every text (queries, keys and values; the feed-forward layer's first half: the widest outputs, where a scale for
+each token costs most). Attention's sums and the activation's output vary from token to token: each of these vectors is
+quantised by a scale of its own, taken from that vector alone. Weights have one scale for each output. Three things make
+the error small at little cost, the first two exact in real arithmetic:
+- outlier features are divided by factors that the weights take back (SmoothQuant, Xiao et al. 2022, 2211.10438); where
+  the scale is fixed, each feature's range is moved to its middle first, and the bias takes it back;
 - the activation's output is shifted up by its lowest value, so that all 256 levels are used; the bias takes it back;
 - weights are rounded with regard to what they are multiplied with (`rounding.py`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +28,11 @@ from model_export.writer import MICROSOFT, GraphWriter
 LOWEST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0}
 """A little below each activation's minimum."""
 SMOOTHING = 0.5  # of 0.3 ... 1.0 among the best on real text (docs/export.md), and the paper's own
+FIXED_SMOOTHING = (
+    0.8  # of 0.5 ... 1.0 the best for fixed scales, which must hold every feature of every token
+)
+FIXED_MARGIN = 1.2  # of the range that calibration saw: other texts have features that pass it
+MIDDLE = 128  # what 0 becomes in unsigned bytes
 SMALLEST = 1e-10  # a vector of zeros is not divided by zero
 
 
@@ -39,7 +49,7 @@ class _Linear:
 class Int8Forms(RowsForms):
     """Writes 8-bit products in place of the encoder's linear layers; heads and attention stay float32."""
 
-    smoothing = SMOOTHING
+    smoothing, fixed_smoothing, fixed_margin = SMOOTHING, FIXED_SMOOTHING, FIXED_MARGIN
 
     def __init__(
         self, writer: GraphWriter, config: BertConfig, weights: Weights, calibration: Calibration
@@ -50,16 +60,15 @@ class Int8Forms(RowsForms):
         self._activations: set[str] = set()
 
     def attention(self, x: str, name: str) -> str:
-        """Write self-attention, its three projections as one product; (T, H) → (T, H)."""
+        """Write self-attention, its three projections of one quantised input; (T, H) → (T, H)."""
         parts = [self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value")]
-        weight = np.concatenate([part.weight for part in parts], axis=1)
-        bias = np.concatenate([part.bias for part in parts])
-        joined = self._product(x, _Linear(name, weight, bias, parts[0].inputs))
-        in_rows = self.w.node("Reshape", joined, self._joined_shape())
-        projections = self.w.nodes("Split", in_rows, outputs=3, axis=-1, num_outputs=3)
+        projections = self._fixed_products(x, parts)
         attended = self.w.node(
             "MultiHeadAttention",
-            *(*projections, "", "", self._attention_bias),
+            *(self.w.node("Reshape", part, self._row_shape) for part in projections),
+            "",
+            "",
+            self._attention_bias,
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
@@ -67,7 +76,8 @@ class Int8Forms(RowsForms):
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half; (T, H) → (T, I)."""
-        activated = self.activation(self._product(x, self._from_checkpoint(name)))
+        (wide,) = self._fixed_products(x, [self._from_checkpoint(name)])
+        activated = self.activation(wide)
         self._activations.add(activated)
         return activated
 
@@ -75,14 +85,48 @@ class Int8Forms(RowsForms):
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
         return self._add_norm(self._product(x, self._from_checkpoint(dense)), residual, norm)
 
+    def _fixed_products(self, x: str, linears: Sequence[_Linear]) -> list[str]:
+        """Write x W + b in 8 bits for layers that read the same x, a LayerNorm's output; each (T, in) → (T, out).
+
+        One scale that calibration found serves all tokens, so that it, and the bias, go into the product.
+        """
+        name, read = linears[0].name, linears[0].inputs
+        weights = np.concatenate([linear.weight for linear in linears], axis=1)
+        # Each feature's range is made symmetric: then one scale wastes no level, and the biases take the shift back.
+        shift = (read.max(axis=0) + read.min(axis=0)) / 2
+        factors = _smoothing_factors(weights, read - shift, self.fixed_smoothing)
+        inputs = (read - shift) / factors
+        scale = max(self.fixed_margin * float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
+        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift))
+        smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / factors))
+        fixed, middle = self.w.constant(f"{name}.scale", scale), self._middle()
+        quantised = self.w.node("QuantizeLinear", smooth, fixed, middle)
+        products = []
+        for linear in linears:
+            smoothed = _Linear(linear.name, linear.weight * factors[:, None], linear.bias, inputs)
+            weight, weight_scale = self._rounded(smoothed)
+            product = self.w.node(
+                "MatMulIntegerToFloat",
+                quantised,
+                self.w.constant(f"{linear.name}.weight.int8", weight),
+                fixed,
+                self.w.constant(f"{linear.name}.weight.scale", weight_scale),
+                middle,
+                "",
+                self.w.constant(f"{linear.name}.bias.int8", linear.bias + shift @ linear.weight),
+                domain=MICROSOFT,
+            )
+            products.append(product)
+        return products
+
     def _product(self, x: str, linear: _Linear) -> str:
-        """Write x W + b in 8 bits; (T, in) → (T, out)."""
+        """Write x W + b in 8 bits, a scale for each token; (T, in) → (T, out)."""
         if x in self._activations:
             quantised, scale, linear = self._quantised_activation(x, linear)
             zero = self.w.constant("zero_0", np.array(0, np.uint8))
         else:
             quantised, scale, linear = self._quantised_signed(x, linear)
-            zero = self.w.constant("zero_128", np.array(128, np.uint8))
+            zero = self._middle()
         weight, weight_scale = self._rounded(linear)
         product = self.w.node(
             "MatMulIntegerToFloat",
@@ -115,7 +159,7 @@ class Int8Forms(RowsForms):
         highest = self.w.node("ReduceMax", smooth, axis, keepdims=0)
         lowest = self.w.node("ReduceMin", smooth, axis, keepdims=0)
         scale = self._scale(self.w.node("Max", highest, self.w.node("Neg", lowest)), levels=127)
-        middle = self.w.constant("middle", np.array([128], np.uint8))
+        middle = self.w.constant("middles", np.array([MIDDLE], np.uint8))
         zeros = self.w.node("Expand", middle, self.w.node("Shape", scale))
         return self.w.node("QuantizeLinear", smooth, scale, zeros, axis=0), scale, linear
 
@@ -125,7 +169,7 @@ class Int8Forms(RowsForms):
 
     def _smoothed(self, x: str, linear: _Linear) -> tuple[str, _Linear]:
         """Write x with its outlier features divided down; returns it, and the layer that multiplies them back."""
-        factors = _smoothing_factors(linear, self.smoothing)
+        factors = _smoothing_factors(linear.weight, linear.inputs, self.smoothing)
         smooth = self.w.node("Mul", x, self.w.constant(f"{linear.name}.smoothing", 1 / factors))
         return smooth, _Linear(
             linear.name, linear.weight * factors[:, None], linear.bias, linear.inputs / factors
@@ -139,14 +183,13 @@ class Int8Forms(RowsForms):
         weight, bias = self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"]
         return _Linear(name, weight, bias, self._calibration.inputs(name))
 
-    def _joined_shape(self) -> str:
-        shape = self.w.node("Shape", "input_ids")
-        return self.w.node("Concat", shape, self.w.constant("rest", [-1]), axis=0)
+    def _middle(self) -> str:
+        return self.w.constant("middle", np.array(MIDDLE, np.uint8))
 
 
-def _smoothing_factors(linear: _Linear, smoothing: float) -> Floats:
+def _smoothing_factors(weight: Floats, inputs: Floats, smoothing: float) -> Floats:
     """Return what each feature is divided by, (in,)."""
-    inputs = np.maximum(np.abs(linear.inputs).max(axis=0), 1e-5)
-    weights = np.maximum(np.abs(linear.weight).max(axis=1), 1e-5)
-    factors: Floats = (inputs**smoothing / weights ** (1 - smoothing)).astype(np.float32)
+    of_inputs = np.maximum(np.abs(inputs).max(axis=0), 1e-5)
+    of_weights = np.maximum(np.abs(weight).max(axis=1), 1e-5)
+    factors: Floats = (of_inputs**smoothing / of_weights ** (1 - smoothing)).astype(np.float32)
     return factors
