@@ -16,7 +16,7 @@ from service.metrics import Metrics
 from service.pipeline import Pipeline
 from service.policy import FairQueue
 from service.registry import Model, Registry, load_models
-from service.scheduler import Scheduler
+from service.scheduler import Scheduler, Wide
 from service.settings import ServeSettings
 from service.speed import Speed
 from service.texts import Texts
@@ -86,12 +86,14 @@ class Service:
             load_models,
             settings.bundles,
             threads=plan.threads,
+            wide_threads=plan.wide_slots if settings.engine_wide else 1,
             verify_hashes=settings.verify_hashes,
             workers=cores,
         )
         registry = Registry.of(models, settings.default_models)
         speeds = await asyncio.to_thread(model_speeds, models, settings.batch_tokens, plan)
         budgets = {name: speed.budget for name, speed in speeds.items()}
+        wide = await asyncio.to_thread(wide_engines, models, plan)
         queue = FairQueue(
             settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
             budgets,
@@ -101,6 +103,7 @@ class Service:
             {model.name: model.engine for model in models},
             queue,
             plan.slots,
+            wide=wide,
             observe=self.metrics.observe_batch,
         )
         pipeline = Pipeline(scheduler, settings.tokenizer_threads or min(4, cores))
@@ -202,7 +205,7 @@ def model_speeds(models: list[Model], given: int | None, plan: tuning.Plan) -> d
     for model in models:
         m = model.bundle.manifest
         text_tokens = min(tuning.TEXT_TOKENS, m.max_position_embeddings)
-        shape = (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, text_tokens)
+        shape = _shape(model)
         if shape not in measured:
             on_this_thread = plan.threads == 1 and model.engine.provider == CPU
             clock = time.thread_time if on_this_thread else time.perf_counter
@@ -211,6 +214,31 @@ def model_speeds(models: list[Model], given: int | None, plan: tuning.Plan) -> d
         curve = measured[shape]
         speeds[model.name] = Speed.of(curve, given or tuning.knee(curve), plan.slots)
     return speeds
+
+
+def wide_engines(models: list[Model], plan: tuning.Plan) -> dict[str, Wide]:
+    """Measure from how many tokens a lone text is faster on several slots; models for which it never is have none.
+
+    Models of one shape and precision share the measurement.
+    """
+    measured: dict[tuple[object, ...], int | None] = {}
+    found: dict[str, Wide] = {}
+    for model in models:
+        if model.wide is None:
+            continue
+        shape = _shape(model)
+        if shape not in measured:
+            longest = model.spec.max_tokens
+            measured[shape] = tuning.wide_from(model.engine, model.wide, longest)
+        from_tokens = measured[shape]
+        if from_tokens is not None:
+            found[model.name] = Wide(model.wide, plan.wide_slots, from_tokens)
+    return found
+
+
+def _shape(model: Model) -> tuple[object, ...]:
+    m = model.bundle.manifest
+    return (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, m.max_position_embeddings)
 
 
 def queue_bound(speeds: Iterable[Speed], timeout_ms: int) -> int:

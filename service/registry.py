@@ -9,8 +9,11 @@ from bert.bundle import MANIFEST, Bundle, read_bundle
 from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine import OnnxEngine, share_memory_arena
+from service.engine import CPU, OnnxEngine, share_memory_arena
 from service.problems import shown
+
+MOST_WIDE_BYTES = 2**29
+"""Of a graph that is held in memory a second time."""
 
 
 class NoModelError(UnknownModelError):
@@ -28,6 +31,8 @@ class Model:
     bundle: Bundle
     tokenizer: Tokenizer
     engine: OnnxEngine
+    wide: OnnxEngine | None = None
+    """The same graph with the threads of several slots, where that is wanted."""
 
     @property
     def name(self) -> str:
@@ -122,8 +127,13 @@ def bundle_folders(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def load_models(paths: Iterable[Path], *, threads: int, verify_hashes: bool, workers: int) -> list[Model]:
-    """Open the bundles, several at a time; raises what the first failing one does."""
+def load_models(
+    paths: Iterable[Path], *, threads: int, wide_threads: int = 1, verify_hashes: bool, workers: int
+) -> list[Model]:
+    """Open the bundles, several at a time; raises what the first failing one does.
+
+    With more than one of `wide_threads` models on the CPU have a second session with so many, unless they are large.
+    """
     share_memory_arena()
 
     def load(folder: Path) -> Model:
@@ -134,7 +144,10 @@ def load_models(paths: Iterable[Path], *, threads: int, verify_hashes: bool, wor
                 f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces and the model knows {known}: they do not "
                 "belong together; export the checkpoint again"
             )
-        return Model(bundle, tokenizer, OnnxEngine(bundle, threads))
+        engine = OnnxEngine(bundle, threads)
+        is_small = bundle.model_path.stat().st_size <= MOST_WIDE_BYTES
+        has_wide = wide_threads > 1 and engine.provider == CPU and is_small
+        return Model(bundle, tokenizer, engine, OnnxEngine(bundle, wide_threads) if has_wide else None)
 
     with ThreadPoolExecutor(workers, "load") as pool:
         return list(pool.map(load, bundle_folders(paths)))

@@ -2,7 +2,8 @@
 forms.
 
 Everything here runs on the event loop except the engine's `run`, which gets a thread a slot. Slots are shared
-by all models, so there are never more busy engine threads than the plan says.
+by all models, so there are never more busy engine threads than the plan says. A batch that finds nobody else waiting or
+running may take several slots, and their cores, at once.
 """
 
 import asyncio
@@ -59,6 +60,17 @@ class Ran:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """A model's engine with the threads of several slots."""
+
+    engine: Engine
+    slots: int
+    """That it takes."""
+    from_tokens: int
+    """Tokens of a batch from which it is faster than one slot's."""
+
+
 BatchObserver = Callable[[int, int, float, float], None]
 """Called with tokens, texts, padding ratio and seconds of each batch that ran."""
 
@@ -72,10 +84,12 @@ class Scheduler:
         queue: FairQueue,
         slots: int,
         *,
+        wide: Mapping[str, Wide] | None = None,
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """The queue's `speeds` learn from each batch that ran."""
+        """The queue's `speeds` learn from each batch that ran on one slot."""
+        self._wide = wide or {}
         self.queue = queue
         self._engines, self._observe, self._clock = engines, observe, clock
         self._slots = self._free = slots
@@ -150,7 +164,7 @@ class Scheduler:
         """Give each free slot a batch while there is one."""
         self._wake = None
         while self._free and not self._closed and (batch := self.queue.take(self._clock(), self._free)):
-            self._start(batch)
+            self._start(batch, self._wide_for(batch))
         now = self._clock()
         for job in self.queue.expired:
             work = _work_of(job)
@@ -159,34 +173,42 @@ class Scheduler:
             self._fail(work, over if is_over else self.queue.refusal(work, now))
         self.queue.expired.clear()
 
-    def _start(self, batch: Batch) -> None:
+    def _wide_for(self, batch: Batch) -> Wide | None:
+        """Return the wide engine if the batch is alone and faster on it: who waits is better served side by side."""
+        wide = self._wide.get(batch.model)
+        if wide is None or self.queue.texts or self._free < self._slots:
+            return None
+        return wide if batch.tokens >= wide.from_tokens else None
+
+    def _start(self, batch: Batch, wide: Wide | None = None) -> None:
         """Send a batch to a worker thread; the loop hears of its end by `_finish`."""
         now, encodings = self._clock(), list[Encoding]()
         for share in batch.shares:
             work = _work_of(share.job)
             work.started = now if work.started is None else work.started
             encodings += work.encodings[share.start : share.stop]
-        self._free -= 1
+        engine, slots = (wide.engine, wide.slots) if wide else (self._engines[batch.model], 1)
+        self._free -= slots
         self._running[id(batch)] = now
         loop = asyncio.get_running_loop()
-        future = self._threads.submit(self._run, batch.model, encodings)
-        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._finish, batch, ended))
+        future = self._threads.submit(self._run, engine, encodings)
+        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._finish, batch, slots, ended))
 
-    def _run(self, model: str, encodings: Sequence[Encoding]) -> Ran:
+    def _run(self, engine: Engine, encodings: Sequence[Encoding]) -> Ran:
         """Run a batch, on a worker thread."""
         start = self._clock()
         try:
-            outputs, error = self._engines[model].run(encodings), None
+            outputs, error = engine.run(encodings), None
         except Exception as caught:  # whatever it was: the requests in this batch fail, the service goes on
             outputs, error = None, caught
         return Ran(outputs, error, self._clock() - start)
 
-    def _finish(self, batch: Batch, future: "Future[Ran]") -> None:
-        """Hand the outputs of a batch to its jobs, and use the slot again."""
-        self._free += 1
+    def _finish(self, batch: Batch, slots: int, future: "Future[Ran]") -> None:
+        """Hand the outputs of a batch to its jobs, and use its slots again."""
+        self._free += slots
         seconds = self._clock() - self._running.pop(id(batch))
         ran = future.result()
-        if ran.outputs is not None and (speed := self.queue.speeds.get(batch.model)):
+        if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
             # The slot's seconds: the engine's, and the event loop's when it was late.
             speed.learn(batch.tokens, seconds)
         self._dispatch()

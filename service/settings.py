@@ -102,6 +102,11 @@ class ServeSettings(BaseSettings):
     engine_slots: int | None = Field(
         None, ge=1, description="Batches that run at once, for all models together. Default: one a core."
     )
+    engine_wide: bool = Field(
+        True,
+        description="A text that has the engine to itself may use the cores of several slots, where that was measured "
+        "to be faster. It takes a second session a model: its memory twice. Not for models over 512 MiB.",
+    )
     engine_threads_per_slot: int | None = Field(
         None,
         ge=1,

@@ -16,10 +16,15 @@ from service.engine import Engine
 
 TEXT_TOKENS = 32
 """Length of the texts that the curve is measured with; real sentences have about 35 tokens."""
-REPEATS = 2
+REPEATS, WIDE_REPEATS = 2, 4
 MIN_BUDGET = 64
 """A measurement that was disturbed must not make batches of single words."""
 Clock = Callable[[], float]
+MOST_WIDE = 4
+"""Threads that are worth their meeting again after each operator, for a text."""
+WIDE_TOKENS = (16, 32, 64, 128, 256, 512)
+WORTH = 0.85
+"""A wide run must take at most this part of a narrow one's time, or the other slots are better left for who comes."""
 KNEE = 0.9
 """The budget is the smallest batch with this share of the best throughput."""
 
@@ -30,6 +35,11 @@ class Plan:
 
     slots: int
     threads: int
+
+    @property
+    def wide_slots(self) -> int:
+        """Return how many slots a lone text may use together, 1 where there is nothing to win."""
+        return min(self.slots, MOST_WIDE) if self.threads == 1 else 1
 
 
 def plan(cores: int, slots: int | None = None, threads: int | None = None) -> Plan:
@@ -91,6 +101,22 @@ def cost_curve(
             break
         tokens *= 2
     return points
+
+
+def wide_from(
+    narrow: Engine, wide: Engine, max_tokens: int, *, clock: Clock = time.perf_counter
+) -> int | None:
+    """Return from how many tokens a text is clearly faster on `wide`, None if on none of up to `max_tokens`.
+
+    The two take turns, so that what else happens on the machine happens to both.
+    """
+    for tokens in (size for size in WIDE_TOKENS if size <= max_tokens):
+        text = [_sample_text(tokens)]
+        wide.run(text)
+        pairs = [(_timed(narrow, text, clock), _timed(wide, text, clock)) for _ in range(WIDE_REPEATS)]
+        if min(pair[1] for pair in pairs) <= WORTH * min(pair[0] for pair in pairs):
+            return tokens
+    return None
 
 
 def _timed(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:

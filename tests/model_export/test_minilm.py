@@ -14,6 +14,7 @@ from model_export.batch import Text
 from model_export.dev_score import labels_of
 from model_export.precision import MAKERS, Fp32
 from model_export.reference import Floats
+from model_export.session import Runner, packing_rules
 from model_export.texts import shipped_texts
 from tests.model_export.checkpoints import hf_outputs
 
@@ -74,6 +75,15 @@ def test_order_and_neighbours_change_nothing(precision: str, allowed: float, min
     order = np.random.default_rng(0).permutation(len(texts))
     shuffled = found.packed([texts[i] for i in order])
     assert far([alone[i] for i in order], shuffled) < allowed
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_more_threads_give_the_same_bits(precision: str, minilm: Path) -> None:
+    """The service gives a lone text more threads: its answer must not show that it was alone."""
+    found, (checkpoint, texts) = exported(minilm, precision), loaded(minilm)
+    rules = packing_rules(checkpoint.config, precision)
+    one, two = (Runner(found.model, "rows", rules, threads).alone(texts) for threads in (1, 2))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 
 def test_cosines_in_8_bits_stay_near(minilm: Path) -> None:
