@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +32,36 @@ class SettingsRefusedError(Exception):
         self.lines = tuple(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What the command line asks for."""
+
+    settings: ServeSettings
+    tune: bool
+    """To measure and print instead of serving."""
+
+
 def load_settings(arguments: Sequence[str]) -> ServeSettings:
     """Return the settings; raises SettingsRefusedError, or SystemExit 0 after --help."""
+    return read_command(arguments).settings
+
+
+def read_command(arguments: Sequence[str]) -> Command:
+    """Return the settings and what to do with them; raises as `load_settings` does."""
     try:
-        source, config = _command_line(arguments)
-        values = read_yaml(config) if config is not None else {}
-        return ServeSettings(_cli_settings_source=source, **values)
+        source, parsed = _command_line(arguments)
+        values = read_yaml(parsed.config) if parsed.config is not None else {}
+        return Command(ServeSettings(_cli_settings_source=source, **values), parsed.tune)
     except ValidationError as error:
         raise SettingsRefusedError([_line(item) for item in error.errors(include_url=False)]) from None
     except (SettingsError, ConfigError) as error:
         raise SettingsRefusedError([str(error).removeprefix("error parsing CLI: ")]) from None
 
 
-def _command_line(arguments: Sequence[str]) -> tuple[CliSettingsSource[argparse.ArgumentParser], Path | None]:
+def _command_line(
+    arguments: Sequence[str],
+) -> tuple[CliSettingsSource[argparse.ArgumentParser], argparse.Namespace]:
+    """Return the source of settings, and what stands beside them: config and tune."""
     source: CliSettingsSource[argparse.ArgumentParser] = CliSettingsSource(
         ServeSettings,
         cli_prog_name="bert-serve",
@@ -58,16 +76,19 @@ def _command_line(arguments: Sequence[str]) -> tuple[CliSettingsSource[argparse.
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="YAML file of settings, by the same names."
     )
+    parser.add_argument(
+        "--tune", action="store_true", help="Measure the models on this machine, print it, and end."
+    )
     _tidy(parser)
     parsed = parser.parse_args(list(arguments))
-    config = parsed.config
-    del parsed.config
-    return source(parsed_args=parsed), config
+    beside = argparse.Namespace(config=parsed.config, tune=parsed.tune)
+    del parsed.config, parsed.tune
+    return source(parsed_args=parsed), beside
 
 
 def _tidy(parser: argparse.ArgumentParser) -> None:
     """Show units and shapes where the help has Python types, and the environment's names."""
-    parser.usage = "bert-serve [--config FILE] [--SETTING VALUE ...]"
+    parser.usage = "bert-serve [--tune] [--config FILE] [--SETTING VALUE ...]"
     parser.epilog = (
         "Each is a name in the YAML file (max_body_bytes) and in the environment too "
         "(BERT_SERVE_MAX_BODY_BYTES). "

@@ -205,7 +205,7 @@ def model_speeds(models: list[Model], given: int | None, plan: tuning.Plan) -> d
     for model in models:
         m = model.bundle.manifest
         text_tokens = min(tuning.TEXT_TOKENS, m.max_position_embeddings)
-        shape = _shape(model)
+        shape = shape_of(model)
         if shape not in measured:
             on_this_thread = plan.threads == 1 and model.engine.provider == CPU
             clock = time.thread_time if on_this_thread else time.perf_counter
@@ -226,7 +226,7 @@ def wide_engines(models: list[Model], plan: tuning.Plan) -> dict[str, Wide]:
     for model in models:
         if model.wide is None:
             continue
-        shape = _shape(model)
+        shape = shape_of(model)
         if shape not in measured:
             longest = model.spec.max_tokens
             measured[shape] = tuning.wide_from(model.engine, model.wide, longest)
@@ -236,7 +236,8 @@ def wide_engines(models: list[Model], plan: tuning.Plan) -> dict[str, Wide]:
     return found
 
 
-def _shape(model: Model) -> tuple[object, ...]:
+def shape_of(model: Model) -> tuple[object, ...]:
+    """Return what a model's speed depends on: models alike in it share a measurement."""
     m = model.bundle.manifest
     return (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, m.max_position_embeddings)
 

@@ -16,13 +16,13 @@ from service.engine import Engine
 
 TEXT_TOKENS = 32
 """Length of the texts that the curve is measured with; real sentences have about 35 tokens."""
-REPEATS, WIDE_REPEATS = 2, 4
+REPEATS, ALONE_REPEATS = 2, 4
 MIN_BUDGET = 64
 """A measurement that was disturbed must not make batches of single words."""
 Clock = Callable[[], float]
 MOST_WIDE = 4
 """Threads that are worth their meeting again after each operator, for a text."""
-WIDE_TOKENS = (16, 32, 64, 128, 256, 512)
+ALONE_TOKENS = (16, 32, 64, 128, 256, 512)
 WORTH = 0.85
 """A wide run must take at most this part of a narrow one's time, or the other slots are better left for who comes."""
 KNEE = 0.9
@@ -103,20 +103,44 @@ def cost_curve(
     return points
 
 
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """The milliseconds of one text on one slot and on several, None where there is no engine for that."""
+
+    tokens: int
+    narrow_ms: float
+    wide_ms: float | None
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Tell whether several slots are clearly faster."""
+        return self.wide_ms is not None and self.wide_ms <= WORTH * self.narrow_ms
+
+
 def wide_from(
     narrow: Engine, wide: Engine, max_tokens: int, *, clock: Clock = time.perf_counter
 ) -> int | None:
-    """Return from how many tokens a text is clearly faster on `wide`, None if on none of up to `max_tokens`.
-
-    The two take turns, so that what else happens on the machine happens to both.
-    """
-    for tokens in (size for size in WIDE_TOKENS if size <= max_tokens):
-        text = [_sample_text(tokens)]
-        wide.run(text)
-        pairs = [(_timed(narrow, text, clock), _timed(wide, text, clock)) for _ in range(WIDE_REPEATS)]
-        if min(pair[1] for pair in pairs) <= WORTH * min(pair[0] for pair in pairs):
+    """Return from how many tokens a text is clearly faster on `wide`, None if on none of up to `max_tokens`."""
+    for tokens in (size for size in ALONE_TOKENS if size <= max_tokens):
+        if _alone(narrow, wide, tokens, clock).is_worth_it:
             return tokens
     return None
+
+
+def one_text(
+    narrow: Engine, wide: Engine | None, max_tokens: int, *, clock: Clock = time.perf_counter
+) -> list[Alone]:
+    """Time one text of 16, 32, 64 ... `max_tokens` tokens on both."""
+    return [_alone(narrow, wide, tokens, clock) for tokens in ALONE_TOKENS if tokens <= max_tokens]
+
+
+def _alone(narrow: Engine, wide: Engine | None, tokens: int, clock: Clock) -> Alone:
+    """Time one text, the best of some runs; the engines take turns, so that what else happens, happens to both."""
+    engines, text = [narrow, *([wide] if wide is not None else [])], [_sample_text(tokens)]
+    engines[-1].run(text)
+    rounds = [[1000 * _timed(engine, text, clock) for engine in engines] for _ in range(ALONE_REPEATS)]
+    best = [min(times) for times in zip(*rounds, strict=True)]
+    return Alone(tokens, best[0], best[1] if wide is not None else None)
 
 
 def _timed(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:

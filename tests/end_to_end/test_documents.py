@@ -56,7 +56,7 @@ READERS: dict[str, Callable[[list[str]], object]] = {
     "bert-export": read_export,
     "bert-serve": read_serve,
 }
-SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config"}
+SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune"}
 """Options that no field of the settings has the name of."""
 OF_OTHERS = {"--no-deps", "--logdir"}
 """Options of pip and tensorboard."""

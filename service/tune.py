@@ -1,0 +1,75 @@
+"""`bert-serve --tune`: what is measured at start, measured with more time and printed."""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from service import tuning
+from service.cpus import usable_cores
+from service.lifecycle import CURVE_TOKENS, shape_of
+from service.registry import Model, load_models
+from service.settings import ServeSettings
+
+CURVE_S = 5.0
+"""Seconds for a curve; at start it has half of one."""
+
+
+def curves(settings: ServeSettings) -> Iterator[str]:
+    """Measure the models as the service would, and yield lines for people.
+
+    Raises BundleError or ConfigError as a start would.
+    """
+    cores = usable_cores()
+    plan = tuning.plan(cores, settings.engine_slots, settings.engine_threads_per_slot)
+    yield f"{cores} cores: {plan.slots} engine slots of {plan.threads} threads"
+    models = load_models(
+        settings.bundles,
+        threads=plan.threads,
+        wide_threads=plan.wide_slots if settings.engine_wide else 1,
+        verify_hashes=settings.verify_hashes,
+        workers=cores,
+    )
+    shapes: dict[tuple[object, ...], list[Model]] = {}
+    for model in models:
+        shapes.setdefault(shape_of(model), []).append(model)
+    for alike in shapes.values():
+        yield from _curve(alike, plan, settings.batch_tokens)
+
+
+def _curve(alike: Sequence[Model], plan: tuning.Plan, given: int | None) -> Iterator[str]:
+    """Yield the table of models of one shape, measured on the first."""
+    model = alike[0]
+    manifest = model.bundle.manifest
+    names = ", ".join(each.name for each in alike)
+    yield ""
+    yield f"{names}: {manifest.precision}, {manifest.num_hidden_layers} layers of {manifest.hidden_size}"
+    text_tokens = min(tuning.TEXT_TOKENS, model.spec.max_tokens)
+    curve = tuning.cost_curve(model.engine, CURVE_TOKENS, text_tokens=text_tokens, budget_s=CURVE_S)
+    alone = tuning.one_text(model.engine, model.wide, model.spec.max_tokens)
+    yield f"  texts of {text_tokens} tokens in a batch        one text alone"
+    yield f"  tokens       ms   tokens/s      1 slot ms   {plan.wide_slots} slots ms"
+    for index in range(max(len(curve), len(alone))):
+        batch, text = curve[index : index + 1], alone[index : index + 1]
+        left = [f"{p.tokens:8,} {1000 * p.seconds:8.2f} {p.tokens_per_s:10,.0f}" for p in batch] or [" " * 28]
+        right = [
+            f"{t.narrow_ms:14.2f} " + ("            -" if t.wide_ms is None else f"{t.wide_ms:13.2f}")
+            for t in text
+        ]
+        yield "".join((*left, *right))
+    budget = given or tuning.knee(curve)
+    yield f"  batches of {budget} tokens{' (batch_tokens)' if given else ''}; " + _when_wide(alone, plan)
+
+
+def _when_wide(alone: Sequence[tuning.Alone], plan: tuning.Plan) -> str:
+    """Say from how many tokens a lone text takes several slots."""
+    from_tokens = next((text.tokens for text in alone if text.is_worth_it), None)
+    if from_tokens is None:
+        return "a lone text takes one slot"
+    return f"a lone text takes {plan.wide_slots} slots from {from_tokens} tokens"
+
+
+def print_curves(settings: ServeSettings) -> None:
+    """Print the lines as they come."""
+    began = time.monotonic()
+    for line in curves(settings):
+        print(line, flush=True)
+    print(f"\nmeasured in {time.monotonic() - began:.0f} s")
