@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 
 import numpy as np
 
@@ -93,7 +94,11 @@ class Scheduler:
         self.queue = queue
         self._engines, self._observe, self._clock = engines, observe, clock
         self._slots = self._free = slots
-        self._threads = ThreadPoolExecutor(slots, "engine")
+        # Bare threads on a queue: an executor makes a Future with a lock of its own for each batch.
+        self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads = [Thread(target=self._serve, name=f"engine_{n}", daemon=True) for n in range(slots)]
+        for thread in self._threads:
+            thread.start()
         self._wake: asyncio.Handle | None = None
         self._failures: Counter[str] = Counter()
         self._running: dict[int, float] = {}
@@ -137,7 +142,18 @@ class Scheduler:
         self._closed = True
         for work in list(self._waiting):
             self._fail(work, NotReadyError("the service is stopping"))
-        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+        for _ in self._threads:
+            self._tasks.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._join)
+
+    def _join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        """Run batches, on a worker thread, until there is a None."""
+        while (task := self._tasks.get()) is not None:
+            task()
 
     def _work(self, model: str, encodings: Sequence[Encoding], deadline: float) -> Work:
         if self._closed:
@@ -191,8 +207,11 @@ class Scheduler:
         self._free -= slots
         self._running[id(batch)] = now
         loop = asyncio.get_running_loop()
-        future = self._threads.submit(self._run, engine, encodings)
-        future.add_done_callback(lambda ended: loop.call_soon_threadsafe(self._finish, batch, slots, ended))
+
+        def task() -> None:
+            loop.call_soon_threadsafe(self._finish, batch, slots, self._run(engine, encodings))
+
+        self._tasks.put(task)
 
     def _run(self, engine: Engine, encodings: Sequence[Encoding]) -> Ran:
         """Run a batch, on a worker thread."""
@@ -203,11 +222,10 @@ class Scheduler:
             outputs, error = None, caught
         return Ran(outputs, error, self._clock() - start)
 
-    def _finish(self, batch: Batch, slots: int, future: "Future[Ran]") -> None:
+    def _finish(self, batch: Batch, slots: int, ran: Ran) -> None:
         """Hand the outputs of a batch to its jobs, and use its slots again."""
         self._free += slots
         seconds = self._clock() - self._running.pop(id(batch))
-        ran = future.result()
         if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
             # The slot's seconds: the engine's, and the event loop's when it was late.
             speed.learn(batch.tokens, seconds)
@@ -220,12 +238,12 @@ class Scheduler:
             self._deliver(batch, ran.outputs.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
-        at = 0
+        at, is_finite = 0, bool(np.isfinite(np.concatenate(outputs, axis=None)).all())
         for share in batch.shares:
             work, count = _work_of(share.job), share.stop - share.start
             part = outputs[at : at + count]
             at += count
-            if not all(np.isfinite(output).all() for output in part):
+            if not is_finite and not all(np.isfinite(output).all() for output in part):
                 self._fail(work, EngineError("the model gave a number that is not finite"))
                 continue
             work.outputs[share.start : share.stop] = part

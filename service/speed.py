@@ -8,7 +8,7 @@ service think itself slow.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from service.tuning import Point
@@ -31,8 +31,14 @@ class Speed:
     token_s: float
     budget: int
     slots: int = 1
+    tokens_per_s: float = field(init=False)
+    """Of all slots together, in full batches. Kept, as each request asks for it several times."""
     _foreseen_s: float = FIRST_GUESS_S
     _took_s: float = FIRST_GUESS_S
+
+    def __post_init__(self) -> None:
+        """Work out what follows from the rest."""
+        self.tokens_per_s = self.slots * self.budget / self.batch_s
 
     @classmethod
     def of(cls, curve: Sequence[Point], budget: int, slots: int) -> Self:
@@ -55,16 +61,12 @@ class Speed:
         kept = math.exp(-took_s / MEMORY_S)
         self._foreseen_s = kept * self._foreseen_s + foreseen_s
         self._took_s = kept * self._took_s + took_s
+        self.tokens_per_s = self.slots * self.budget / self.batch_s
 
     @property
     def batch_s(self) -> float:
         """Return the seconds of a full batch on its slot."""
         return self._foresee(self.budget) * self._factor
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Return the tokens a second of all slots together, in full batches."""
-        return self.slots * self.budget / self.batch_s
 
     @property
     def _factor(self) -> float:
