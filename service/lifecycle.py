@@ -98,6 +98,7 @@ class Service:
             settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
             budgets,
             speeds,
+            plan.slots,
         )
         scheduler = Scheduler(
             {model.name: model.engine for model in models},

@@ -45,11 +45,15 @@ class Line:
     rate: float = 0.0
     """Tokens a second of its model when its jobs were last looked through, or more since."""
     _use: float = 0.0
-    _used_at: float = 0.0
+    _used_at: float | None = None
 
     def use(self, now: float) -> float:
         """Return the part of the engine's time that it lately took."""
-        return self._use * math.exp((self._used_at - now) / USE_MEMORY_S)
+        return 0.0 if self._used_at is None else self._use * math.exp((self._used_at - now) / USE_MEMORY_S)
+
+    def was_used(self, now: float) -> bool:
+        """Tell whether it had the engine lately, for however short a time."""
+        return self._used_at is not None and now - self._used_at < USE_MEMORY_S
 
     def charge(self, seconds: float, now: float) -> None:
         """Note that the engine runs for it."""

@@ -3,7 +3,8 @@
 A job is one request's sequences (texts, or windows of long texts) for one model. It stands in the line of its
 model and size (SIZES). In a line jobs finish one after another in the order of arrival; the lines take equal turns,
 in engine seconds, so that a sentence does not wait behind documents and documents do not starve. A batch is filled
-up to the model's token budget. There is no timer: whoever has a free engine slot calls `take`.
+up to the model's token budget. There is no timer: whoever has a free engine slot calls `take`. Documents leave one of
+several slots free while short texts come: a batch cannot be interrupted, and a window takes ten times as long as a sentence.
 
 A job that would be done too late, at the speed of the last batches, is refused when it is offered.
 docs/decisions/0013-overload.md says why it is so.
@@ -21,6 +22,8 @@ from service.speed import Speed
 SIZES = (4, 64)
 """Full batches up to which a job stands in the first line (a text, some sentences) and in the second (a page, a
 list); longer ones have the third."""
+LONG = len(SIZES)
+"""The size of the line for documents."""
 MARGIN = 0.8
 """A job is let in if it should be done in this part of its time: the answer must still be decoded and sent, and
 speeds change."""
@@ -72,6 +75,8 @@ class FairQueue:
     budgets: Mapping[str, int]
     speeds: Mapping[str, Speed] = field(default_factory=dict)
     """Without a model's speed nothing is refused for its deadline."""
+    slots: int = 1
+    """Of the engine."""
     tokens: int = 0
     """Waiting tokens, those in batches not counted."""
     texts: int = 0
@@ -126,8 +131,13 @@ class FairQueue:
             if not batch.shares[0].job.gone:
                 return batch
         self._sweep(now)
-        lines = self._in_turn(self._lines.values(), now)
-        return self._fill(lines[0].model, now, -(-self.tokens // free_slots)) if lines else None
+        is_kept = self.slots > 1 and free_slots == 1 and self._short_texts_come(now)
+        allowed = [line for line in self._lines.values() if not (is_kept and line.size == LONG)]
+        lines = self._in_turn(allowed, now)
+        if not lines:
+            return None
+        own = [line for line in allowed if line.model == lines[0].model]
+        return self._fill(own, now, -(-self.tokens // free_slots))
 
     def refusal(self, job: Job, now: float) -> TooLateError:
         """Return what a job is told that was dropped before its deadline: the engine became slower."""
@@ -141,10 +151,15 @@ class FairQueue:
         own_s = waiting_s[id(line)] + self._seconds(job.model, job.waiting_tokens)
         others = [(waiting_s[id(each)], each.use(now)) for each in self._lines.values() if each is not line]
         running_s = self._speed(job.model).batch_s
+        if line.size == LONG and self.slots > 1 and self._short_texts_come(now):
+            own_s *= self.slots / (self.slots - 1)
         needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
         if needs_s > MARGIN * has_s:
             retry_s = min(needs_s - MARGIN * has_s, sum(waiting_s.values()) + running_s)
             raise TooLateError(self.tokens, self.max_tokens, retry_s, needs_s, has_s)
+
+    def _short_texts_come(self, now: float) -> bool:
+        return any(line.size == 0 and (line.tokens or line.was_used(now)) for line in self._lines.values())
 
     def _in_turn(self, lines: Iterable[Line], now: float) -> list[Line]:
         """Return the lines with someone in them, the one that has had least first; of equals the shorter jobs'."""
@@ -189,14 +204,14 @@ class FairQueue:
                     ahead += 0 if job.gone else job.waiting_tokens
             line.rate = max(line.rate, rate)
 
-    def _fill(self, model: str, now: float, part: int) -> Batch:
-        """Let a model's lines take turns until the budget, or this slot's part, is used.
+    def _fill(self, own: Sequence[Line], now: float, part: int) -> Batch:
+        """Let lines of one model take turns until the budget, or this slot's part, is used.
 
         A line whose next sequence has no room keeps its place, and the others fill the rest.
         """
+        model = own[0].model
         budget, shares = self.budgets[model], list[Share]()
         left = min(budget, part)
-        own = [line for line in self._lines.values() if line.model == model]
         while share := self._next_share(self._in_turn(own, now), budget // 2, left, must=not shares):
             shares.append(share)
             left -= self._remove(share, now)
