@@ -21,8 +21,9 @@ BertError
     └── EngineError
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class BertError(Exception):
@@ -64,6 +65,11 @@ class ExportError(BertError):
 
 class ParityError(ExportError):
     """The graph's answers differ from the checkpoint's by more than the tolerance."""
+
+    def __init__(self, fact: str, advice: str = "", measured: Mapping[str, Any] | None = None) -> None:
+        """`fact` is the number and the rule that it breaks; `measured` all numbers that were known by then."""
+        self.fact, self.measured = fact, dict(measured or {})
+        super().__init__(f"{fact}. {advice}" if advice else fact)
 
 
 class TrainingError(BertError):

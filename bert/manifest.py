@@ -18,7 +18,7 @@ SHA256 = "manifest_sha256"
 """Key of `bundle.json`: the hash of all its other keys, so that a label that was changed by hand is noticed."""
 
 _COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
-_OBJECTS = ("session", "packing", "files", "parity", "dev_score", "fused_operators", "source")
+_OBJECTS = ("session", "packing", "files", "parity", "dev_score", "choice", "fused_operators", "source")
 _PACKING = {"align_tokens": 1, "block_tokens": 0}  # key → smallest value
 
 
@@ -48,6 +48,9 @@ class Manifest:
     """What was compared with the checkpoint, and how far it was apart."""
     dev_score: dict[str, Any] = field(default_factory=dict)
     """Score on labelled data before and after export; empty where no data was given."""
+    choice: dict[str, Any] = field(default_factory=dict)
+    """Where the precision was chosen by measuring: what was `tried` with its numbers, `why` one was taken, on which
+    `machine`; empty where it was given."""
     fused_operators: dict[str, int] = field(default_factory=dict)
     """"domain.Operator" → how many; `com.microsoft` only."""
     source: dict[str, Any] = field(default_factory=dict)

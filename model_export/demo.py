@@ -1,5 +1,6 @@
 """The demo bundles: every model of the repository's `models/`, built where it is not there yet."""
 
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from bert.bundle import read_bundle
 from bert.errors import BundleError, CheckpointError
 from bert.weights import file_hashes
 from model_export.progress import say
-from model_export.tolerance import Tolerance
+from model_export.tolerance import AUTO, Tolerance
 
 
 def made_by() -> str:
@@ -18,10 +19,13 @@ def made_by() -> str:
         return "bert-export"
 
 
-def build_demo(models: Path, out: Path, precision: str, tolerance: Tolerance) -> list[Path]:
+def build_demo(
+    models: Path, out: Path, precision: str, tolerance_of: Callable[[str], Tolerance]
+) -> list[Path]:
     """Export each folder of `models` that has a `task.json` to a folder of `out`; returns the bundles' folders.
 
-    A bundle made from the same files by the same version in the same precision is left as it is.
+    A bundle made from the same files by the same version in the same precision (AUTO: in the one that it chose) is left
+    as it is.
     """
     folders = sorted(file.parent for file in models.glob("*/task.json"))
     if not folders:
@@ -41,7 +45,7 @@ def build_demo(models: Path, out: Path, precision: str, tolerance: Tolerance) ->
             folder,
             target,
             precision,
-            tolerance=tolerance,
+            tolerance_of=tolerance_of,
             made_by=made_by(),
             overwrite=True,
         )
@@ -55,4 +59,5 @@ def is_current(bundle: Path, checkpoint: Path, precision: str) -> bool:
     except BundleError:
         return False
     same_files = manifest.source.get("files") == file_hashes(checkpoint)
-    return same_files and manifest.precision == precision and manifest.made_by == made_by()
+    asked = manifest.choice.get("asked") if precision == AUTO else manifest.precision
+    return same_files and asked == precision and manifest.made_by == made_by()

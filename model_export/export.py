@@ -1,7 +1,7 @@
 """From a checkpoint folder to a bundle, step by step."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,13 @@ from typing import Any
 from bert.bundle import MODEL, TOKENIZER, Bundle, Manifest, check_target, write_bundle
 from bert.tokenizer import Tokenizer
 from bert.weights import Checkpoint, read_checkpoint
-from model_export.batch import Text
-from model_export.dev_score import read_dev
-from model_export.precision import LAYOUT, MAKERS, Fp32
+from model_export.candidate import Subject, build, prove
+from model_export.choice import choose
+from model_export.precision import LAYOUT, Fp32
 from model_export.progress import step
-from model_export.reference import Reference
 from model_export.session import recipe
-from model_export.structure import check_structure, output_of
-from model_export.texts import shipped_texts
-from model_export.tolerance import Tolerance
-from model_export.verify import check_parity, check_score, references
+from model_export.structure import fused_operators, output_of
+from model_export.tolerance import AUTO, Tolerance
 
 
 def export(
@@ -26,7 +23,7 @@ def export(
     out: Path,
     precision: str,
     *,
-    tolerance: Tolerance,
+    tolerance_of: Callable[[str], Tolerance],
     base: Path | None = None,
     dev: Path | None = None,
     dev_limit: int | None = None,
@@ -37,29 +34,31 @@ def export(
 ) -> Bundle:
     """Read, build, verify, write. Nothing is left behind where a step fails.
 
+    `precision` is one of PRECISIONS, or AUTO; `tolerance_of` gives the tolerances of one.
     Raises CheckpointError, ExportError, ParityError, DataError or BundleError.
     """
     check_target(out, overwrite=overwrite)
     with step(f"reading {checkpoint_folder}"):
         checkpoint = read_checkpoint(checkpoint_folder, base)
-        texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
-    with step(f"building the {precision} graph"):
-        exported = MAKERS[precision](checkpoint, texts)
-        fused = check_structure(exported.model, checkpoint.config.num_hidden_layers)
-    parity = {"check": exported.how, "on": "texts shipped with bert-export"}
-    parity |= _parity(checkpoint, exported, texts, tolerance)
+        subject = Subject(checkpoint, dev, dev_limit)
+    if precision == AUTO:
+        chosen, choice = choose(subject, tolerance_of)
+    else:
+        chosen, choice = prove(subject, build(subject, precision), tolerance_of(precision)), {}
+    model = chosen.exported.model
     manifest = Manifest(
         name=name or out.name,
         version=version,
-        parity=parity,
-        dev_score=_score(checkpoint, exported, dev, dev_limit, tolerance) if dev else {},
-        fused_operators=fused,
+        parity=chosen.parity,
+        dev_score=chosen.dev_score,
+        choice=choice,
+        fused_operators=fused_operators(model),
         made_by=made_by,
-        **_description(checkpoint, exported),
+        **_description(checkpoint, chosen.exported),
     )
-    manifest.check_output(*output_of(exported.model))
+    manifest.check_output(*output_of(model))
     with step(f"writing {out}"):
-        files = {MODEL: exported.model.SerializeToString(), TOKENIZER: _tokenizer_json(checkpoint.tokenizer)}
+        files = {MODEL: model.SerializeToString(), TOKENIZER: _tokenizer_json(checkpoint.tokenizer)}
         return write_bundle(out, manifest, files, overwrite=overwrite)
 
 
@@ -78,32 +77,6 @@ def _description(checkpoint: Checkpoint, exported: Fp32) -> dict[str, Any]:
         "packing": asdict(exported.packing),
         "source": checkpoint.sources,
     }
-
-
-def _score(
-    checkpoint: Checkpoint, exported: Fp32, file: Path, limit: int | None, tolerance: Tolerance
-) -> dict[str, Any]:
-    with step(f"scoring on {file}"):
-        data = read_dev(file, checkpoint.spec, checkpoint.tokenizer, limit)
-        before = None if exported.precision == "fp32" else Fp32(checkpoint, []).packed
-        scores = check_score(exported.precision, checkpoint.spec, data, before, exported.packed, tolerance)
-        return {"data": file.name, **scores}
-
-
-def _parity(
-    checkpoint: Checkpoint, exported: Fp32, texts: Sequence[Text], tolerance: Tolerance
-) -> dict[str, Any]:
-    with step(f"comparing {len(texts)} texts with the checkpoint"):
-        reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)
-        return check_parity(
-            exported.precision,
-            checkpoint.spec,
-            references(reference, texts),
-            exported.alone(texts),
-            exported.packed(texts),
-            tolerance,
-            exported.in_numpy(texts),
-        )
 
 
 def _tokenizer_json(tokenizer: Tokenizer) -> bytes:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+AUTO = "auto"
+"""What stands for the precision that is chosen by measuring (`choice.py`)."""
+
 _DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}
 _NEIGHBOURS = {"fp32": 1e-5, "fp16": 1e-2, "int8": 1e-3}
 
@@ -39,3 +42,7 @@ class Tolerance:
             same_labels,
             score_drop,
         )
+
+    def labels_that_may_change(self, labels: int) -> int:
+        """Return how many of so many may differ: one label of a few texts says nothing of half a percent."""
+        return max(1, int(labels * (1 - self.same_labels)))

@@ -86,7 +86,7 @@ def client(masked: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) 
     out = tmp_path_factory.mktemp("bundles")
     write_tiny_bundles(out / "others")
     for name, folder in (("masked", masked), ("pairs", pairs)):
-        export(folder, out / name, "--name", name)
+        export(folder, out / name, "--name", name, "--precision", "fp32")
     export(masked, out / "masked-int8", "--precision", "int8")
     with serving(bundles=[out / "others", *(out / n for n in ("masked", "masked-int8", "pairs"))]) as live:
         yield Client(live.url)

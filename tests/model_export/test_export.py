@@ -133,7 +133,7 @@ def test_labelled_data_goes_through_the_float32_graph_once(
         return packed(self, texts)
 
     monkeypatch.setattr(Fp32, "packed", counted)
-    assert run(checkpoint, tmp_path / "b", "--dev", str(dev)) == 0
+    assert run(checkpoint, tmp_path / "b", "--dev", str(dev), "--precision", "fp32") == 0
     assert sizes == [60, 1]
     assert read_bundle(tmp_path / "b").manifest.dev_score["before_is"] == "the same graph"
 

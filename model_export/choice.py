@@ -1,0 +1,127 @@
+"""`--precision auto`: the fastest graph on this machine of those that answer as the checkpoint does.
+
+With CUDA that is fp16, without it int8; where they are refused, fp32. What was tried, what it measured and why one was
+taken goes into the manifest's `choice`.
+"""
+
+import math
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import onnxruntime as ort
+
+from bert.errors import BertError, ExportError, ParityError
+from model_export.agreement import check_agreement
+from model_export.candidate import Candidate, Subject, build, prove
+from model_export.precision import Fp32
+from model_export.progress import say, step
+from model_export.session import CUDA
+from model_export.timing import THREADS, Times, speedup, time_graphs
+from model_export.tolerance import AUTO, Tolerance
+
+SMALLEST_SPEEDUP = 1.1
+"""Of int8 over fp32: less is within what a busy machine does to a measurement, and no reason to be less exact."""
+
+Record = dict[str, Any]
+
+
+def choose(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> tuple[Candidate, Record]:
+    """Build, prove and time graphs; return the one to write, and the manifest's `choice`.
+
+    Raises ParityError where fp32 does not answer as the checkpoint either.
+    """
+    if CUDA in ort.get_available_providers():
+        return _half_or_float32(subject, tolerance_of)
+    return _eight_bits_or_float32(subject, tolerance_of)
+
+
+def _half_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> tuple[Candidate, Record]:
+    """Take fp16 if it is near enough. It is not timed: fp32 is written for the CPU, and would not run beside it."""
+    tried: Record = {"fp16": {}}
+    try:
+        half = prove(subject, _built_for_cuda(subject), tolerance_of("fp16"))
+        tried["fp16"] = _numbers(half)
+        return half, _record(tried, "fp16 is within tolerance, and onnxruntime has CUDA")
+    except ExportError as error:
+        why = _refuse(tried["fp16"], "fp16", error)
+    float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
+    return float32, _record(tried | {"fp32": _numbers(float32)}, why)
+
+
+def _eight_bits_or_float32(
+    subject: Subject, tolerance_of: Callable[[str], Tolerance]
+) -> tuple[Candidate, Record]:
+    """Take int8 if it is near enough and faster."""
+    float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
+    tried: Record = {"fp32": _numbers(float32), "int8": {}}
+    try:
+        graph = build(subject, "int8")
+        with step("timing both"):
+            graphs = {"fp32": float32.exported, "int8": graph}
+            times = time_graphs(graphs, subject.texts, subject.checkpoint.spec.task)
+        for precision, milliseconds in times.items():
+            tried[precision]["milliseconds"] = milliseconds
+        int8 = prove(subject, graph, tolerance_of("int8"))
+        tried["int8"] |= _numbers(int8)
+        if not int8.dev_score:
+            tried["int8"]["agreement"] = _agreement(subject, int8, tolerance_of("int8"))
+        factor = check_speed(times)
+    except ExportError as error:
+        return float32, _record(tried, _refuse(tried["int8"], "int8", error))
+    judged = (
+        f"by its {int8.dev_score['metric']}"
+        if int8.dev_score
+        else "on unlabelled texts; --dev judges by score"
+    )
+    return int8, _record(
+        tried, f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({judged})"
+    )
+
+
+def _built_for_cuda(subject: Subject) -> Fp32:
+    try:
+        return build(subject, "fp16")
+    except BertError:
+        raise
+    except Exception as error:  # the package's own are not public; onnxruntime-gpu without a GPU ends here
+        raise ExportError(f"it cannot be run here: {str(error).partition(chr(10))[0]}") from None
+
+
+def check_speed(times: Times) -> float:
+    """Return how many times as fast int8 is; raises ExportError if that is not worth it."""
+    factor = speedup(times["fp32"], times["int8"])
+    if not factor >= SMALLEST_SPEEDUP:
+        raise ExportError(
+            f"it is {factor:.2f} times as fast as fp32 here, and {SMALLEST_SPEEDUP:g} is asked for"
+        )
+    return factor
+
+
+def _agreement(subject: Subject, found: Candidate, tolerance: Tolerance) -> Record:
+    spec = subject.checkpoint.spec
+    return check_agreement(spec, subject.texts, subject.expected, found.answers, tolerance)
+
+
+def _refuse(tried: Record, precision: str, error: ExportError) -> str:
+    """Note why one is refused; returns it in a sentence."""
+    why = str(error)
+    if isinstance(error, ParityError):
+        why = error.fact
+        # JSON has no nan, which broken weights give.
+        tried["measured"] = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in error.measured.items()
+        }
+    tried["refused"] = why
+    return f"{precision} is refused: {why}"
+
+
+def _numbers(candidate: Candidate) -> Record:
+    return {"parity": candidate.parity, "dev_score": candidate.dev_score}
+
+
+def _record(tried: Record, why: str) -> Record:
+    say(f"  {why}")
+    machine = {"architecture": platform.machine(), "threads": THREADS, "onnxruntime": ort.__version__}
+    return {"asked": AUTO, "why": why, "tried": tried, "machine": machine}
