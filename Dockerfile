@@ -22,7 +22,9 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 COPY bert bert
 COPY model_export model_export
 COPY models models
-RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles
+# auto measures where the image is built. For an image that goes to other kinds of CPU: --build-arg PRECISION=fp32
+ARG PRECISION=auto
+RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles --precision "$PRECISION"
 
 FROM environment AS application
 COPY . .

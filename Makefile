@@ -52,9 +52,9 @@ bench: venv ## requests per second and latency against a loop that calls the eng
 	@$(BIN)/python -m benchmarks.serving.closed_loop bundles/sentiment $(ARGS)
 
 bench-compare: venv ## every server in turn on the same weights and texts: a table, a plot (an hour)
-	@scripts/make_bundles.sh
+	@$(BIN)/bert-export --checkpoint models/sentiment --out runs/compare-fp32/sentiment --precision fp32 --overwrite
 	@scripts/make_bench_venvs.sh
-	@$(BIN)/python -m benchmarks.serving.compare bundles/sentiment --contenders-python .venv-bench/bin/python \
+	@$(BIN)/python -m benchmarks.serving.compare runs/compare-fp32/sentiment --contenders-python .venv-bench/bin/python \
 		--infinity-python .venv-infinity/bin/python $(ARGS)
 
 containers: ## build the image, start it with Prometheus, ask it, take it down

@@ -9,7 +9,7 @@ import onnxruntime as ort
 
 from bert.config import BertConfig
 from bert.packing_rules import PackingRules
-from model_export.batch import Text, only_declared, pack_flat, pack_rows, split
+from model_export.batch import ROW_TOKENS, Text, only_declared, pack_flat, pack_rows, split
 from model_export.reference import Floats
 
 BATCH_TOKENS = 2048
@@ -56,9 +56,9 @@ class Runner:
         self._layout, self._rules = layout, rules
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
-    def run(self, texts: Sequence[Text]) -> list[Floats]:
-        """Return each text's rows of the output, all texts in one batch."""
-        packed = pack_flat(texts) if self._layout == "flat" else pack_rows(texts, self._rules)
+    def run(self, texts: Sequence[Text], row_tokens: int = ROW_TOKENS) -> list[Floats]:
+        """Return each text's rows of the output, all texts in one batch; in rows of so many tokens, or of the longest."""
+        packed = pack_flat(texts) if self._layout == "flat" else pack_rows(texts, self._rules, row_tokens)
         feeds = only_declared(packed, self._names)
         return split(np.asarray(self._session.run(None, feeds)[0]), texts)
 

@@ -1,8 +1,9 @@
 """How far a graph may be from its checkpoint."""
 
 from dataclasses import dataclass
+from typing import Final
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """What stands for the precision that is chosen by measuring (`choice.py`)."""
 
 _DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}

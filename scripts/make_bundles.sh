@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make_bundles.sh: builds the demo bundles from models/, unless bundles/ already holds those of this code.
-#   PRECISION  fp32, fp16 or int8 (default: what bert-export writes by itself)
+#   PRECISION  auto, fp32, fp16 or int8 (default: what bert-export writes by itself, which is auto)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

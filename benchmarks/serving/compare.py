@@ -1,6 +1,6 @@
 """Every contender in turn on the same weights and texts: a table, a plot and all figures.
 
-    python -m benchmarks.serving.compare bundles/sentiment --checkpoint models/sentiment \\
+    python -m benchmarks.serving.compare runs/compare-fp32/sentiment --checkpoint models/sentiment \\
         --contenders-python .venv-bench/bin/python --out runs/compare
 
 Each round starts, checks, measures and stops one contender after the other, so that a slow minute of the machine falls
@@ -24,6 +24,7 @@ from benchmarks.serving.contenders.registry import CONTENDERS, Contender, Place,
 from benchmarks.serving.plain_checkpoint import is_written, write_plain
 from benchmarks.serving.running import ENVIRONMENT, ROOT, ContenderError, prepare_process
 from benchmarks.serving.workloads import DOCUMENT, LIST, NAMES, Workload, workload
+from bert.bundle import read_bundle
 from bert.weights import read_checkpoint
 from service.cpus import usable_cores
 
@@ -52,7 +53,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("bundle", type=Path, nargs="?", default=Path("bundles/sentiment"), help="ours, fp32")
+    add("bundle", type=Path, nargs="?", default=Path("runs/compare-fp32/sentiment"), help="ours, fp32")
     add("--checkpoint", type=Path, default=Path("models/sentiment"), help="what the bundle was made from")
     add("--int8-bundle", type=Path, help="ours in 8 bits")
     add("--workload", choices=NAMES, default="mixed", help="documents want a bundle and checkpoint for qa")
@@ -112,6 +113,7 @@ def prepare(
     args: argparse.Namespace, work: Workload, *, needs_onnx: bool
 ) -> tuple[Place, list[list[Expected]]]:
     """Write the model in the forms that contenders load, and compute the right answers."""
+    _check_float32(args.bundle)
     folder, python = args.out / "model", _interpreter(args.contenders_python)
     checkpoint = read_checkpoint(args.checkpoint)
     print("computing the reference's answers", flush=True)
@@ -130,6 +132,13 @@ def prepare(
         service=tuple(shlex.split(args.service)),
     )
     return place, expected
+
+
+def _check_float32(bundle: Path) -> None:
+    """Raise ContenderError for a bundle that is not what its rows in the table say."""
+    precision = read_bundle(bundle, verify_hashes=False).manifest.precision
+    if precision != "fp32":
+        raise ContenderError(f"{bundle} is {precision}; make one with bert-export --precision fp32")
 
 
 def export_standard(folder: Path, python: str) -> None:

@@ -18,7 +18,7 @@ from model_export.batch import Text
 from model_export.choice import SMALLEST_SPEEDUP, check_speed
 from model_export.cli import main
 from model_export.demo import is_current
-from model_export.precision import MAKERS, Fp32
+from model_export.precision import MAKERS, Fp16, Fp32
 from model_export.timing import ROUNDS, Times, best_milliseconds, speedup, time_graphs
 from model_export.tolerance import Tolerance
 from tests.model_export.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
@@ -188,11 +188,11 @@ class TestWithCuda:
         monkeypatch.setattr("model_export.choice.ort.get_available_providers", lambda: providers)
 
     def use(self, monkeypatch: pytest.MonkeyPatch, maker: object) -> None:
-        monkeypatch.setitem(MAKERS, "fp16", maker)  # type: ignore[misc]
+        monkeypatch.setitem(MAKERS, "fp16", maker)
 
     def test_fp16_is_taken(self, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        class OnTheCpu(MAKERS["fp16"]):  # type: ignore[misc, name-defined]
-            def __init__(self, *arguments: object) -> None:
+        class OnTheCpu(Fp16):
+            def __init__(self, *arguments: Any) -> None:
                 with monkeypatch.context() as patch:
                     patch.setattr("model_export.precision.CUDA", "none")
                     super().__init__(*arguments)
