@@ -56,8 +56,11 @@ A request of many masks would hold gigabytes of a whole vocabulary's scores.
 class OnnxEngine:
     """A bundle's graph in an ONNX Runtime session."""
 
-    def __init__(self, bundle: Bundle, threads: int) -> None:
-        """Open the graph with `threads` threads; raises BundleError if this machine cannot run it."""
+    def __init__(self, bundle: Bundle, threads: int, *, has_cores_alone: bool = False) -> None:
+        """Open the graph with `threads` threads; raises BundleError if this machine cannot run it.
+
+        `has_cores_alone` where nothing else runs while it does: then its threads may wait for one another awake.
+        """
         manifest = bundle.manifest
         providers = providers_of(bundle)
         self.provider = providers[0]
@@ -66,7 +69,7 @@ class OnnxEngine:
         self._shorten = SHORTENED.get(manifest.task.task)
         self._rules = PackingRules(**manifest.packing)
         self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
-        options = session_options(threads, manifest.session)
+        options = session_options(threads, manifest.session, spinning=has_cores_alone)
         if self._flat:
             # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
             # silence.
@@ -130,11 +133,14 @@ def providers_of(bundle: Bundle) -> list[str]:
     return providers
 
 
-def session_options(threads: int, session: dict[str, Any]) -> onnxruntime.SessionOptions:
+def session_options(
+    threads: int, session: dict[str, Any], *, spinning: bool = False
+) -> onnxruntime.SessionOptions:
     """Return how every session is opened: what was verified at export is what runs, with so many threads.
 
-    Threads never spin: they would take the cores from the other sessions and from the event loop. The memory
-    pattern is off and the arena grows by what is asked for, because shapes vary with every batch.
+    Threads do not spin unless that is asked for, and not after a run: they would take the cores from the other sessions
+    and from the event loop. The memory pattern is off and the arena grows by what is asked for, because shapes vary with
+    every batch.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -144,7 +150,8 @@ def session_options(threads: int, session: dict[str, Any]) -> onnxruntime.Sessio
     options.log_severity_level = 3
     level = session.get("graph_optimization_level", "ORT_ENABLE_BASIC")
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.use_env_allocators", "1")
     return options
 

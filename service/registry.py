@@ -147,7 +147,12 @@ def load_models(
         engine = OnnxEngine(bundle, threads)
         is_small = bundle.model_path.stat().st_size <= MOST_WIDE_BYTES
         has_wide = wide_threads > 1 and engine.provider == CPU and is_small
-        return Model(bundle, tokenizer, engine, OnnxEngine(bundle, wide_threads) if has_wide else None)
+        return Model(
+            bundle,
+            tokenizer,
+            engine,
+            OnnxEngine(bundle, wide_threads, has_cores_alone=True) if has_wide else None,
+        )
 
     with ThreadPoolExecutor(workers, "load") as pool:
         return list(pool.map(load, bundle_folders(paths)))
