@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bert.errors import NotReadyError, QueueFullError
 from bert.tasks.fill_mask import MASK
@@ -90,7 +90,8 @@ class Service:
             verify_hashes=settings.verify_hashes,
             workers=cores,
         )
-        registry = Registry.of(models, settings.default_models)
+        # Without the second sessions: those that are not worth it are forgotten with `models`.
+        registry = Registry.of([replace(model, wide=None) for model in models], settings.default_models)
         speeds = await asyncio.to_thread(model_speeds, models, settings.batch_tokens, plan)
         budgets = {name: speed.budget for name, speed in speeds.items()}
         wide = await asyncio.to_thread(wide_engines, models, plan)
@@ -110,7 +111,7 @@ class Service:
         pipeline = Pipeline(scheduler, settings.tokenizer_threads or min(4, cores))
         self.metrics.watch_queue(lambda: queue.tokens, lambda: queue.texts)
         self._loaded = Loaded(registry, scheduler, pipeline, budgets)
-        for model in models:
+        for model in registry.models.values():
             await self.warm_up(model)
             self._announce(model)
         self._stage = "" if not self.is_stopping else STOPPING
@@ -229,7 +230,7 @@ def wide_engines(models: list[Model], plan: tuning.Plan) -> dict[str, Wide]:
             continue
         shape = shape_of(model)
         if shape not in measured:
-            longest = model.spec.max_tokens
+            longest = model.bundle.manifest.max_position_embeddings
             measured[shape] = tuning.wide_from(model.engine, model.wide, longest)
         from_tokens = measured[shape]
         if from_tokens is not None:

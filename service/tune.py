@@ -42,9 +42,9 @@ def _curve(alike: Sequence[Model], plan: tuning.Plan, given: int | None) -> Iter
     names = ", ".join(each.name for each in alike)
     yield ""
     yield f"{names}: {manifest.precision}, {manifest.num_hidden_layers} layers of {manifest.hidden_size}"
-    text_tokens = min(tuning.TEXT_TOKENS, model.spec.max_tokens)
+    text_tokens = min(tuning.TEXT_TOKENS, manifest.max_position_embeddings)
     curve = tuning.cost_curve(model.engine, CURVE_TOKENS, text_tokens=text_tokens, budget_s=CURVE_S)
-    alone = tuning.one_text(model.engine, model.wide, model.spec.max_tokens)
+    alone = tuning.one_text(model.engine, model.wide, manifest.max_position_embeddings)
     yield f"  texts of {text_tokens} tokens in a batch        one text alone"
     yield f"  tokens       ms   tokens/s      1 slot ms   {plan.wide_slots} slots ms"
     for index in range(max(len(curve), len(alone))):

@@ -1,17 +1,22 @@
 """A batch that has the engine to itself may take several slots: when, and that nothing else changes."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert.tokenizer import Encoding
-from service.engine import Outputs
+from service.engine import Engine, Outputs
+from service.lifecycle import Service
 from service.policy import FairQueue
 from service.scheduler import Scheduler, Wide
+from service.settings import ServeSettings
 from service.speed import Speed
 from service.tuning import MOST_WIDE, plan, wide_from
 
@@ -132,3 +137,24 @@ def test_slots_of_one_thread_can_be_joined_and_others_cannot() -> None:
     assert plan(2).wide_slots == 2
     assert plan(64).wide_slots == MOST_WIDE
     assert plan(8, 2).wide_slots == 1, "its slots have four threads already"
+
+
+def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[weakref.ref[Engine]] = []
+
+    def never(narrow: Engine, wide: Engine, max_tokens: int) -> None:
+        opened.append(weakref.ref(wide))
+
+    monkeypatch.setattr("service.lifecycle.usable_cores", lambda: 2)
+    monkeypatch.setattr("service.lifecycle.tuning.wide_from", never)
+
+    async def scenario() -> None:
+        service = Service(ServeSettings(bundles=[bundles / "mood"]))
+        await service.load()
+        gc.collect()
+        assert len(opened) == 1 and opened[0]() is None
+        await service.close()
+
+    asyncio.run(scenario())
