@@ -19,7 +19,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service import openapi
 from service.call import Call
 from service.endpoints import TASK_ENDPOINTS
-from service.lifecycle import Service
+from service.engines import open_engines
+from service.lifecycle import OpenEngines, Service
 from service.logs import LOGGER
 from service.middleware import Observed
 from service.problems import problem_of, problem_response
@@ -56,13 +57,17 @@ class Application(FastAPI):
 
 
 def create_app(
-    settings: ServeSettings, *, on_ready: Callable[[], None] = lambda: None, on_failure: Failed = log_failure
+    settings: ServeSettings,
+    *,
+    open_engines: OpenEngines = open_engines,
+    on_ready: Callable[[], None] = lambda: None,
+    on_failure: Failed = log_failure,
 ) -> Application:
     """Build the service. Nothing is loaded before its lifespan begins, and requests get 503 until it is.
 
-    `on_ready` is called when it can answer, `on_failure` with what kept it from loading.
+    `open_engines` brings the models, `on_ready` is called when it can answer, `on_failure` with what kept it from loading.
     """
-    service = Service(settings)
+    service = Service(settings, open_engines)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from bert.errors import BertError
 from service import logs
 from service.command_line import SettingsRefusedError, read_command
-from service.server import USAGE_ERROR, serve
+from service.serve import USAGE_ERROR, serve
 from service.settings import ServeSettings, unknown_variables
 from service.tune import print_curves
 

@@ -1,8 +1,21 @@
-"""What /metrics shows. One registry for each app, so that two apps in one process do not meet."""
+"""What /metrics shows. One registry for each app, so that two apps in one process do not meet.
 
-from collections.abc import Callable, Sequence
+Where a service is several processes, PROMETHEUS_MULTIPROC_DIR names a folder in which prometheus_client keeps the numbers of
+all of them, those of processes that have ended too; whichever is scraped answers for all.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"
+"""Read by prometheus_client, when it is imported."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TOKENS = tuple(float(2**power) for power in range(3, 16))
@@ -18,7 +31,11 @@ class Metrics:
     def __init__(self) -> None:
         """Create all of them, with the known reasons of rejection at zero."""
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
+        self._is_shared = SHARED in os.environ
+        if not self._is_shared:
+            ProcessCollector(registry=self.registry)
+        self._queue: tuple[Callable[[], float], Callable[[], float]] | None = None
+        self._is_ready: Callable[[], bool] = lambda: False
         self._add_requests()
         self._add_batches()
         self._add_state()
@@ -70,21 +87,50 @@ class Metrics:
 
     def _add_state(self) -> None:
         labels = ("model", "task", "version", "precision", "provider", "default")
-        self.model_info = self._gauge("bert_model_info", "1 for each loaded model.", labels)
-        self.ready = self._gauge("bert_ready", "1 while /health/ready answers 200.")
+        self.model_info = self._gauge("bert_model_info", "1 for each loaded model.", labels, "livemax")
+        self.ready = self._gauge("bert_ready", "1 while /health/ready answers 200.", mode="livemostrecent")
+        self.engine_restarts: Counter | None = None
+        if self._is_shared:
+            self.engine_restarts = Counter(
+                "bert_engine_restarts",
+                "Engine processes that were started because the one before had ended.",
+                registry=self.registry,
+            )
 
     def _histogram(
         self, name: str, meaning: str, buckets: Sequence[float], labels: Sequence[str] = ()
     ) -> Histogram:
         return Histogram(name, meaning, labels, buckets=buckets, registry=self.registry)
 
-    def _gauge(self, name: str, meaning: str, labels: Sequence[str] = ()) -> Gauge:
-        return Gauge(name, meaning, labels, registry=self.registry)
+    def _gauge(
+        self,
+        name: str,
+        meaning: str,
+        labels: Sequence[str] = (),
+        mode: Literal["livesum", "livemax", "livemostrecent"] = "livesum",
+    ) -> Gauge:
+        """Make a gauge; `mode` says how the processes' numbers become one."""
+        return Gauge(name, meaning, labels, registry=self.registry, multiprocess_mode=mode)
+
+    def watch_ready(self, is_ready: Callable[[], bool]) -> None:
+        """Ask this for the gauge at each scrape."""
+        self._is_ready = is_ready
+        if not self._is_shared:
+            self.ready.set_function(lambda: float(is_ready()))
 
     def watch_queue(self, tokens: Callable[[], float], texts: Callable[[], float]) -> None:
-        """Read the two queue gauges from these, so that they cannot drift from the truth."""
-        self.queue_tokens.set_function(tokens)
-        self.queue_texts.set_function(texts)
+        """Read the two queue gauges from these at each scrape, so that they cannot drift from the truth."""
+        self._queue = (tokens, texts)
+        if not self._is_shared:
+            self.queue_tokens.set_function(tokens)
+            self.queue_texts.set_function(texts)
+
+    def note_queue(self) -> None:
+        """Set the queue's gauges, where another process is scraped: nobody can ask this one."""
+        if self._is_shared and self._queue is not None:
+            tokens, texts = self._queue
+            self.queue_tokens.set(tokens())
+            self.queue_texts.set(texts())
 
     def observe_batch(self, tokens: int, texts: int, padding_ratio: float, seconds: float) -> None:
         """Count one batch that ran."""
@@ -95,4 +141,50 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return the text format that Prometheus scrapes."""
-        return generate_latest(self.registry)
+        if not self._is_shared:
+            return generate_latest(self.registry)
+        self.ready.set(float(self._is_ready()))
+        return generate_latest(shared_registry())
+
+
+def shared_registry() -> CollectorRegistry:
+    """Return the numbers of all processes of this service."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    registry.register(_Processes(os.getppid()))
+    return registry
+
+
+class _Processes(Collector):
+    """What ProcessCollector tells of a process, summed over a parent and its children."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the sums; the start is the parent's."""
+        parents = {metric.name: metric for metric in _process_metrics(self._parent)}
+        for child in _children(self._parent):
+            for metric in _process_metrics(child):
+                if metric.name in parents and metric.name != "process_start_time_seconds":
+                    _add(parents[metric.name], metric)
+        yield from parents.values()
+
+
+def _process_metrics(pid: int) -> Iterable[Metric]:
+    return ProcessCollector(pid=lambda: pid, registry=None).collect()
+
+
+def _add(total: Metric, other: Metric) -> None:
+    values = {sample.name: sample.value for sample in other.samples}
+    total.samples = [
+        sample._replace(value=sample.value + values.get(sample.name, 0.0)) for sample in total.samples
+    ]
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started; none where the system does not tell."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []

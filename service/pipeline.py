@@ -18,7 +18,7 @@ from service.encoding import encode_texts, masked_encodings, question_windows, t
 from service.engine import Floats
 from service.reading import Reader
 from service.registry import Model
-from service.scheduler import Scheduler
+from service.scheduler import Runner
 from service.texts import Texts, check_answer_size, check_not_blank, pair_count, too_large
 
 Result = TypeVar("Result")
@@ -51,7 +51,7 @@ class Token:
 class Pipeline:
     """Answers questions to loaded models."""
 
-    def __init__(self, scheduler: Scheduler, threads: int) -> None:
+    def __init__(self, scheduler: Runner, threads: int) -> None:
         """`threads` tokenise, and decode long documents."""
         self._scheduler = scheduler
         self._threads = ThreadPoolExecutor(threads, "tokenize")
@@ -184,7 +184,7 @@ class Pipeline:
         return Embedded(np.concatenate(outputs), [encoding.truncated for encoding in encodings])
 
     def _reader(self, call: Call, model: Model, *, only_ids: bool = False) -> Reader:
-        return Reader(call, model.tokenizer, self._scheduler.queue.max_tokens, only_ids)
+        return Reader(call, model.tokenizer, self._scheduler.max_tokens, only_ids)
 
     async def _prepare(self, call: Call, fields: Sequence[Texts], function: Callable[[], Result]) -> Result:
         """Tokenise these texts; on a thread if that takes long.
@@ -197,7 +197,7 @@ class Pipeline:
     async def _infer(self, call: Call, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
         call.tokens = sum(len(encoding) for encoding in encodings)
-        limit = self._scheduler.queue.max_tokens
+        limit = self._scheduler.max_tokens
         if call.tokens > limit:
             raise too_large(call.tokens, limit)
         result = await self._scheduler.submit(model.name, encodings, call.deadline)

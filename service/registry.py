@@ -9,7 +9,7 @@ from bert.bundle import MANIFEST, Bundle, read_bundle
 from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine import CPU, OnnxEngine, share_memory_arena
+from service.engine import CPU, PROVIDER_OF_LAYOUT, OnnxEngine, share_memory_arena
 from service.problems import shown
 
 MOST_WIDE_BYTES = 2**29
@@ -26,13 +26,10 @@ class NoModelError(UnknownModelError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A bundle that is ready to run."""
+    """A bundle whose texts can be read and whose answers can be decoded."""
 
     bundle: Bundle
     tokenizer: Tokenizer
-    engine: OnnxEngine
-    wide: OnnxEngine | None = None
-    """The same graph with the threads of several slots, where that is wanted."""
 
     @property
     def name(self) -> str:
@@ -43,6 +40,24 @@ class Model:
     def spec(self) -> TaskSpec:
         """Task, labels and limits."""
         return self.bundle.manifest.task
+
+    @property
+    def provider(self) -> str:
+        """Where its graph runs."""
+        return PROVIDER_OF_LAYOUT[self.bundle.manifest.layout]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedModel(Model):
+    """A model with the engine that runs it."""
+
+    engine: OnnxEngine
+    wide: OnnxEngine | None = None
+    """The same graph with the threads of several slots, where that is wanted."""
+
+    def closed(self) -> Model:
+        """Return the model without its engines."""
+        return Model(self.bundle, self.tokenizer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +142,34 @@ def bundle_folders(paths: Iterable[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def read_model(folder: Path, *, verify_hashes: bool) -> Model:
+    """Read a bundle's manifest and tokenizer; raises BundleError if they do not belong together."""
+    bundle = read_bundle(folder, verify_hashes=verify_hashes)
+    tokenizer, known = Tokenizer.load(bundle.tokenizer_path), bundle.manifest.vocab_size
+    if tokenizer.vocab_size > known:
+        raise BundleError(
+            f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces and the model knows {known}: they do not "
+            "belong together; export the checkpoint again"
+        )
+    return Model(bundle, tokenizer)
+
+
 def load_models(
     paths: Iterable[Path], *, threads: int, wide_threads: int = 1, verify_hashes: bool, workers: int
-) -> list[Model]:
+) -> list[OpenedModel]:
     """Open the bundles, several at a time; raises what the first failing one does.
 
     With more than one of `wide_threads` models on the CPU have a second session with so many, unless they are large.
     """
     share_memory_arena()
 
-    def load(folder: Path) -> Model:
-        bundle = read_bundle(folder, verify_hashes=verify_hashes)
-        tokenizer, known = Tokenizer.load(bundle.tokenizer_path), bundle.manifest.vocab_size
-        if tokenizer.vocab_size > known:
-            raise BundleError(
-                f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces and the model knows {known}: they do not "
-                "belong together; export the checkpoint again"
-            )
-        engine = OnnxEngine(bundle, threads)
-        is_small = bundle.model_path.stat().st_size <= MOST_WIDE_BYTES
+    def load(folder: Path) -> OpenedModel:
+        model = read_model(folder, verify_hashes=verify_hashes)
+        engine = OnnxEngine(model.bundle, threads)
+        is_small = model.bundle.model_path.stat().st_size <= MOST_WIDE_BYTES
         has_wide = wide_threads > 1 and engine.provider == CPU and is_small
-        return Model(
-            bundle,
-            tokenizer,
-            engine,
-            OnnxEngine(bundle, wide_threads, has_cores_alone=True) if has_wide else None,
-        )
+        wide = OnnxEngine(model.bundle, wide_threads, has_cores_alone=True) if has_wide else None
+        return OpenedModel(model.bundle, model.tokenizer, engine, wide)
 
     with ThreadPoolExecutor(workers, "load") as pool:
         return list(pool.map(load, bundle_folders(paths)))

@@ -8,11 +8,12 @@ running may take several slots, and their cores, at once.
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
+from typing import Protocol
 
 import numpy as np
 
@@ -20,11 +21,13 @@ from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from bert.tokenizer import Encoding
 from service.engine import Engine, Floats, Outputs
 from service.line import Job
-from service.policy import Batch, FairQueue
+from service.policy import Batch, FairQueue, next_turn
 
 Clock = Callable[[], float]
 SUSPECT_AFTER = 3
 """Failures in a row after which a model is suspected to be broken."""
+STUCK_AFTER_S = 60.0
+"""No batch takes so long; one that does means that the device is gone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +42,8 @@ class Work(Job):
     submitted: float = 0.0
     started: float | None = None
     finished: float = 0.0
+    key: int = 0
+    """By which the ledger knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,45 @@ BatchObserver = Callable[[int, int, float, float], None]
 """Called with tokens, texts, padding ratio and seconds of each batch that ran."""
 
 
+class Ledger(Protocol):
+    """Notes which jobs are in the engine, for who looks when this process has died."""
+
+    def begin(self, keys: Sequence[int]) -> int:
+        """Note a batch's jobs; returns the place of the note."""
+        ...
+
+    def end(self, place: int) -> None:
+        """Strike the note out."""
+        ...
+
+
+class Runner(Protocol):
+    """What the pipeline needs of a scheduler, in this process or in another."""
+
+    @property
+    def max_tokens(self) -> int:
+        """Most tokens that can wait: no larger request is taken."""
+        ...
+
+    async def submit(
+        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+    ) -> Result:
+        """Run the encodings; see `Scheduler.submit`."""
+        ...
+
+    def suspects(self) -> set[str]:
+        """Return the models whose engine failed several times in a row."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Return what keeps every model from answering, None if nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Refuse what still waits, and end."""
+        ...
+
+
 class Scheduler:
     """Runs jobs on a fixed number of engine slots."""
 
@@ -88,9 +132,10 @@ class Scheduler:
         wide: Mapping[str, Wide] | None = None,
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
+        ledger: Ledger | None = None,
     ) -> None:
         """The queue's `speeds` learn from each batch that ran on one slot."""
-        self._wide = wide or {}
+        self._wide, self._ledger = wide or {}, ledger
         self.queue = queue
         self._engines, self._observe, self._clock = engines, observe, clock
         self._slots = self._free = slots
@@ -103,20 +148,38 @@ class Scheduler:
         self._failures: Counter[str] = Counter()
         self._running: dict[int, float] = {}
         self._waiting: set[Work] = set()
+        self._alone: deque[Batch] = deque()
+        """Batches that have the whole engine to themselves."""
+        self._running_alone: Batch | None = None
         self._closed = False
 
+    @property
+    def max_tokens(self) -> int:
+        """Return the bound of the queue."""
+        return self.queue.max_tokens
+
     async def submit(
-        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+        self,
+        model: str,
+        encodings: Sequence[Encoding],
+        deadline: float = float("inf"),
+        *,
+        key: int = 0,
+        alone: bool = False,
     ) -> Result:
         """Run the encodings; cancel the caller to take them back.
 
         Raises QueueFullError, with nothing queued, if they do not fit or would be done too late; EngineError if
         the engine fails on them; DeadlineExceededError when the deadline has passed, TooLateError when it
         cannot be met any more; NotReadyError when the scheduler closes first. `deadline` is on the scheduler's
-        clock.
+        clock, `key` is for the ledger. `alone`: nothing else is in the engine meanwhile, and nobody is before it.
         """
         work = self._work(model, encodings, deadline)
-        self.queue.offer(work, work.submitted, engine_is_idle=not self._running)
+        work.key = key
+        if alone:
+            self._alone.extend(self._parts(work))
+        else:
+            self.queue.offer(work, work.submitted, engine_is_idle=not self._running)
         self._waiting.add(work)
         try:
             self._dispatch_soon()
@@ -136,6 +199,10 @@ class Scheduler:
     def longest_run_s(self) -> float:
         """Return how long the oldest batch has been in the engine."""
         return self._clock() - min(self._running.values(), default=self._clock())
+
+    def trouble(self) -> str | None:
+        """Tell that the device is gone."""
+        return stuck(self.longest_run_s())
 
     async def close(self) -> None:
         """Refuse what still waits, and end the threads when their batches are done."""
@@ -179,7 +246,7 @@ class Scheduler:
     def _dispatch(self) -> None:
         """Give each free slot a batch while there is one."""
         self._wake = None
-        while self._free and not self._closed and (batch := self.queue.take(self._clock(), self._free)):
+        while self._free and not self._closed and (batch := self._next()):
             self._start(batch, self._wide_for(batch))
         now = self._clock()
         for job in self.queue.expired:
@@ -188,6 +255,27 @@ class Scheduler:
             over = DeadlineExceededError(1000 * (work.deadline - work.submitted))
             self._fail(work, over if is_over else self.queue.refusal(work, now))
         self.queue.expired.clear()
+
+    def _next(self) -> Batch | None:
+        """Return the batch that starts now, None if none may."""
+        if self._running_alone is not None:
+            return None
+        while self._alone:
+            if self._running:
+                return None
+            batch = self._alone.popleft()
+            if not batch.shares[0].job.gone:
+                self._running_alone = batch
+                return batch
+        return self.queue.take(self._clock(), self._free)
+
+    def _parts(self, work: Work) -> list[Batch]:
+        """Divide a job into batches of its own."""
+        budget, batches = self.queue.budgets[work.model], list[Batch]()
+        while share := next_turn(work, turn=budget, room=budget, must=True):
+            batches.append(Batch(work.model, (share,)))
+            work.taken = share.stop
+        return batches
 
     def _wide_for(self, batch: Batch) -> Wide | None:
         """Return the wide engine if the batch is alone and faster on it: who waits is better served side by side."""
@@ -206,10 +294,15 @@ class Scheduler:
         engine, slots = (wide.engine, wide.slots) if wide else (self._engines[batch.model], 1)
         self._free -= slots
         self._running[id(batch)] = now
+        keys = [_work_of(share.job).key for share in batch.shares] if self._ledger is not None else []
+        note = self._ledger.begin(keys) if self._ledger is not None else 0
         loop = asyncio.get_running_loop()
 
         def task() -> None:
-            loop.call_soon_threadsafe(self._finish, batch, slots, self._run(engine, encodings))
+            ran = self._run(engine, encodings)
+            if self._ledger is not None:
+                self._ledger.end(note)
+            loop.call_soon_threadsafe(self._finish, batch, slots, ran)
 
         self._tasks.put(task)
 
@@ -225,6 +318,8 @@ class Scheduler:
     def _finish(self, batch: Batch, slots: int, ran: Ran) -> None:
         """Hand the outputs of a batch to its jobs, and use its slots again."""
         self._free += slots
+        if batch is self._running_alone:
+            self._running_alone = None
         seconds = self._clock() - self._running.pop(id(batch))
         if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
             # The slot's seconds: the engine's, and the event loop's when it was late.
@@ -275,3 +370,8 @@ class Scheduler:
 def _work_of(job: Job) -> Work:
     assert isinstance(job, Work)
     return job
+
+
+def stuck(busy_s: float) -> str | None:
+    """Say that a batch has been in the engine for too long, if it has."""
+    return f"stuck: a batch has been in the engine for {busy_s:.0f} s" if busy_s > STUCK_AFTER_S else None

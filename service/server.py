@@ -13,40 +13,16 @@ from typing import Literal
 
 import uvicorn
 
-from bert.errors import BertError, ConfigError
+from bert.errors import BertError
 from service.app import create_app
-from service.checks import check_settings
 from service.endpoints import TASK_ENDPOINTS, TRY_FIRST
-from service.lifecycle import Service
+from service.engines import open_engines
+from service.lifecycle import OpenEngines, Service
 from service.logs import LOGGER
 from service.settings import ServeSettings
 
-FAILURE, USAGE_ERROR = 1, 2
-
-
-def serve(settings: ServeSettings) -> int:
-    """Serve until a signal; returns the exit code. A failed start says what to do."""
-    try:
-        check_settings(settings)
-    except BertError as error:
-        print(f"bert-serve: {error}", file=sys.stderr)
-        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
-    try:
-        listener = listen(settings)
-    except OSError as error:
-        print(
-            f"bert-serve: cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
-            "stop what uses it, or "
-            f"take another with --port",
-            file=sys.stderr,
-        )
-        return FAILURE
-    url = address(listener)
-    if settings.log_format == "text":
-        print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
-    server = Server(settings, url)
-    server.run(sockets=[listener])
-    return FAILURE if server.failed else 0
+FAILURE = 1
+"""Exit code of a service that could not start."""
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -85,11 +61,19 @@ class Server(uvicorn.Server):
     loaded.
     """
 
-    def __init__(self, settings: ServeSettings, url: str) -> None:
-        """Build the application; nothing runs yet."""
+    def __init__(
+        self,
+        settings: ServeSettings,
+        url: str,
+        *,
+        open_engines: OpenEngines = open_engines,
+        announces: bool = True,
+    ) -> None:
+        """Build the application; nothing runs yet. `announces`: it tells people when it can answer."""
         self._settings, self._url = settings, url
+        self._announces = announces and settings.log_format == "text"
         self.failed = False
-        app = create_app(settings, on_ready=self._ready, on_failure=self._fail)
+        app = create_app(settings, open_engines=open_engines, on_ready=self._ready, on_failure=self._fail)
         self._service: Service = app.service
         super().__init__(
             uvicorn.Config(
@@ -124,7 +108,7 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     def _ready(self) -> None:
-        if self._settings.log_format == "text":
+        if self._announces:
             print(
                 ready_message(self._service, self._url, with_key=self._settings.api_key is not None),
                 flush=True,

@@ -99,6 +99,13 @@ class ServeSettings(BaseSettings):
         30, ge=0, le=HOUR_S, description="Then requests in flight may take so many seconds to finish."
     )
 
+    frontends: int | None = Field(
+        None,
+        ge=0,
+        le=256,
+        description="Processes that speak HTTP, beside one with the engine, which is started again when it dies and then "
+        "runs again what it had; 0 does everything in one process. Default: 0.",
+    )
     engine_slots: int | None = Field(
         None, ge=1, description="Batches that run at once, for all models together. Default: one a core."
     )

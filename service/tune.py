@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from service import tuning
 from service.cpus import usable_cores
-from service.lifecycle import CURVE_TOKENS, shape_of
-from service.registry import Model, load_models
+from service.engines import CURVE_TOKENS, shape_of
+from service.registry import OpenedModel, load_models
 from service.settings import ServeSettings
 
 CURVE_S = 5.0
@@ -28,14 +28,14 @@ def curves(settings: ServeSettings) -> Iterator[str]:
         verify_hashes=settings.verify_hashes,
         workers=cores,
     )
-    shapes: dict[tuple[object, ...], list[Model]] = {}
+    shapes: dict[tuple[object, ...], list[OpenedModel]] = {}
     for model in models:
         shapes.setdefault(shape_of(model), []).append(model)
     for alike in shapes.values():
         yield from _curve(alike, plan, settings.batch_tokens)
 
 
-def _curve(alike: Sequence[Model], plan: tuning.Plan, given: int | None) -> Iterator[str]:
+def _curve(alike: Sequence[OpenedModel], plan: tuning.Plan, given: int | None) -> Iterator[str]:
     """Yield the table of models of one shape, measured on the first."""
     model = alike[0]
     manifest = model.bundle.manifest

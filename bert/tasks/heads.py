@@ -29,3 +29,6 @@ HEADS: dict[str, Callable[[Encoding], Positions]] = {
     "fill_mask": mask_positions,
 }
 """Task → the positions (P,) of a text, among its own tokens, where its head is evaluated."""
+
+READ_WORDS = frozenset({"ner", "fill_mask"})
+"""Tasks whose positions depend on an encoding's words; for the others its length is enough."""

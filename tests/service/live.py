@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.lifecycle import Loaded, Service
+from service.scheduler import Scheduler
 from service.server import Server, address, listen
 from service.settings import ServeSettings
 
@@ -35,6 +36,12 @@ class Live:
     @property
     def loaded(self) -> Loaded:
         return self.service.loaded
+
+    @property
+    def scheduler(self) -> Scheduler:
+        scheduler = self.loaded.scheduler
+        assert isinstance(scheduler, Scheduler)
+        return scheduler
 
     def connect_to(self) -> tuple[str, int]:
         place = urlsplit(self.url)

@@ -11,13 +11,13 @@ from bert.bundle import read_bundle
 from bert.errors import BundleError
 from bert.manifest import SHA256, own_sha256
 from bert.tasks.spec import TaskSpec
-from service.lifecycle import model_speeds
-from service.registry import Model, load_models
+from service.engines import model_speeds
+from service.registry import OpenedModel, load_models
 from service.tuning import Plan
 from tests.service.tiny import SPECS, write_tiny_bundle
 
 
-def load(folder: Path) -> list[Model]:
+def load(folder: Path) -> list[OpenedModel]:
     return load_models([folder], threads=1, verify_hashes=True, workers=1)
 
 

@@ -13,7 +13,18 @@ from service.command_line import SettingsRefusedError, load_settings
 from service.settings import ServeSettings, unknown_variables
 
 ROOT = Path(__file__).parents[2]
-UNITS = ("_bytes", "_tokens", "_ms", "_s", "_connections", "_threads", "_per_slot", "_per_request", "_slots")
+UNITS = (
+    "frontends",
+    "_bytes",
+    "_tokens",
+    "_ms",
+    "_s",
+    "_connections",
+    "_threads",
+    "_per_slot",
+    "_per_request",
+    "_slots",
+)
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.lifecycle import LEAST_QUEUE_TOKENS, queue_bound
+from service.engines import LEAST_QUEUE_TOKENS, queue_bound
 from service.speed import Speed
 from service.tuning import Point
 

@@ -147,8 +147,8 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
     def never(narrow: Engine, wide: Engine, max_tokens: int) -> None:
         opened.append(weakref.ref(wide))
 
-    monkeypatch.setattr("service.lifecycle.usable_cores", lambda: 2)
-    monkeypatch.setattr("service.lifecycle.tuning.wide_from", never)
+    monkeypatch.setattr("service.engines.usable_cores", lambda: 2)
+    monkeypatch.setattr("service.engines.tuning.wide_from", never)
 
     async def scenario() -> None:
         service = Service(ServeSettings(bundles=[bundles / "mood"]))

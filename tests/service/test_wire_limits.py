@@ -134,7 +134,7 @@ def test_a_full_queue_refuses_at_once_and_whole_and_says_when_to_come_back(
 def test_what_would_be_late_is_refused_at_once_and_says_when_to_come_back(
     small: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = small.loaded.scheduler.queue.speeds
+    speeds = small.scheduler.queue.speeds
     with gated(small, "mood") as engine:
         running = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
@@ -250,7 +250,7 @@ def test_texts_that_an_engine_chokes_on_do_not_take_the_service_out(
 def test_an_engine_that_hangs_makes_the_service_not_ready(
     small: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.lifecycle.STUCK_AFTER_S", 0.05)
+    monkeypatch.setattr("service.scheduler.STUCK_AFTER_S", 0.05)
     with gated(small, "mood") as engine:
         waiting = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: small.get("/health/ready").status == 503)

@@ -1,0 +1,109 @@
+"""What the processes of a service begin with: settings on standard input, whose end means that the parent is gone."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bert.errors import BertError
+from service import logs
+from service.engine_server import EngineServer
+from service.remote import connect_engines
+from service.server import FAILURE, Server, address
+from service.settings import ENV_PREFIX, ServeSettings
+
+ENGINE, FRONTEND = "engine", "frontend"
+
+
+def start_message(
+    settings: ServeSettings, folder: Path, listener: int | None, *, restarts: int, announces: bool
+) -> bytes:
+    """Return what the parent writes to a child's standard input.
+
+    `listener` is the inherited file descriptor of the socket, `restarts` how many such processes have ended, `announces`
+    whether it tells people that it is ready.
+    """
+    values = settings.model_dump(mode="json", exclude={"api_key"})
+    key = settings.api_key.get_secret_value() if settings.api_key is not None else None
+    start = {"folder": str(folder), "listener": listener, "restarts": restarts, "announces": announces}
+    return json.dumps({"settings": {**values, "api_key": key}, **start}).encode() + b"\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be the engine process or a frontend; returns the exit code."""
+    signal.pthread_sigmask(
+        signal.SIG_SETMASK, []
+    )  # the parent waits for its signals, and children inherit that
+    # What the parent was told in the environment is in the message, and what it was told elsewhere wins over that.
+    for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
+        del os.environ[name]
+    start: dict[str, Any] = json.loads(_read_line(0))
+    settings = ServeSettings(**start["settings"])
+    logs.configure(settings.log_level, settings.log_format)
+    if arguments[-1] == ENGINE:
+        return _run_engine(settings, Path(start["folder"]), start["restarts"])
+    return _run_frontend(settings, Path(start["folder"]), start["listener"], announces=start["announces"])
+
+
+def _run_engine(settings: ServeSettings, folder: Path, restarts: int) -> int:
+    """Signals are the parent's to handle: this one answers until the frontends are done."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+    async def run() -> None:
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        _when_orphaned(lambda: loop.call_soon_threadsafe(ended.set))
+        await EngineServer(settings, folder, restarts).run(ended)
+
+    try:
+        _runner()(run())
+    except BertError as error:
+        print(f"bert-serve: {error}", file=sys.stderr)
+        return FAILURE
+    return 0
+
+
+def _run_frontend(settings: ServeSettings, folder: Path, listener: int, *, announces: bool) -> int:
+    sock = socket.socket(fileno=listener)
+    server = Server(
+        settings, address(sock), open_engines=partial(connect_engines, folder=folder), announces=announces
+    )
+    _when_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    server.run(sockets=[sock])
+    return FAILURE if server.failed else 0
+
+
+def _read_line(fd: int) -> bytes:
+    """Return what a file descriptor gives up to a line's end."""
+    line = b""
+    while not line.endswith(b"\n") and (part := os.read(fd, 65_536)):
+        line += part
+    return line
+
+
+def _when_orphaned(then: Any) -> None:
+    """Call this when standard input ends."""
+
+    def wait() -> None:
+        # Not sys.stdin: a thread that waits inside it at the interpreter's end is a fatal error.
+        while os.read(0, 1):
+            pass
+        then()
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
+
+
+def _runner() -> Any:
+    """Return uvloop's `run` where it is installed, asyncio's where not."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run
+    return uvloop.run

@@ -1,0 +1,129 @@
+"""The engine process: models, scheduler and engine behind a Unix socket."""
+
+import asyncio
+import os
+from collections import Counter
+from pathlib import Path
+
+from bert.errors import EngineError
+from service import tuning
+from service.engines import Engines, open_engines
+from service.ledger import MOST_CRASHES, FileLedger, crashes
+from service.link import Link
+from service.logs import LOGGER
+from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.metrics import Metrics
+from service.scheduler import Scheduler
+from service.settings import ServeSettings
+
+SOCKET, LEDGER = "engine.sock", "engine.ledger"
+RESTARTS = "engine.restarts"
+"""How many an engine process has counted."""
+HEALTH_EVERY_S = 1.0
+WARM_UP_TOKENS = 16
+STUCK = 70
+"""Exit code of an engine process that gives up on a batch which does not end (EX_SOFTWARE)."""
+
+
+class EngineServer:
+    """Answers the frontends' requests. One for a process."""
+
+    def __init__(self, settings: ServeSettings, folder: Path, restarts: int = 0) -> None:
+        """Nothing is loaded yet; `folder` is where the processes of one service meet, `restarts` how many were before."""
+        self._settings, self._folder, self._metrics = settings, folder, Metrics()
+        self._restarts = restarts
+        self._crashes: Counter[int] = Counter()
+        self._links: set[Link] = set()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._of_link: dict[Link, set[int]] = {}
+        self._engines: Engines | None = None
+
+    async def run(self, ended: asyncio.Event) -> None:
+        """Load, then answer until the event; raises what stands in the way of loading."""
+        ledger = self._folder / LEDGER
+        self._count_restarts()
+        self._crashes = await asyncio.to_thread(crashes, ledger)
+        self._engines = await open_engines(self._settings, self._metrics, FileLedger(ledger))
+        for name in (model.name for model in self._engines.models):
+            await self._scheduler.submit(name, tuning.sample_texts(WARM_UP_TOKENS))
+        # Under its name only when it listens: a frontend that finds it can connect.
+        aside = self._folder / f"{os.getpid()}.sock"
+        server = await asyncio.get_running_loop().create_unix_server(
+            lambda: Link(self._received, self._lost, self._made), aside
+        )
+        aside.rename(self._folder / SOCKET)
+        tick = asyncio.create_task(self._tick())
+        try:
+            await ended.wait()
+        finally:
+            tick.cancel()
+            server.close()
+            await self._scheduler.close()
+
+    def _count_restarts(self) -> None:
+        """Count those that nobody has: a process may have died before it came to that."""
+        file = self._folder / RESTARTS
+        counted = int(file.read_text()) if file.exists() else 0
+        if self._metrics.engine_restarts is not None:
+            self._metrics.engine_restarts.inc(self._restarts - counted)
+        file.write_text(str(self._restarts))
+
+    @property
+    def _scheduler(self) -> Scheduler:
+        assert self._engines is not None and isinstance(self._engines.scheduler, Scheduler)
+        return self._engines.scheduler
+
+    def _made(self, link: Link) -> None:
+        assert self._engines is not None
+        self._links.add(link)
+        self._of_link[link] = set()
+        link.send(Hello(self._scheduler.max_tokens, dict(self._engines.budgets)))
+
+    def _lost(self, link: Link) -> None:
+        self._links.discard(link)
+        for key in self._of_link.pop(link, ()):
+            self._cancel(key)
+
+    def _received(self, link: Link, message: Message) -> None:
+        match message:
+            case Submit():
+                task = asyncio.create_task(self._answer(link, message))
+                self._tasks[message.key] = task
+                self._of_link[link].add(message.key)
+            case Cancel():
+                self._cancel(message.key)
+            case _:
+                LOGGER.error("a frontend sent %s", type(message).__name__)
+
+    def _cancel(self, key: int) -> None:
+        if (task := self._tasks.get(key)) is not None:
+            task.cancel()
+
+    async def _answer(self, link: Link, message: Submit) -> None:
+        key, died = message.key, self._crashes.get(message.key, 0)
+        try:
+            if died >= MOST_CRASHES:
+                raise EngineError(f"the engine process ended {died} times while it worked on this request")
+            encodings = message.encodings()
+            running = self._scheduler.submit(
+                message.model, encodings, message.deadline, key=key, alone=died > 0
+            )
+            link.send(Done.of(key, await running))
+        except Exception as error:
+            link.send(Failed.of(key, error))
+        finally:
+            self._tasks.pop(key, None)
+            self._of_link.get(link, set()).discard(key)
+            self._metrics.note_queue()
+
+    async def _tick(self) -> None:
+        """Tell the frontends how it goes; end the process when the engine does not come back."""
+        while True:
+            if (trouble := self._scheduler.trouble()) is not None:
+                LOGGER.error("the engine is %s: its process ends and is started again", trouble)
+                os._exit(STUCK)
+            self._metrics.note_queue()
+            health = Health(sorted(self._scheduler.suspects()), self._scheduler.longest_run_s())
+            for link in self._links:
+                link.send(health)
+            await asyncio.sleep(HEALTH_EVERY_S)

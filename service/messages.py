@@ -1,0 +1,152 @@
+"""What frontends and the engine process say to each other, and how it is written.
+
+A message is a tuple of plain values, written with `marshal`: both ends are this code on this Python, and reading one runs
+nothing. N sequences of T tokens in all.
+"""
+
+import marshal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from bert import errors
+from bert.errors import EngineError, ServiceError
+from bert.tasks.heads import READ_WORDS
+from bert.tokenizer import Encoding
+from service.engine import Floats
+from service.scheduler import Result
+
+_NO_OFFSETS = np.zeros((0, 2), np.int32)
+"""They stay with the frontend, which decodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The engine process to a frontend: what it has loaded."""
+
+    max_tokens: int
+    budgets: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The engine process to a frontend, every second: the models that fail, and how long a batch has been running."""
+
+    suspects: list[str]
+    busy_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A frontend to the engine process: run these. `key` is unlike that of any other request to the service."""
+
+    key: int
+    model: str
+    deadline: float
+    """On `time.monotonic`, which all processes of a machine share."""
+    lengths: list[int]
+    columns: int
+    """2: ids and segments; 4: word and sequence ids too."""
+    tokens: bytes
+    """int32 (columns, T)"""
+
+    @classmethod
+    def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:
+        """Write what the engine reads of encodings for a task."""
+        columns = [[e.ids for e in encodings], [e.segment_ids for e in encodings]]
+        if task in READ_WORDS:
+            columns += [[e.word_ids for e in encodings], [e.sequence_ids for e in encodings]]
+        block = np.concatenate([array for column in columns for array in column], dtype=np.int32)
+        return cls(key, model, deadline, [len(e) for e in encodings], len(columns), block.tobytes())
+
+    def encodings(self) -> list[Encoding]:
+        """Return the sequences, as far as the engine reads them."""
+        block = np.frombuffer(self.tokens, np.int32).reshape(self.columns, -1)
+        ids, segments, words, sequences = (*block, *block)[:4] if self.columns == 2 else block
+        found, start = list[Encoding](), 0
+        for length in self.lengths:
+            at = slice(start, start + length)
+            found.append(Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]))
+            start += length
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A frontend to the engine process: nobody waits for this any more."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The engine process to a frontend: the outputs of a request."""
+
+    key: int
+    counts: list[int]
+    """Rows of each sequence's output."""
+    shape: tuple[int, ...]
+    """Of a row."""
+    values: bytes
+    """float32 (sum of counts, *shape)"""
+    queue_s: float
+    inference_s: float
+
+    @classmethod
+    def of(cls, key: int, result: Result) -> Self:
+        """Write a result."""
+        values = np.concatenate(result.outputs)
+        counts = [len(output) for output in result.outputs]
+        return cls(key, counts, values.shape[1:], values.tobytes(), result.queue_s, result.inference_s)
+
+    def result(self) -> Result:
+        """Return the result."""
+        values: Floats = np.frombuffer(self.values, np.float32).reshape(-1, *self.shape)
+        ends = np.cumsum(self.counts)
+        outputs = [values[end - count : end] for end, count in zip(ends, self.counts, strict=True)]
+        return Result(outputs, self.queue_s, self.inference_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The engine process to a frontend: why there is no result."""
+
+    key: int
+    kind: str
+    arguments: tuple[Any, ...]
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, key: int, error: Exception) -> Self:
+        """Write an error of the service; any other becomes an EngineError."""
+        if not isinstance(error, ServiceError) or not hasattr(errors, type(error).__name__):
+            error = EngineError(f"the engine failed: {error!r}")
+        return cls(key, type(error).__name__, error.args, dict(vars(error)))
+
+    def error(self) -> ServiceError:
+        """Return the error as it was, but for its cause."""
+        kind: type[ServiceError] = getattr(errors, self.kind)
+        error = kind.__new__(kind)
+        error.args = self.arguments
+        vars(error).update(self.fields)
+        return error
+
+
+Message = Hello | Health | Submit | Cancel | Done | Failed
+_KINDS: tuple[type[Message], ...] = (Hello, Health, Submit, Cancel, Done, Failed)
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+
+
+def write(message: Message) -> bytes:
+    """Return a message as bytes."""
+    kind = type(message)
+    return marshal.dumps((_NUMBERS[kind], *[getattr(message, name) for name in kind.__slots__]))
+
+
+def read(data: bytes | memoryview) -> Message:
+    """Return the message that was written."""
+    number, *values = marshal.loads(data)
+    message: Message = _KINDS[number](*values)
+    return message

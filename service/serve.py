@@ -1,0 +1,43 @@
+"""What `bert-serve` does with its settings: one process, or several."""
+
+import sys
+
+from bert.errors import BertError, ConfigError
+from service.checks import check_settings
+from service.server import FAILURE, Server, address, listen
+from service.settings import ServeSettings
+from service.supervisor import Supervisor
+
+USAGE_ERROR = 2
+
+
+def serve(settings: ServeSettings) -> int:
+    """Serve until a signal; returns the exit code. A failed start says what to do."""
+    try:
+        check_settings(settings)
+    except BertError as error:
+        print(f"bert-serve: {error}", file=sys.stderr)
+        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
+    try:
+        listener = listen(settings)
+    except OSError as error:
+        print(
+            f"bert-serve: cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
+            "stop what uses it, or "
+            f"take another with --port",
+            file=sys.stderr,
+        )
+        return FAILURE
+    url = address(listener)
+    if settings.log_format == "text":
+        print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
+    if frontends_of(settings):
+        return Supervisor(settings, listener, frontends_of(settings)).run()
+    server = Server(settings, url)
+    server.run(sockets=[listener])
+    return FAILURE if server.failed else 0
+
+
+def frontends_of(settings: ServeSettings) -> int:
+    """Return how many processes speak HTTP beside the engine's, 0 for one process that does everything."""
+    return settings.frontends or 0

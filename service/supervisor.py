@@ -1,0 +1,171 @@
+"""`--frontends N`: an engine process, N processes that speak HTTP, and this one, which starts them and starts them again."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.child import ENGINE, FRONTEND, start_message
+from service.logs import LOGGER
+from service.metrics import SHARED
+from service.server import FAILURE
+from service.settings import ServeSettings
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
+"""Before a process that ended by itself is started again; twice as long each time."""
+STEADY_S = 30.0
+"""A process that has run for so long starts with the first pause again."""
+POLL_S = 0.5
+_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(slots=True)
+class Child:
+    """A process that is to be there."""
+
+    kind: str
+    announces: bool = False
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    again: float = 0.0
+    """When it is to be started, on `time.monotonic`."""
+    pause_s: float = FIRST_PAUSE_S
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Keeps the processes of a service running."""
+
+    settings: ServeSettings
+    listener: socket.socket
+    frontends: int
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="bert-serve-")))
+    entry: str = "service.child"
+    """The module whose `main` every process runs."""
+    _children: list[Child] = field(default_factory=list)
+    _stopping: bool = False
+    _failed: bool = False
+
+    def run(self) -> int:
+        """Serve until a signal; returns the exit code."""
+        self.listener.listen(self.settings.backlog_connections)  # who comes before a frontend is there waits
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        self._children = [Child(ENGINE), *(Child(FRONTEND, not n) for n in range(self.frontends))]
+        try:
+            while self._step():
+                caught = signal.sigtimedwait(_SIGNALS, POLL_S)
+                if caught is not None and caught.si_signo != signal.SIGCHLD:
+                    self._stop(signal.Signals(caught.si_signo))
+        finally:
+            for child in self._children:
+                _kill(child)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return FAILURE if self._failed else 0
+
+    def _step(self) -> bool:
+        """See who ended and start who is to run; False when all is over."""
+        for child in self._children:
+            if child.process is not None and child.process.poll() is not None:
+                self._ended(child, child.process)
+        if not self._stopping:
+            for child in self._children:
+                if child.process is None and time.monotonic() >= child.again:
+                    self._start(child)
+            return True
+        frontends, engine = self._children[1:], self._children[0]
+        if any(child.process is not None for child in frontends):
+            return True
+        if engine.process is not None and engine.process.stdin is not None:
+            engine.process.stdin.close()  # its sign to end
+            engine.process.stdin = None
+        return engine.process is not None
+
+    def _start(self, child: Child) -> None:
+        """Start a process with the modules that this one would import."""
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from {self.entry} import main; sys.exit(main(sys.argv))"
+        )
+        fd = self.listener.fileno()
+        child.process = subprocess.Popen(
+            [sys.executable, "-c", code, "bert-serve", child.kind],
+            stdin=subprocess.PIPE,
+            env={**os.environ, SHARED: str(self.folder)},
+            process_group=0,  # Ctrl-C is this process's to pass on
+            pass_fds=[fd] if child.kind == FRONTEND else [],
+        )
+        assert child.process.stdin is not None
+        listener = fd if child.kind == FRONTEND else None
+        message = start_message(
+            self.settings, self.folder, listener, restarts=child.restarts, announces=child.announces
+        )
+        try:
+            child.process.stdin.write(message)
+            child.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has ended already, as will be seen
+        child.started = time.monotonic()
+        LOGGER.info("%s process %d started", child.kind, child.process.pid)
+
+    def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
+        """Note that a process ended, and when it is to come again."""
+        _mark_dead(process.pid, self.folder)
+        child.process = None
+        if process.stdin is not None:
+            process.stdin.close()
+        if self._stopping:
+            self._failed |= child.kind == FRONTEND and process.returncode == FAILURE
+            return
+        if process.returncode == FAILURE:  # it has said why: bundles that cannot be served, or no port
+            self._failed = True
+            self._stop(signal.SIGTERM)
+            return
+        if time.monotonic() - child.started > STEADY_S:
+            child.pause_s = FIRST_PAUSE_S
+        child.again = time.monotonic() + child.pause_s
+        LOGGER.error(
+            "%s process %d %s; it is started again in %.1f s",
+            child.kind,
+            process.pid,
+            _end_of(process.returncode),
+            child.pause_s,
+        )
+        child.pause_s = min(2 * child.pause_s, LONGEST_PAUSE_S)
+        child.announces = False
+        child.restarts += 1
+
+    def _stop(self, number: signal.Signals) -> None:
+        """Tell the frontends to finish; the engine process goes on until they have."""
+        self._stopping = True
+        for child in self._children[1:]:
+            if child.process is not None:
+                child.process.send_signal(number)
+
+
+def _end_of(code: int) -> str:
+    """Say how a process ended."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _kill(child: Child) -> None:
+    if child.process is not None:
+        child.process.kill()
+        child.process.wait()
+
+
+def _mark_dead(pid: int, folder: Path) -> None:
+    """Forget what a process's gauges said; its counters stay (prometheus_client.multiprocess.mark_process_dead)."""
+    for file in folder.glob(f"gauge_live*_{pid}.db"):
+        file.unlink(missing_ok=True)
