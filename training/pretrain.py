@@ -20,6 +20,7 @@ from training.model import with_dropout
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.loop import PretrainLoop
+from training.pretraining.objectives.bag_of_words import piece_counts, piece_weights
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.build import build
 from training.pretraining.report import PretrainReport, run_report, write_report
@@ -91,8 +92,9 @@ def _report(
 
 def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Objective:
     """Build the objective around a fresh model, or around the base that the settings name."""
+    weights = piece_weights(piece_counts(corpus), special.plain) if settings.objective == "mlm+bow" else None
     if settings.base is None:
-        return build(settings, new_config(settings, corpus.vocab_size, special.pad))
+        return build(settings, new_config(settings, corpus.vocab_size, special.pad), weights)
     folder = resolve_base(settings.base)
     config = BertConfig.read(folder)
     if corpus.vocab_size > config.vocab_size:
@@ -101,9 +103,8 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
             "they do not belong together"
         )
     shape = settings.model
-    objective = build(
-        settings, with_dropout(config, shape.hidden_dropout_prob, shape.attention_probs_dropout_prob)
-    )
+    dropout = with_dropout(config, shape.hidden_dropout_prob, shape.attention_probs_dropout_prob)
+    objective = build(settings, dropout, weights)
     load_into(objective.model, folder)
     return objective
 

@@ -10,7 +10,9 @@ from pydantic_settings import SettingsConfigDict
 from training.command_line import CommandSettings, SettingsPart, fill_in
 from training.schedules import Schedule
 
-Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
+Objective = Literal[
+    "mlm", "mlm+bow", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"
+]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives that learn how two segments belong together, and the examples that say so."""

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from bert.config import BertConfig
 from bert.nn.heads import BertForMaskedLM
 from tests.bert.nn.reference import fill
 from tests.training.pretraining.objectives.examples import config, filled
+from training.pretraining.objectives.bag_of_words import MaskedLanguageModelWithBagOfWords
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -23,6 +26,7 @@ def teacher(of: BertConfig) -> BertForMaskedLM:
 
 MAKERS: dict[str, Callable[[BertConfig], Objective]] = {
     "mlm": MaskedLanguageModel,
+    "mlm+bow": lambda shape: MaskedLanguageModelWithBagOfWords(shape, np.ones(shape.vocab_size, np.float32)),
     "mlm+nsp": MaskedLanguageModelWithPairs,
     "mlm+sop": lambda shape: MaskedLanguageModelWithPairs(shape, "sop"),
     "left_to_right": LeftToRight,
