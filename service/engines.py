@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from service import tuning
 from service.cpus import usable_cores
-from service.engine import CPU
+from service.kept import Measured
 from service.logs import LOGGER
+from service.measuring import measure
 from service.metrics import Metrics
 from service.policy import FairQueue
 from service.registry import Model, OpenedModel, load_models
@@ -16,7 +17,6 @@ from service.scheduler import Ledger, Runner, Scheduler, Wide
 from service.settings import ServeSettings
 from service.speed import Speed
 
-CURVE_TOKENS = 512
 LEAST_QUEUE_TOKENS, MOST_QUEUE_TOKENS = 16_384, 1_048_576
 """A request of 32 of the longest texts always finds room in an empty service."""
 
@@ -43,9 +43,12 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         verify_hashes=settings.verify_hashes,
         workers=cores,
     )
-    speeds = await asyncio.to_thread(model_speeds, models, settings.batch_tokens, plan)
+    measured = await asyncio.to_thread(
+        measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
+    )
+    speeds = speeds_of(models, measured, settings.batch_tokens, plan.slots)
     budgets = {name: speed.budget for name, speed in speeds.items()}
-    wide = await asyncio.to_thread(wide_engines, models, plan)
+    wide = wide_engines(models, measured, plan)
     queue = FairQueue(
         settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
         budgets,
@@ -68,51 +71,24 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
     return Engines([model.closed() for model in models], scheduler, budgets)
 
 
-def model_speeds(models: Sequence[OpenedModel], given: int | None, plan: tuning.Plan) -> dict[str, Speed]:
-    """Measure how fast each model is, and so the tokens of its batches unless they are `given`.
-
-    Models of one shape and precision share a measurement: their cost is the same.
-    """
-    measured: dict[tuple[object, ...], list[tuning.Point]] = {}
-    speeds: dict[str, Speed] = {}
-    for model in models:
-        m = model.bundle.manifest
-        text_tokens = min(tuning.TEXT_TOKENS, m.max_position_embeddings)
-        shape = shape_of(model)
-        if shape not in measured:
-            on_this_thread = plan.threads == 1 and model.engine.provider == CPU
-            clock = time.thread_time if on_this_thread else time.perf_counter
-            limit = max(16, min(CURVE_TOKENS, given or CURVE_TOKENS))
-            measured[shape] = tuning.cost_curve(model.engine, limit, text_tokens=text_tokens, clock=clock)
-        curve = measured[shape]
-        speeds[model.name] = Speed.of(curve, given or tuning.knee(curve), plan.slots)
-    return speeds
+def speeds_of(
+    models: Sequence[Model], measured: Mapping[str, Measured], given: int | None, slots: int
+) -> dict[str, Speed]:
+    """Return how fast each model is, and so the tokens of its batches unless they are `given`."""
+    curves = {model.name: measured[model.name].curve for model in models}
+    return {name: Speed.of(curve, given or tuning.knee(curve), slots) for name, curve in curves.items()}
 
 
-def wide_engines(models: Sequence[OpenedModel], plan: tuning.Plan) -> dict[str, Wide]:
-    """Measure from how many tokens a lone text is faster on several slots; models for which it never is have none.
-
-    Models of one shape and precision share the measurement.
-    """
-    measured: dict[tuple[object, ...], int | None] = {}
+def wide_engines(
+    models: Sequence[OpenedModel], measured: Mapping[str, Measured], plan: tuning.Plan
+) -> dict[str, Wide]:
+    """Return the engines of several slots, of the models for which they are worth it."""
     found: dict[str, Wide] = {}
     for model in models:
-        if model.wide is None:
-            continue
-        shape = shape_of(model)
-        if shape not in measured:
-            longest = model.bundle.manifest.max_position_embeddings
-            measured[shape] = tuning.wide_from(model.engine, model.wide, longest)
-        from_tokens = measured[shape]
-        if from_tokens is not None:
+        from_tokens = measured[model.name].wide_from
+        if model.wide is not None and from_tokens is not None:
             found[model.name] = Wide(model.wide, plan.wide_slots, from_tokens)
     return found
-
-
-def shape_of(model: OpenedModel) -> tuple[object, ...]:
-    """Return what a model's speed depends on: models alike in it share a measurement."""
-    m = model.bundle.manifest
-    return (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, m.max_position_embeddings)
 
 
 def queue_bound(speeds: Iterable[Speed], timeout_ms: int) -> int:

@@ -125,6 +125,12 @@ class ServeSettings(BaseSettings):
         ge=1,
         description="Tokens in a batch. Default: measured at start, where more stops being faster.",
     )
+    keep_tuning: bool = Field(
+        True,
+        description="Keep what is measured at start in NAME.tuning.json beside the bundle NAME, an entry for each kind of "
+        "machine, and read it from there; where that cannot be written it is measured at each start. `bert-serve --tune` "
+        "measures for longer and keeps that instead.",
+    )
     tokenizer_threads: int | None = Field(
         None, ge=1, description="Threads that tokenise and decode. Default: the cores, at most 4."
     )

@@ -1,11 +1,12 @@
-"""`bert-serve --tune`: what is measured at start, measured with more time and printed."""
+"""`bert-serve --tune`: what is measured at start, measured with more time, printed and kept for the next start."""
 
 import time
 from collections.abc import Iterator, Sequence
 
-from service import tuning
+from service import kept, measuring, tuning
 from service.cpus import usable_cores
-from service.engines import CURVE_TOKENS, shape_of
+from service.kept import Measured
+from service.measuring import shape_of
 from service.registry import OpenedModel, load_models
 from service.settings import ServeSettings
 
@@ -32,20 +33,21 @@ def curves(settings: ServeSettings) -> Iterator[str]:
     for model in models:
         shapes.setdefault(shape_of(model), []).append(model)
     for alike in shapes.values():
-        yield from _curve(alike, plan, settings.batch_tokens)
+        yield from _curve(alike, plan, settings.batch_tokens, keeps=settings.keep_tuning)
 
 
-def _curve(alike: Sequence[OpenedModel], plan: tuning.Plan, given: int | None) -> Iterator[str]:
+def _curve(
+    alike: Sequence[OpenedModel], plan: tuning.Plan, given: int | None, *, keeps: bool
+) -> Iterator[str]:
     """Yield the table of models of one shape, measured on the first."""
     model = alike[0]
     manifest = model.bundle.manifest
     names = ", ".join(each.name for each in alike)
     yield ""
     yield f"{names}: {manifest.precision}, {manifest.num_hidden_layers} layers of {manifest.hidden_size}"
-    text_tokens = min(tuning.TEXT_TOKENS, manifest.max_position_embeddings)
-    curve = tuning.cost_curve(model.engine, CURVE_TOKENS, text_tokens=text_tokens, budget_s=CURVE_S)
+    curve = measuring.cost_curve(model, plan, CURVE_S)
     alone = tuning.one_text(model.engine, model.wide, manifest.max_position_embeddings)
-    yield f"  texts of {text_tokens} tokens in a batch        one text alone"
+    yield f"  texts of {measuring.text_tokens(model)} tokens in a batch        one text alone"
     yield f"  tokens       ms   tokens/s      1 slot ms   {plan.wide_slots} slots ms"
     for index in range(max(len(curve), len(alone))):
         batch, text = curve[index : index + 1], alone[index : index + 1]
@@ -56,12 +58,22 @@ def _curve(alike: Sequence[OpenedModel], plan: tuning.Plan, given: int | None) -
         ]
         yield "".join((*left, *right))
     budget = given or tuning.knee(curve)
-    yield f"  batches of {budget} tokens{' (batch_tokens)' if given else ''}; " + _when_wide(alone, plan)
-
-
-def _when_wide(alone: Sequence[tuning.Alone], plan: tuning.Plan) -> str:
-    """Say from how many tokens a lone text takes several slots."""
     from_tokens = next((text.tokens for text in alone if text.is_worth_it), None)
+    yield f"  batches of {budget} tokens{' (batch_tokens)' if given else ''}; {_when_wide(from_tokens, plan)}"
+    if keeps:
+        yield from _keep(alike, plan, Measured(tuple(curve), from_tokens))
+
+
+def _keep(alike: Sequence[OpenedModel], plan: tuning.Plan, measured: Measured) -> Iterator[str]:
+    """Keep a measurement for each of the models, and say where."""
+    for model in alike:
+        file = kept.kept_file(model.bundle)
+        was_kept = kept.keep(model.bundle, measuring.machine_of(model, plan), measured)
+        yield f"  kept in {file}" if was_kept else f"  not kept: {file} cannot be written"
+
+
+def _when_wide(from_tokens: int | None, plan: tuning.Plan) -> str:
+    """Say from how many tokens a lone text takes several slots."""
     if from_tokens is None:
         return "a lone text takes one slot"
     return f"a lone text takes {plan.wide_slots} slots from {from_tokens} tokens"

@@ -11,7 +11,8 @@ from bert.bundle import read_bundle
 from bert.errors import BundleError
 from bert.manifest import SHA256, own_sha256
 from bert.tasks.spec import TaskSpec
-from service.engines import model_speeds
+from service.engines import speeds_of
+from service.measuring import measure
 from service.registry import OpenedModel, load_models
 from service.tuning import Plan
 from tests.service.tiny import SPECS, write_tiny_bundle
@@ -43,5 +44,5 @@ def test_a_model_of_16_positions_is_measured_with_texts_that_it_can_read(tmp_pat
     labels = ("O", "B-X") if task in ("classification", "ner") else ()
     write_tiny_bundle(tmp_path / "short", "short", TaskSpec(task, labels, max_tokens=16), 0, positions=16)
     models = load(tmp_path)
-    speed = model_speeds(models, None, Plan(1, 1))["short"]
+    speed = speeds_of(models, measure(models, Plan(1, 1)), None, 1)["short"]
     assert speed.budget >= 64 and speed.tokens_per_s > 0

@@ -148,10 +148,10 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
         opened.append(weakref.ref(wide))
 
     monkeypatch.setattr("service.engines.usable_cores", lambda: 2)
-    monkeypatch.setattr("service.engines.tuning.wide_from", never)
+    monkeypatch.setattr("service.measuring.tuning.wide_from", never)
 
     async def scenario() -> None:
-        service = Service(ServeSettings(bundles=[bundles / "mood"]))
+        service = Service(ServeSettings(bundles=[bundles / "mood"], keep_tuning=False))
         await service.load()
         gc.collect()
         assert len(opened) == 1 and opened[0]() is None

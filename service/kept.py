@@ -1,0 +1,105 @@
+"""What was measured of a model's speed, kept in a file beside its bundle: NAME.tuning.json, an entry for each machine.
+
+A bundle is immutable and travels; how fast it runs is the machine's. Where nothing can be written nothing is kept.
+"""
+
+import functools
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from bert.bundle import MODEL, Bundle
+from service.cpus import usable_cores
+from service.logs import LOGGER
+from service.tuning import Plan, Point
+
+MOST_MACHINES = 32
+"""Entries of a file; the oldest goes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A model's speed on one slot, and from how many tokens a lone text is faster on several, None if it never is."""
+
+    curve: tuple[Point, ...]
+    wide_from: int | None = None
+
+
+def kept_file(bundle: Bundle) -> Path:
+    """Return where a bundle's measurements are kept."""
+    return bundle.folder.with_name(f"{bundle.folder.resolve().name}.tuning.json")
+
+
+def machine_of(bundle: Bundle, provider: str, plan: Plan, wide_slots: int) -> dict[str, object]:
+    """Return all that a measurement depends on."""
+    return {
+        "cpu": _cpu(),
+        "cores": usable_cores(),
+        "slots": plan.slots,
+        "threads": plan.threads,
+        "wide_slots": wide_slots,
+        "provider": provider,
+        "onnxruntime": onnxruntime.__version__,
+        "model_sha256": bundle.manifest.files[MODEL],
+    }
+
+
+def read(bundle: Bundle, machine: dict[str, object]) -> Measured | None:
+    """Return what was kept of a bundle on this machine, None if nothing was, or nothing that can be read."""
+    for entry in _entries(kept_file(bundle)):
+        if entry.get("machine") == machine:
+            try:
+                curve = tuple(
+                    Point(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"])) for p in entry["curve"]
+                )
+                wide = entry["wide_from"]
+                return Measured(curve, None if wide is None else int(wide)) if curve else None
+            except (KeyError, TypeError, ValueError):
+                return None
+    return None
+
+
+def keep(bundle: Bundle, machine: dict[str, object], measured: Measured) -> bool:
+    """Write a measurement in place of an earlier one of this machine; False where that is not allowed."""
+    file = kept_file(bundle)
+    others = [entry for entry in _entries(file) if entry.get("machine") != machine]
+    entry = {
+        "machine": machine,
+        "curve": [asdict(point) for point in measured.curve],
+        "wide_from": measured.wide_from,
+    }
+    aside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        aside.write_text(json.dumps([*others, entry][-MOST_MACHINES:], indent=1), encoding="utf-8")
+        aside.replace(file)
+    except OSError as error:
+        LOGGER.debug("%s is not written: %s", file, error)
+        return False
+    return True
+
+
+def _entries(file: Path) -> list[dict[str, Any]]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        LOGGER.warning("%s cannot be read, and the models are measured again: %s", file, error)
+        return []
+    return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+
+
+@functools.cache
+def _cpu() -> str:
+    """Return what the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,82 @@
+"""How fast the loaded models are on this machine: what was kept of earlier measurements, and the rest measured."""
+
+import time
+from collections.abc import Sequence
+
+from service import kept, tuning
+from service.engine import CPU
+from service.kept import Measured
+from service.registry import OpenedModel
+
+CURVE_TOKENS = 512
+DISTURBED = 1.5
+"""A measurement whose batches took so many times their CPU time is used and not kept: other work was in its way."""
+START_S = 0.5
+"""For a curve, at start."""
+
+
+def measure(
+    models: Sequence[OpenedModel], plan: tuning.Plan, given: int | None = None, *, keeps: bool = False
+) -> dict[str, Measured]:
+    """Return what each model's speed is, by name.
+
+    Models of one shape and precision share a measurement: their cost is the same. With `keeps` what was kept is taken, and
+    what is measured is kept. Where the tokens of a batch are `given` larger ones are not tried, and nothing is kept.
+    """
+    found, by_shape = dict[str, Measured](), dict[tuple[object, ...], Measured]()
+    keeps = keeps and given is None
+    for model in models:
+        machine = machine_of(model, plan)
+        known = kept.read(model.bundle, machine) if keeps else None
+        if known is None:
+            shape = shape_of(model)
+            if shape not in by_shape:
+                by_shape[shape] = Measured(tuple(cost_curve(model, plan, START_S, given)), wide_from(model))
+            known = by_shape[shape]
+            if keeps and is_steady(known):
+                kept.keep(model.bundle, machine, known)
+        found[model.name] = known
+    return found
+
+
+def cost_curve(
+    model: OpenedModel, plan: tuning.Plan, seconds: float, given: int | None = None
+) -> list[tuning.Point]:
+    """Measure a model's batches for about so many seconds, none larger than is `given`."""
+    on_this_thread = plan.threads == 1 and model.engine.provider == CPU
+    return tuning.cost_curve(
+        model.engine,
+        max(16, min(CURVE_TOKENS, given or CURVE_TOKENS)),
+        text_tokens=text_tokens(model),
+        budget_s=seconds,
+        clock=time.thread_time if on_this_thread else time.perf_counter,
+    )
+
+
+def wide_from(model: OpenedModel) -> int | None:
+    """Measure from how many tokens a lone text is faster on several slots, None if on none."""
+    if model.wide is None:
+        return None
+    return tuning.wide_from(model.engine, model.wide, model.bundle.manifest.max_position_embeddings)
+
+
+def is_steady(measured: Measured) -> bool:
+    """Tell whether nothing else had the cores while it was measured."""
+    return all(point.wall_s <= DISTURBED * point.seconds for point in measured.curve)
+
+
+def text_tokens(model: OpenedModel) -> int:
+    """Return the length of the texts that a curve is measured with."""
+    return min(tuning.TEXT_TOKENS, model.bundle.manifest.max_position_embeddings)
+
+
+def machine_of(model: OpenedModel, plan: tuning.Plan) -> dict[str, object]:
+    """Return what a measurement of this model depends on."""
+    slots = plan.wide_slots if model.wide is not None else 1
+    return kept.machine_of(model.bundle, model.engine.provider, plan, slots)
+
+
+def shape_of(model: OpenedModel) -> tuple[object, ...]:
+    """Return what a model's speed depends on: models alike in it share a measurement."""
+    m = model.bundle.manifest
+    return (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, m.max_position_embeddings)
