@@ -5,11 +5,13 @@ Requests are validated with them, answers are documented by them.
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from bert.tasks.fill_mask import MAX_CANDIDATES
 
 Text = str | list[str]
+_Said = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
+_Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]
 TopK = Annotated[int, Field(strict=True, ge=1)]
 MODEL = Field(None, description="Name of a loaded model; without it the task's default answers. See /models.")
 TRUNCATE = Field(
@@ -66,8 +68,8 @@ class QaRequest(Request):
     Two strings, two lists of one length, or one string that goes with each of a list.
     """
 
-    question: Text
-    context: Text = Field(description="Of any length.")
+    question: _Said | list[_Said]
+    context: _Said | list[_Said] = Field(description="Of any length.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
         1,
         description="How many answers at most: the best, and the next ones as alternatives. No more come back than "
@@ -90,7 +92,7 @@ class EmbedRequest(Request):
 class FillMaskRequest(Request):
     """One text or a list, each with one [MASK] or several."""
 
-    text: Text = Field(
+    text: _Masked | list[_Masked] = Field(
         description="With [MASK] in each place that is asked about, and not longer than the model reads."
     )
     top_k: Annotated[int, Field(strict=True, ge=1, le=MAX_CANDIDATES)] = Field(
