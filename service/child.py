@@ -38,9 +38,6 @@ def start_message(
 
 def main(arguments: Sequence[str]) -> int:
     """Be the engine process or a frontend; returns the exit code."""
-    signal.pthread_sigmask(
-        signal.SIG_SETMASK, []
-    )  # the parent waits for its signals, and children inherit that
     # What the parent was told in the environment is in the message, and what it was told elsewhere wins over that.
     for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
         del os.environ[name]

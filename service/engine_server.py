@@ -23,6 +23,8 @@ HEALTH_EVERY_S = 1.0
 WARM_UP_TOKENS = 16
 STUCK = 70
 """Exit code of an engine process that gives up on a batch which does not end (EX_SOFTWARE)."""
+END_S = 2.0
+"""For the batches that still run when the process is to end: nobody waits for them."""
 
 
 class EngineServer:
@@ -58,7 +60,7 @@ class EngineServer:
         finally:
             tick.cancel()
             server.close()
-            await self._scheduler.close()
+            await self._close()
 
     def _count_restarts(self) -> None:
         """Count those that nobody has: a process may have died before it came to that."""
@@ -66,7 +68,16 @@ class EngineServer:
         counted = int(file.read_text()) if file.exists() else 0
         if self._metrics.engine_restarts is not None:
             self._metrics.engine_restarts.inc(self._restarts - counted)
-        file.write_text(str(self._restarts))
+        aside = file.with_suffix(".new")
+        aside.write_text(str(self._restarts))
+        aside.replace(file)
+
+    async def _close(self) -> None:
+        """End the scheduler; end the process where a batch keeps it from ending."""
+        try:
+            await asyncio.wait_for(self._scheduler.close(), END_S)
+        except TimeoutError:
+            os._exit(STUCK)
 
     @property
     def _scheduler(self) -> Scheduler:
@@ -86,10 +97,12 @@ class EngineServer:
 
     def _received(self, link: Link, message: Message) -> None:
         match message:
-            case Submit():
+            case Submit(key=key):
                 task = asyncio.create_task(self._answer(link, message))
-                self._tasks[message.key] = task
-                self._of_link[link].add(message.key)
+                self._tasks[key] = task
+                self._of_link[link].add(key)
+                # Not in the task: one that is cancelled before its first step runs nothing.
+                task.add_done_callback(lambda _: self._forget(link, key))
             case Cancel():
                 self._cancel(message.key)
             case _:
@@ -112,9 +125,11 @@ class EngineServer:
         except Exception as error:
             link.send(Failed.of(key, error))
         finally:
-            self._tasks.pop(key, None)
-            self._of_link.get(link, set()).discard(key)
             self._metrics.note_queue()
+
+    def _forget(self, link: Link, key: int) -> None:
+        self._tasks.pop(key, None)
+        self._of_link.get(link, set()).discard(key)
 
     async def _tick(self) -> None:
         """Tell the frontends how it goes; end the process when the engine does not come back."""

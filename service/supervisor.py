@@ -1,6 +1,8 @@
 """`--frontends N`: an engine process, N processes that speak HTTP, and this one, which starts them and starts them again."""
 
+import math
 import os
+import select
 import shutil
 import signal
 import socket
@@ -10,6 +12,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from service.child import ENGINE, FRONTEND, start_message
 from service.logs import LOGGER
@@ -22,7 +25,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 STEADY_S = 30.0
 """A process that has run for so long starts with the first pause again."""
 POLL_S = 0.5
-_SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGCHLD, *_STOPS)
 
 
 @dataclass(slots=True)
@@ -39,6 +43,33 @@ class Child:
     restarts: int = 0
 
 
+class Signals:
+    """Within its block none of _SIGNALS is lost, and none ends this process.
+
+    They are caught and not blocked: a thread of a library blocks nothing, and the system may hand it a signal.
+    """
+
+    def __enter__(self) -> Self:
+        """Catch them."""
+        self._noted, noting = socket.socketpair()
+        noting.setblocking(False)
+        self._noting, self._fd = noting, signal.set_wakeup_fd(noting.fileno(), warn_on_full_buffer=False)
+        self._before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave them as they were."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd)
+        self._noted.close()
+        self._noting.close()
+
+    def wait(self, seconds: float) -> bytes:
+        """Return the numbers of those that came, at the latest after so long."""
+        return self._noted.recv(4096) if select.select([self._noted], [], [], seconds)[0] else b""
+
+
 @dataclass(slots=True)
 class Supervisor:
     """Keeps the processes of a service running."""
@@ -46,9 +77,10 @@ class Supervisor:
     settings: ServeSettings
     listener: socket.socket
     frontends: int
-    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="bert-serve-")))
     entry: str = "service.child"
     """The module whose `main` every process runs."""
+    folder: Path = field(init=False)
+    """Where they meet, while this runs."""
     _children: list[Child] = field(default_factory=list)
     _stopping: bool = False
     _failed: bool = False
@@ -56,18 +88,18 @@ class Supervisor:
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
         self.listener.listen(self.settings.backlog_connections)  # who comes before a frontend is there waits
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         self._children = [Child(ENGINE), *(Child(FRONTEND, not n) for n in range(self.frontends))]
-        try:
-            while self._step():
-                caught = signal.sigtimedwait(_SIGNALS, POLL_S)
-                if caught is not None and caught.si_signo != signal.SIGCHLD:
-                    self._stop(signal.Signals(caught.si_signo))
-        finally:
-            for child in self._children:
-                _kill(child)
-            shutil.rmtree(self.folder, ignore_errors=True)
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with Signals() as signals:
+            self.folder = Path(tempfile.mkdtemp(prefix="bert-serve-"))
+            try:
+                while self._step():
+                    for number in signals.wait(self._rest_s()):
+                        if number in _STOPS:
+                            self._stop(signal.Signals(number))
+            finally:
+                for child in self._children:
+                    _kill(child)
+                shutil.rmtree(self.folder, ignore_errors=True)
         return FAILURE if self._failed else 0
 
     def _step(self) -> bool:
@@ -75,34 +107,42 @@ class Supervisor:
         for child in self._children:
             if child.process is not None and child.process.poll() is not None:
                 self._ended(child, child.process)
-        if not self._stopping:
-            for child in self._children:
-                if child.process is None and time.monotonic() >= child.again:
-                    self._start(child)
-            return True
-        frontends, engine = self._children[1:], self._children[0]
-        if any(child.process is not None for child in frontends):
-            return True
-        if engine.process is not None and engine.process.stdin is not None:
+        wanted = self._wanted()
+        for child in wanted:
+            if child.process is None and time.monotonic() >= child.again:
+                self._start(child)
+        engine = self._children[0]
+        if not wanted and engine.process is not None and engine.process.stdin is not None:
             engine.process.stdin.close()  # its sign to end
             engine.process.stdin = None
-        return engine.process is not None
+        return bool(wanted) or engine.process is not None
+
+    def _wanted(self) -> list[Child]:
+        """Return the processes that are to be there: the engine's as long as a frontend is."""
+        if not self._stopping:
+            return self._children
+        engine, *frontends = self._children
+        return [engine] if any(child.process is not None for child in frontends) else []
+
+    def _rest_s(self) -> float:
+        """Return until when nothing is to be done unless a signal comes."""
+        waits = [child.again - time.monotonic() for child in self._wanted() if child.process is None]
+        return max(0.0, min([POLL_S, *waits]))
 
     def _start(self, child: Child) -> None:
         """Start a process with the modules that this one would import."""
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; from {self.entry} import main; sys.exit(main(sys.argv))"
         )
-        fd = self.listener.fileno()
+        listener = self.listener.fileno() if child.kind == FRONTEND else None
         child.process = subprocess.Popen(
             [sys.executable, "-c", code, "bert-serve", child.kind],
             stdin=subprocess.PIPE,
             env={**os.environ, SHARED: str(self.folder)},
             process_group=0,  # Ctrl-C is this process's to pass on
-            pass_fds=[fd] if child.kind == FRONTEND else [],
+            pass_fds=[] if listener is None else [listener],
         )
         assert child.process.stdin is not None
-        listener = fd if child.kind == FRONTEND else None
         message = start_message(
             self.settings, self.folder, listener, restarts=child.restarts, announces=child.announces
         )
@@ -120,12 +160,13 @@ class Supervisor:
         child.process = None
         if process.stdin is not None:
             process.stdin.close()
-        if self._stopping:
-            self._failed |= child.kind == FRONTEND and process.returncode == FAILURE
-            return
         if process.returncode == FAILURE:  # it has said why: bundles that cannot be served, or no port
-            self._failed = True
-            self._stop(signal.SIGTERM)
+            self._failed |= child.kind == FRONTEND or not self._stopping
+            child.again = math.inf
+            if not self._stopping:
+                self._stop(signal.SIGTERM)
+            return
+        if child not in self._wanted():
             return
         if time.monotonic() - child.started > STEADY_S:
             child.pause_s = FIRST_PAUSE_S
@@ -144,6 +185,7 @@ class Supervisor:
     def _stop(self, number: signal.Signals) -> None:
         """Tell the frontends to finish; the engine process goes on until they have."""
         self._stopping = True
+        self.listener.close()  # theirs stay open while they take requests, then who comes is refused
         for child in self._children[1:]:
             if child.process is not None:
                 child.process.send_signal(number)

@@ -28,20 +28,10 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Live:
-    server: Server
-    service: Service
+class Client:
+    """Asks the service at `url`, a connection for each request."""
+
     url: str
-
-    @property
-    def loaded(self) -> Loaded:
-        return self.service.loaded
-
-    @property
-    def scheduler(self) -> Scheduler:
-        scheduler = self.loaded.scheduler
-        assert isinstance(scheduler, Scheduler)
-        return scheduler
 
     def connect_to(self) -> tuple[str, int]:
         place = urlsplit(self.url)
@@ -72,6 +62,22 @@ class Live:
         headers.setdefault("content_type", "application/json")
         return self.request("POST", path, data, headers)
 
+
+@dataclass(frozen=True)
+class Live(Client):
+    server: Server
+    service: Service
+
+    @property
+    def loaded(self) -> Loaded:
+        return self.service.loaded
+
+    @property
+    def scheduler(self) -> Scheduler:
+        scheduler = self.loaded.scheduler
+        assert isinstance(scheduler, Scheduler)
+        return scheduler
+
     def metric(self, name: str, **labels: str) -> float:
         value = self.service.metrics.registry.get_sample_value(name, labels)
         return 0.0 if value is None else value
@@ -93,7 +99,7 @@ def serving(*, wait: bool = True, **settings: Any) -> Iterator[Live]:
     server = Server(chosen, address(listener))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    live = Live(server, server._service, address(listener))
+    live = Live(address(listener), server, server._service)
     try:
         eventually(lambda: server.started)
         if wait:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,12 +20,12 @@ COMMAND = [sys.executable, "-m", "service.cli", "--port", "0"]
 
 
 class Process:
-    """A running bert-serve, its output read as it comes."""
+    """A running bert-serve, its output read as it comes. `variables` are added to its environment."""
 
-    def __init__(self, *arguments: str) -> None:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    def __init__(self, *arguments: str, command: Sequence[str] = COMMAND, **variables: str) -> None:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
         self.popen = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -53,8 +53,8 @@ class Process:
 
 
 @contextmanager
-def started(*arguments: str) -> Iterator[Process]:
-    process = Process(*arguments)
+def started(*arguments: str, command: Sequence[str] = COMMAND, **variables: str) -> Iterator[Process]:
+    process = Process(*arguments, command=command, **variables)
     try:
         yield process
     finally:

@@ -1,0 +1,53 @@
+"""bert-serve whose engine ends its process, or never ends, on texts of some lengths. Run it as a module.
+
+`python -m tests.service.crashing_child SETTINGS` is bert-serve; its processes run `main` instead of service.child's.
+"""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+
+from bert.tokenizer import Encoding
+from service import child
+from service.command_line import load_settings
+from service.engine import OnnxEngine, Outputs
+from service.server import address, listen
+from service.supervisor import Supervisor
+
+ABORT, SLOW, HANG = 11, 13, 14
+"""Tokens of the texts that end the process, that take SLOW_S, and that take forever."""
+SLOW_S = 1.0
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be a process of the service."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    run = OnnxEngine.run
+
+    def crashing_run(self: OnnxEngine, encodings: Sequence[Encoding]) -> Outputs:
+        lengths = {len(encoding) for encoding in encodings}
+        if ABORT in lengths:
+            os.abort()
+        if SLOW in lengths:
+            time.sleep(SLOW_S)
+        if HANG in lengths:
+            time.sleep(3600)
+        return run(self, encodings)
+
+    OnnxEngine.run = crashing_run  # type: ignore[method-assign]
+    return child.main(arguments)
+
+
+def serve() -> int:
+    """Be the supervisor."""
+    settings = load_settings(sys.argv[1:])
+    listener = listen(settings)
+    print(f"listening on {address(listener)}", flush=True)
+    assert settings.frontends is not None
+    return Supervisor(settings, listener, settings.frontends, entry="tests.service.crashing_child").run()
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

@@ -1,0 +1,102 @@
+"""How a service of several processes ends: all of it, leaving nothing, whatever ended it."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from service.supervisor import POLL_S
+from tests.service.crashing_child import SLOW
+from tests.service.fleet import Fleet, fleet, frozen, is_alive, kill, soon
+from tests.service.test_frontends_crash import COMMAND, in_flight, text
+from tests.service.test_process import started
+
+
+@pytest.fixture
+def running(bundles: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """A service with one frontend, or as many as the test asks for."""
+    frontends = getattr(request, "param", 1)
+    with fleet("--bundles", str(bundles / "mood"), frontends=frontends, command=COMMAND) as service:
+        yield service
+
+
+def is_refused(running: Fleet) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(running.connect_to(), 10):
+        return False
+    return True
+
+
+def left_in(temporary: Path) -> list[Path]:
+    """Return what is the service's there; onnxruntime writes a file of its own."""
+    return list(temporary.glob("bert-serve-*"))
+
+
+@pytest.mark.parametrize(
+    ("running", "number"), [(2, signal.SIGTERM), (1, signal.SIGINT)], indirect=["running"]
+)
+def test_after_a_signal_what_is_in_flight_is_answered_and_nothing_stays(
+    running: Fleet, number: signal.Signals
+) -> None:
+    children = running.children()
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(running.post, "/classify", text(SLOW))
+        in_flight(running, 1)
+        running.stop(number)
+        soon(lambda: is_refused(running))
+        assert not reply.done()
+        assert reply.result(30).status == 200
+    assert running.process.popen.wait(30) == 0
+    assert not any(map(is_alive, children))
+    assert not left_in(running.temporary)
+
+
+def test_children_whose_parent_was_killed_end_by_themselves(running: Fleet) -> None:
+    children = running.children()
+    kill(running.supervisor)
+    soon(lambda: not any(map(is_alive, children)))
+    assert is_refused(running)
+
+
+def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:
+    """As by Ctrl-Z and fg: its wait for signals is interrupted, with none for it."""
+    engine = running.engine
+    with frozen(running.supervisor):
+        assert running.post("/classify", text(5)).status == 200
+        time.sleep(2 * POLL_S)
+    kill(engine)
+    soon(lambda: running.engine != engine)
+    running.stop()
+    assert running.process.popen.wait(30) == 0
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_signal_while_it_starts_ends_it(bundles: Path, tmp_path: Path, is_early: bool) -> None:
+    with started("--bundles", str(bundles / "mood"), "--frontends", "1", TMPDIR=str(tmp_path)) as process:
+        process.until("listening on")
+        soon(lambda: len(left_in(tmp_path)) == 1)
+        if not is_early:
+            soon(lambda: bool(list(tmp_path.glob("*/engine.ledger"))))
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(30) == 0
+        assert "Traceback" not in process.error()  # its end is that of the last child
+        assert not left_in(tmp_path)
+
+
+def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(bundles: Path, tmp_path: Path) -> None:
+    folder, aside = tmp_path / "mood", tmp_path / "aside"
+    shutil.copytree(bundles / "mood", folder)
+    with (folder / "model.onnx").open("ab") as file:
+        file.write(b"more")
+    aside.mkdir()
+    with started("--bundles", str(folder), "--frontends", "2", TMPDIR=str(aside)) as process:
+        assert process.popen.wait(60) == 1
+        said = process.error()  # its end is that of the last child
+        assert "the file was changed; export the checkpoint again" in said and "Traceback" not in said
+        assert "Ready" not in "".join(process.lines)
+        assert not left_in(aside)
