@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ def _read_line(fd: int) -> bytes:
     return line
 
 
-def _when_orphaned(then: Any) -> None:
+def _when_orphaned(then: Callable[[], object]) -> None:
     """Call this when standard input ends."""
 
     def wait() -> None:
@@ -97,7 +97,7 @@ def _when_orphaned(then: Any) -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def _runner() -> Any:
+def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
     """Return uvloop's `run` where it is installed, asyncio's where not."""
     try:
         import uvloop

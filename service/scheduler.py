@@ -198,7 +198,8 @@ class Scheduler:
 
     def longest_run_s(self) -> float:
         """Return how long the oldest batch has been in the engine."""
-        return self._clock() - min(self._running.values(), default=self._clock())
+        now = self._clock()
+        return now - min(self._running.values(), default=now)
 
     def trouble(self) -> str | None:
         """Tell that the device is gone."""

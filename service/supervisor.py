@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from service.child import ENGINE, FRONTEND, start_message
+from service.engine_server import SOCKET
 from service.logs import LOGGER
 from service.metrics import SHARED
 from service.server import FAILURE
@@ -25,6 +26,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 STEADY_S = 30.0
 """A process that has run for so long starts with the first pause again."""
 POLL_S = 0.5
+LONGEST_FOLDER_BYTES = 90
+"""Of the 107 of a socket's path; the rest is for its name."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS = (signal.SIGCHLD, *_STOPS)
 
@@ -90,7 +93,7 @@ class Supervisor:
         self.listener.listen(self.settings.backlog_connections)  # who comes before a frontend is there waits
         self._children = [Child(ENGINE), *(Child(FRONTEND, not n) for n in range(self.frontends))]
         with Signals() as signals:
-            self.folder = Path(tempfile.mkdtemp(prefix="bert-serve-"))
+            self.folder = meeting_place()
             try:
                 while self._step():
                     for number in signals.wait(self._rest_s()):
@@ -160,7 +163,8 @@ class Supervisor:
         child.process = None
         if process.stdin is not None:
             process.stdin.close()
-        if process.returncode == FAILURE:  # it has said why: bundles that cannot be served, or no port
+        if process.returncode > 0 and not (self.folder / SOCKET).exists():
+            # The first engine never came so far: it has said why, and trying again would not help. Later it may.
             self._failed |= child.kind == FRONTEND or not self._stopping
             child.again = math.inf
             if not self._stopping:
@@ -189,6 +193,18 @@ class Supervisor:
         for child in self._children[1:]:
             if child.process is not None:
                 child.process.send_signal(number)
+
+
+def meeting_place() -> Path:
+    """Make a folder that only this user can open, where the system's temporary files are.
+
+    Under /tmp where those lie too deep: a Unix socket's path has at most 107 bytes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="bert-serve-"))
+    if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix="bert-serve-", dir="/tmp"))
 
 
 def _end_of(code: int) -> str:

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from service.child import ENGINE
 from service.supervisor import POLL_S
 from tests.service.crashing_child import SLOW
 from tests.service.fleet import Fleet, fleet, frozen, is_alive, kill, soon
 from tests.service.test_frontends_crash import COMMAND, in_flight, text
 from tests.service.test_process import started
+from tests.service.test_wire_limits import TEXT
 
 
 @pytest.fixture
@@ -100,3 +102,28 @@ def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(bundles: Path, 
         assert "the file was changed; export the checkpoint again" in said and "Traceback" not in said
         assert "Ready" not in "".join(process.lines)
         assert not left_in(aside)
+
+
+def test_a_bundle_that_is_gone_when_the_engine_starts_again_may_come_back(
+    bundles: Path, tmp_path: Path
+) -> None:
+    folder, away = tmp_path / "mood", tmp_path / "away"
+    shutil.copytree(bundles / "mood", folder)
+    with fleet("--bundles", str(folder), frontends=1) as running:
+        folder.rename(away)
+        kill(running.engine)
+        running.all_waiting()
+        soon(lambda: not running.children(ENGINE))
+        away.rename(folder)
+        running.all_ready()
+        assert running.post("/classify", TEXT).status == 200
+
+
+def test_temporary_files_may_lie_deep(bundles: Path, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    with started("--bundles", str(bundles / "mood"), "--frontends", "1", TMPDIR=str(deep)) as process:
+        process.until("Ctrl-C")
+        assert not left_in(deep)
+        process.popen.terminate()
+        assert process.popen.wait(30) == 0

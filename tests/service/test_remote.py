@@ -1,0 +1,215 @@
+"""What a frontend does with its requests while engine processes come and go. The engine is played by the test."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.errors import EngineError, NotReadyError, QueueFullError
+from bert.tokenizer import Encoding
+from service.engine_server import SOCKET
+from service.link import Link
+from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.remote import AWAY_S, RemoteScheduler
+from service.scheduler import STUCK_AFTER_S, Result
+
+
+class Engine:
+    """An engine process that answers when the test says so."""
+
+    def __init__(self, folder: Path, max_tokens: int = 100) -> None:
+        self.path, self.hello = folder / SOCKET, Hello(max_tokens, {"m": 64})
+        self.got: list[Message] = []
+        self.links: list[Link] = []
+
+    async def start(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.server = await asyncio.get_running_loop().create_unix_server(self.link, str(self.path))
+
+    def link(self) -> Link:
+        return Link(lambda _, message: self.got.append(message), lambda _: None, self.made)
+
+    def made(self, link: Link) -> None:
+        self.links.append(link)
+        link.send(self.hello)
+
+    async def die(self) -> None:
+        self.server.close()
+        for link in self.links:
+            link.close()
+
+    async def requests(self, count: int) -> list[Submit]:
+        """Wait for so many requests, and return them."""
+        await until(lambda: len(self.submitted) >= count)
+        assert len(self.submitted) == count
+        return self.submitted
+
+    @property
+    def submitted(self) -> list[Submit]:
+        return [message for message in self.got if isinstance(message, Submit)]
+
+    def answer(self, request: Submit, value: float) -> None:
+        self.links[-1].send(Done.of(request.key, Result([np.full((1, 1), value, np.float32)], 0.0, 0.0)))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def submitted(scheduler: RemoteScheduler, tokens: int = 10) -> "asyncio.Task[Result]":
+    ids = np.arange(tokens, dtype=np.int32)
+    text = Encoding(ids, ids, np.zeros((tokens, 2), np.int32), ids, ids)
+    return asyncio.create_task(scheduler.submit("m", [text]))
+
+
+def value(result: Result) -> float:
+    (output,) = result.outputs
+    return float(output[0, 0])
+
+
+def run(folder: Path, scenario: Callable[[RemoteScheduler], Awaitable[None]]) -> None:
+    async def main() -> None:
+        scheduler = RemoteScheduler(folder, {"m": "classification"})
+        try:
+            async with asyncio.timeout(10):
+                await scenario(scheduler)
+        finally:
+            await scheduler.close()
+            await asyncio.sleep(0.01)  # for what is closing
+
+    asyncio.run(main())
+
+
+def test_what_comes_before_the_engine_waits_for_it(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        early, engine = submitted(scheduler), Engine(tmp_path)
+        await asyncio.sleep(0.1)
+        assert not early.done()
+        await engine.start()
+        assert await scheduler.hello() == engine.hello
+        (request,) = await engine.requests(1)
+        engine.answer(request, 3)
+        assert value(await early) == 3
+        await engine.die()
+
+    run(tmp_path, scenario)
+
+
+def test_what_an_engine_left_unanswered_goes_to_the_next_and_nothing_else(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        first, second = Engine(tmp_path), Engine(tmp_path, 200)
+        await first.start()
+        await scheduler.hello()
+        tasks = [submitted(scheduler) for _ in range(4)]
+        requests = await first.requests(4)
+        first.answer(requests[1], 1)
+        assert value(await tasks[1]) == 1
+        tasks[2].cancel()
+        await first.die()
+        await until(lambda: scheduler.trouble() is not None)
+        during = submitted(scheduler)
+        await second.start()
+        again = await second.requests(3)
+        assert again[:2] == [requests[0], requests[3]]
+        assert len({request.key for request in (*requests, *again)}) == 5
+        assert scheduler.trouble() is None and scheduler.max_tokens == 200
+        for number, request in enumerate(reversed(again)):
+            second.answer(request, number)
+        assert [value(await task) for task in (tasks[0], tasks[3], during)] == [2, 1, 0]
+        await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_what_is_taken_back_is_taken_back_from_the_engine_and_its_late_answer_is_for_nobody(
+    tmp_path: Path,
+) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine = Engine(tmp_path)
+        await engine.start()
+        await scheduler.hello()
+        gone, stays = submitted(scheduler), submitted(scheduler)
+        requests = await engine.requests(2)
+        gone.cancel()
+        await until(lambda: Cancel(requests[0].key) in engine.got)
+        engine.answer(requests[0], 1)
+        engine.links[-1].send(Failed.of(requests[0].key, EngineError("late")))
+        engine.links[-1].send(Cancel(9))  # nothing that an engine says
+        engine.answer(requests[1], 2)
+        assert value(await stays) == 2 and gone.cancelled()
+        await engine.die()
+
+    run(tmp_path, scenario)
+
+
+def test_while_the_engine_is_away_no_more_wait_than_it_would_take(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        first, second = Engine(tmp_path), Engine(tmp_path)
+        await first.start()
+        await scheduler.hello()
+        await first.die()
+        await until(lambda: scheduler.trouble() is not None)
+        waiting = [submitted(scheduler, 60), submitted(scheduler, 40)]
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFullError) as refused:
+            await submitted(scheduler, 1)
+        assert (refused.value.queued_tokens, refused.value.retry_after_s) == (100, AWAY_S)
+        waiting[0].cancel()
+        await asyncio.sleep(0)
+        waiting.append(submitted(scheduler, 50))
+        await second.start()
+        for request in await second.requests(2):
+            second.answer(request, 5)
+        assert [value(await task) for task in waiting[1:]] == [5, 5]
+        await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_an_engine_that_dies_before_it_has_said_anything_is_waited_out(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        mute, engine = Engine(tmp_path), Engine(tmp_path)
+        mute.made = lambda link: mute.links.append(link)  # type: ignore[method-assign]
+        await mute.start()
+        task = submitted(scheduler)
+        await until(lambda: bool(mute.links))
+        assert mute.got == []
+        await mute.die()
+        await engine.start()
+        (request,) = await engine.requests(1)
+        engine.answer(request, 4)
+        assert value(await task) == 4
+        await engine.die()
+
+    run(tmp_path, scenario)
+
+
+def test_it_knows_the_models_that_fail_and_a_batch_that_does_not_end(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine = Engine(tmp_path)
+        await engine.start()
+        await scheduler.hello()
+        engine.links[-1].send(Health(["m"], 0.0))
+        await until(lambda: scheduler.suspects() == {"m"})
+        assert scheduler.trouble() is None
+        engine.links[-1].send(Health([], STUCK_AFTER_S + 1))
+        await until(lambda: not scheduler.suspects())
+        assert "stuck" in str(scheduler.trouble())
+        await engine.die()
+
+    run(tmp_path, scenario)
+
+
+def test_when_it_closes_who_waits_is_refused_and_so_is_who_comes(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        waiting = submitted(scheduler)
+        await asyncio.sleep(0)
+        await scheduler.close()
+        for task in (waiting, submitted(scheduler)):
+            with pytest.raises(NotReadyError):
+                await task
+
+    run(tmp_path, scenario)
