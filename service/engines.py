@@ -12,7 +12,7 @@ from service.logs import LOGGER
 from service.measuring import measure
 from service.metrics import Metrics
 from service.policy import FairQueue
-from service.registry import Model, OpenedModel, load_models
+from service.registry import Model, OpenedModel, Registry, load_models
 from service.scheduler import Ledger, Runner, Scheduler, Wide
 from service.settings import ServeSettings
 from service.speed import Speed
@@ -43,6 +43,7 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         verify_hashes=settings.verify_hashes,
         workers=cores,
     )
+    Registry.of(models, settings.default_models)  # or they do not go together
     measured = await asyncio.to_thread(
         measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
     )

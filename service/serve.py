@@ -1,14 +1,18 @@
 """What `bert-serve` does with its settings: one process, or several."""
 
+import os
 import sys
 
 from bert.errors import BertError, ConfigError
 from service.checks import check_settings
+from service.cpus import usable_cores
 from service.server import FAILURE, Server, address, listen
 from service.settings import ServeSettings
-from service.supervisor import Supervisor
+from service.supervisor import Supervisor, can_meet
 
 USAGE_ERROR = 2
+CORES_A_FRONTEND = 8
+"""A request takes 0.4 ms of a frontend and in 8 bits 4 ms of an engine's core (docs/performance.md)."""
 
 
 def serve(settings: ServeSettings) -> int:
@@ -39,5 +43,12 @@ def serve(settings: ServeSettings) -> int:
 
 
 def frontends_of(settings: ServeSettings) -> int:
-    """Return how many processes speak HTTP beside the engine's, 0 for one process that does everything."""
-    return settings.frontends or 0
+    """Return how many processes speak HTTP beside the engine's, 0 for one process that does everything.
+
+    By default one for each CORES_A_FRONTEND, where the system has what they need: POSIX, and a folder to meet in.
+    """
+    if settings.frontends is not None:
+        return settings.frontends
+    if os.name != "posix" or not can_meet():
+        return 0
+    return max(1, usable_cores() // CORES_A_FRONTEND)

@@ -104,7 +104,8 @@ class ServeSettings(BaseSettings):
         ge=0,
         le=256,
         description="Processes that speak HTTP, beside one with the engine, which is started again when it dies and then "
-        "runs again what it had; 0 does everything in one process. Default: 0.",
+        "runs again what it had; 0 does everything in one process. Default: one for every 8 cores, at least 1; 0 where "
+        "there is no folder for temporary files, or no POSIX.",
     )
     engine_slots: int | None = Field(
         None, ge=1, description="Batches that run at once, for all models together. Default: one a core."

@@ -207,6 +207,15 @@ def meeting_place() -> Path:
     return Path(tempfile.mkdtemp(prefix="bert-serve-", dir="/tmp"))
 
 
+def can_meet() -> bool:
+    """Tell whether there is a place for such a folder: a read-only container may have none."""
+    try:
+        meeting_place().rmdir()
+    except OSError:
+        return False
+    return True
+
+
 def _end_of(code: int) -> str:
     """Say how a process ended."""
     if code >= 0:

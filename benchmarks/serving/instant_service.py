@@ -48,6 +48,9 @@ class InstantEngine:
 
 def main() -> int:
     """Serve."""
+    os.environ["BERT_SERVE_FRONTENDS"] = (
+        "0"  # the engine has to be this process's; an older service warns of the name
+    )
     registry.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
     file = os.environ.pop("PROFILE", "")
     if not file:

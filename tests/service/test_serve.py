@@ -1,0 +1,26 @@
+"""How many processes a service is by default."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from service import serve
+from service.serve import frontends_of
+from service.settings import ServeSettings
+
+
+@pytest.mark.parametrize(("cores", "frontends"), [(1, 1), (2, 1), (8, 1), (16, 2), (64, 8)])
+def test_one_for_every_eight_cores(cores: int, frontends: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "usable_cores", lambda: cores)
+    assert frontends_of(ServeSettings()) == frontends
+    assert frontends_of(ServeSettings(frontends=3)) == 3
+    assert frontends_of(ServeSettings(frontends=0)) == 0
+
+
+def test_one_process_where_there_is_no_folder_to_meet_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert frontends_of(ServeSettings()) == 0
+    assert frontends_of(ServeSettings(frontends=1)) == 1
