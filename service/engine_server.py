@@ -11,14 +11,12 @@ from service.engines import Engines, open_engines
 from service.ledger import MOST_CRASHES, FileLedger, crashes
 from service.link import Link
 from service.logs import LOGGER
+from service.meeting import LEDGER, RESTARTS, SOCKET
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
 from service.metrics import Metrics
 from service.scheduler import Scheduler
 from service.settings import ServeSettings
 
-SOCKET, LEDGER = "engine.sock", "engine.ledger"
-RESTARTS = "engine.restarts"
-"""How many an engine process has counted."""
 HEALTH_EVERY_S = 1.0
 WARM_UP_TOKENS = 16
 STUCK = 70
@@ -119,7 +117,7 @@ class EngineServer:
                 raise EngineError(f"the engine process ended {died} times while it worked on this request")
             encodings = message.encodings()
             running = self._scheduler.submit(
-                message.model, encodings, message.deadline, key=key, alone=died > 0
+                message.model, encodings, message.deadline, key=key, again=message.again, alone=died > 0
             )
             link.send(Done.of(key, await running))
         except Exception as error:

@@ -13,7 +13,8 @@ from service.measuring import measure
 from service.metrics import Metrics
 from service.policy import FairQueue
 from service.registry import Model, OpenedModel, Registry, load_models
-from service.scheduler import Ledger, Runner, Scheduler, Wide
+from service.runner import Runner
+from service.scheduler import Ledger, Scheduler, Wide
 from service.settings import ServeSettings
 from service.speed import Speed
 

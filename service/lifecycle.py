@@ -14,7 +14,7 @@ from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline import Pipeline
 from service.registry import Model, Registry
-from service.scheduler import Runner
+from service.runner import Runner
 from service.settings import ServeSettings
 from service.texts import Texts
 

@@ -54,12 +54,9 @@ class Link(asyncio.Protocol):
 
     def send(self, message: Message) -> None:
         """Send a message, or nothing if the other end is gone."""
-        self.send_written(messages.write(message))
-
-    def send_written(self, data: bytes) -> None:
-        """Send what `messages.write` gave."""
         if self._transport is None:
             return
+        data = messages.write(message)
         if not self._out:
             asyncio.get_running_loop().call_soon(self._flush)
         self._out += (_SIZE.pack(len(data)), data)

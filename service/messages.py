@@ -16,7 +16,7 @@ from bert.errors import EngineError, ServiceError
 from bert.tasks.heads import READ_WORDS
 from bert.tokenizer import Encoding
 from service.engine import Floats
-from service.scheduler import Result
+from service.runner import Result
 
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
 """They stay with the frontend, which decodes."""
@@ -51,6 +51,8 @@ class Submit:
     """2: ids and segments; 4: word and sequence ids too."""
     tokens: bytes
     """int32 (columns, T)"""
+    again: bool = False
+    """Whether an engine process that died had it already."""
 
     @classmethod
     def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:

@@ -18,7 +18,7 @@ from service.encoding import encode_texts, masked_encodings, question_windows, t
 from service.engine import Floats
 from service.reading import Reader
 from service.registry import Model
-from service.scheduler import Runner
+from service.runner import Runner
 from service.texts import Texts, check_answer_size, check_not_blank, pair_count, too_large
 
 Result = TypeVar("Result")

@@ -97,18 +97,22 @@ class FairQueue:
         Neither says more than is known: when nothing waits and nothing runs, the time that a job takes is a guess,
         and it is let in to see.
         """
-        size = job.waiting_tokens
-        line = self._line(job.model, bisect.bisect_left(SIZES, size / self.budgets[job.model]))
+        size, line = job.waiting_tokens, self._line_for(job)
         if self.tokens + size > self.max_tokens:
             excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
             raise QueueFullError(self.tokens, self.max_tokens, excess_s)
         if self.tokens or not engine_is_idle:
             self._check_time(job, line, now)
+        self.let_in(job)
+
+    def let_in(self, job: Job) -> None:
+        """Put a job at the back of its line, whatever waits already."""
+        line = self._line_for(job)
         if not line.tokens:
             line.served_s = max(line.served_s, self._virtual_s)
         job.line = line
         line.jobs.append(job)
-        self._count(job, size, len(job.sizes))
+        self._count(job, job.waiting_tokens, len(job.sizes))
 
     def withdraw(self, job: Job) -> None:
         """Forget a job whose client left or whose deadline passed; a second time does nothing."""
@@ -233,8 +237,9 @@ class FairQueue:
             job.line.jobs.popleft()
         return tokens
 
-    def _line(self, model: str, size: int) -> Line:
-        return self._lines.setdefault((model, size), Line(model, size))
+    def _line_for(self, job: Job) -> Line:
+        size = bisect.bisect_left(SIZES, job.waiting_tokens / self.budgets[job.model])
+        return self._lines.setdefault((job.model, size), Line(job.model, size))
 
     def _speed(self, model: str) -> Speed:
         return self.speeds.get(model, UNMEASURED)

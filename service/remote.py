@@ -8,20 +8,19 @@ import itertools
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bert.errors import NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
-from service import messages
-from service.engine_server import SOCKET
 from service.engines import Engines
 from service.link import Link
 from service.logs import LOGGER
+from service.meeting import SOCKET
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
 from service.metrics import Metrics
 from service.registry import bundle_folders, read_model
-from service.scheduler import Result, stuck
+from service.runner import Result, stuck
 from service.settings import ServeSettings
 
 CONNECT_EVERY_S = 0.05
@@ -35,7 +34,7 @@ MOST_TOKENS = 16_384
 class Pending:
     """A request that the engine process has, or will get."""
 
-    written: bytes
+    message: Submit
     tokens: int
     done: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
@@ -75,10 +74,10 @@ class RemoteScheduler:
             raise QueueFullError(self._tokens, self.max_tokens, AWAY_S)
         key = next(self._keys)
         message = Submit.of(key, model, self._tasks[model], deadline, encodings)
-        pending = self._pending[key] = Pending(messages.write(message), tokens)
+        pending = self._pending[key] = Pending(message, tokens)
         self._tokens += tokens
         if self._link is not None:
-            self._link.send_written(pending.written)
+            self._link.send(message)
         try:
             return await pending.done
         except asyncio.CancelledError:
@@ -143,7 +142,7 @@ class RemoteScheduler:
         self._link, self._heard = link, time.monotonic()
         for pending in self._pending.values():
             if not pending.done.done():
-                link.send_written(pending.written)
+                link.send(pending.message)
 
     def _lost(self, link: Link) -> None:
         if self._closed:
@@ -151,6 +150,8 @@ class RemoteScheduler:
         if self._link is link:  # not one that a dying process still accepted
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
             self._link = None
+            for pending in self._pending.values():
+                pending.message = replace(pending.message, again=True)
         self._connecting = asyncio.create_task(self._connect())
 
 

@@ -22,12 +22,11 @@ from bert.tokenizer import Encoding
 from service.engine import Engine, Floats, Outputs
 from service.line import Job
 from service.policy import Batch, FairQueue, next_turn
+from service.runner import Result, stuck
 
 Clock = Callable[[], float]
 SUSPECT_AFTER = 3
 """Failures in a row after which a model is suspected to be broken."""
-STUCK_AFTER_S = 60.0
-"""No batch takes so long; one that does means that the device is gone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,17 +43,6 @@ class Work(Job):
     finished: float = 0.0
     key: int = 0
     """By which the ledger knows it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The engine's outputs in the order of the encodings, and how long they took."""
-
-    outputs: list[Floats]
-    queue_s: float
-    """Until the first sequence was in a batch."""
-    inference_s: float
-    """From then until the last sequence was done, turns of others included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,33 +78,6 @@ class Ledger(Protocol):
 
     def end(self, place: int) -> None:
         """Strike the note out."""
-        ...
-
-
-class Runner(Protocol):
-    """What the pipeline needs of a scheduler, in this process or in another."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Most tokens that can wait: no larger request is taken."""
-        ...
-
-    async def submit(
-        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
-    ) -> Result:
-        """Run the encodings; see `Scheduler.submit`."""
-        ...
-
-    def suspects(self) -> set[str]:
-        """Return the models whose engine failed several times in a row."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Return what keeps every model from answering, None if nothing."""
-        ...
-
-    async def close(self) -> None:
-        """Refuse what still waits, and end."""
         ...
 
 
@@ -165,19 +126,20 @@ class Scheduler:
         deadline: float = float("inf"),
         *,
         key: int = 0,
+        again: bool = False,
         alone: bool = False,
     ) -> Result:
-        """Run the encodings; cancel the caller to take them back.
+        """Run the encodings; see `Runner`. `deadline` is on the scheduler's clock, `key` is for the ledger.
 
-        Raises QueueFullError, with nothing queued, if they do not fit or would be done too late; EngineError if
-        the engine fails on them; DeadlineExceededError when the deadline has passed, TooLateError when it
-        cannot be met any more; NotReadyError when the scheduler closes first. `deadline` is on the scheduler's
-        clock, `key` is for the ledger. `alone`: nothing else is in the engine meanwhile, and nobody is before it.
+        `again`: they were let in before, by an engine that died, and are not refused now. `alone`: nothing else is in
+        the engine meanwhile, and nobody is before them.
         """
         work = self._work(model, encodings, deadline)
         work.key = key
         if alone:
             self._alone.extend(self._parts(work))
+        elif again:
+            self.queue.let_in(work)
         else:
             self.queue.offer(work, work.submitted, engine_is_idle=not self._running)
         self._waiting.add(work)
@@ -371,8 +333,3 @@ class Scheduler:
 def _work_of(job: Job) -> Work:
     assert isinstance(job, Work)
     return job
-
-
-def stuck(busy_s: float) -> str | None:
-    """Say that a batch has been in the engine for too long, if it has."""
-    return f"stuck: a batch has been in the engine for {busy_s:.0f} s" if busy_s > STUCK_AFTER_S else None

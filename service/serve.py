@@ -6,9 +6,10 @@ import sys
 from bert.errors import BertError, ConfigError
 from service.checks import check_settings
 from service.cpus import usable_cores
+from service.meeting import can_meet
 from service.server import FAILURE, Server, address, listen
 from service.settings import ServeSettings
-from service.supervisor import Supervisor, can_meet
+from service.supervisor import Supervisor
 
 USAGE_ERROR = 2
 CORES_A_FRONTEND = 8

@@ -8,15 +8,14 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from service.child import ENGINE, FRONTEND, start_message
-from service.engine_server import SOCKET
 from service.logs import LOGGER
+from service.meeting import SOCKET, meeting_place
 from service.metrics import SHARED
 from service.server import FAILURE
 from service.settings import ServeSettings
@@ -26,8 +25,6 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 STEADY_S = 30.0
 """A process that has run for so long starts with the first pause again."""
 POLL_S = 0.5
-LONGEST_FOLDER_BYTES = 90
-"""Of the 107 of a socket's path; the rest is for its name."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS = (signal.SIGCHLD, *_STOPS)
 
@@ -193,27 +190,6 @@ class Supervisor:
         for child in self._children[1:]:
             if child.process is not None:
                 child.process.send_signal(number)
-
-
-def meeting_place() -> Path:
-    """Make a folder that only this user can open, where the system's temporary files are.
-
-    Under /tmp where those lie too deep: a Unix socket's path has at most 107 bytes.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="bert-serve-"))
-    if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES:
-        return folder
-    folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix="bert-serve-", dir="/tmp"))
-
-
-def can_meet() -> bool:
-    """Tell whether there is a place for such a folder: a read-only container may have none."""
-    try:
-        meeting_place().rmdir()
-    except OSError:
-        return False
-    return True
 
 
 def _end_of(code: int) -> str:

@@ -4,18 +4,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert.bundle import read_bundle
-from bert.errors import DeadlineExceededError, EngineError, ServiceError
+from bert.errors import DeadlineExceededError, EngineError, QueueFullError, ServiceError
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine import OnnxEngine
-from service.engine_server import LEDGER, SOCKET, EngineServer
+from service.engine_server import EngineServer
 from service.ledger import MOST_CRASHES, FileLedger, crashes
 from service.link import Link
+from service.meeting import LEDGER, SOCKET
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
 from service.settings import ServeSettings
 
@@ -42,9 +44,12 @@ class Frontend:
 class Service:
     """An engine server in this process."""
 
-    def __init__(self, folder: Path, bundle: Path) -> None:
+    def __init__(self, folder: Path, bundle: Path, max_queue_tokens: int | None = None) -> None:
         self.folder = folder
-        self.server = EngineServer(ServeSettings(bundles=[bundle], engine_slots=1, batch_tokens=128), folder)
+        settings = ServeSettings(
+            bundles=[bundle], engine_slots=1, batch_tokens=128, max_queue_tokens=max_queue_tokens
+        )
+        self.server = EngineServer(settings, folder)
         tokenizer = Tokenizer.load(read_bundle(bundle).tokenizer_path)
         self.texts = [
             tokenizer.single(text) for text in tokenizer.pieces(["a film", "dull", "paris is long"])
@@ -151,6 +156,24 @@ def test_an_error_is_answered_and_not_only_logged(service: Service) -> None:
         frontend.link.send(Health([], 0.0))  # nothing that a frontend says
         frontend.link.send(service.request(3))
         assert isinstance(await frontend.answer(3), Done)
+
+    service.run(scenario)
+
+
+def test_what_a_dead_engine_had_let_in_is_answered_however_full_the_queue(
+    tmp_path: Path, bundles: Path
+) -> None:
+    bound, many = 1_000, 200
+    service = Service(tmp_path, bundles / "mood", bound)
+    assert many * sum(map(len, service.texts)) > 2 * bound
+
+    async def scenario(frontend: Frontend) -> None:
+        for key in range(many):
+            frontend.link.send(replace(service.request(key), again=True))
+        frontend.link.send(service.request(many))
+        answers = [await frontend.answer(key) for key in range(many)]
+        assert all(isinstance(answer, Done) for answer in answers)
+        assert isinstance(await frontend.answer(many), QueueFullError)
 
     service.run(scenario)
 

@@ -27,7 +27,7 @@ from service.engine import Floats, OnnxEngine
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
 from service.problems import problem_of
 from service.registry import NoModelError
-from service.scheduler import Result
+from service.runner import Result
 from tests.service.tiny import SPECS
 
 Sent = TypeVar("Sent", bound=Message)

@@ -115,6 +115,18 @@ def test_the_bound_refuses_a_request_whole_and_at_once() -> None:
     assert (line.tokens, line.texts) == (100, 3)
 
 
+def test_what_was_let_in_before_passes_the_bound_and_counts() -> None:
+    line = queue(100, max_tokens=100)
+    offered(line, [60])
+    again = Job("m", [70])
+    line.let_in(again)
+    assert line.tokens == 130
+    with pytest.raises(QueueFullError):
+        line.offer(Job("m", [1]))
+    assert [share.job.sizes for batch in drain(line) for share in batch.shares] == [[60], [70]]
+    assert line.tokens == 0
+
+
 def test_what_runs_no_longer_counts_as_waiting() -> None:
     line = queue(100)
     offered(line, [40, 40], [40])

@@ -12,7 +12,8 @@ from bert.errors import DeadlineExceededError, EngineError, NotReadyError, Queue
 from bert.tokenizer import Encoding
 from service.engine import Outputs
 from service.policy import FairQueue
-from service.scheduler import SUSPECT_AFTER, Result, Scheduler
+from service.runner import Result
+from service.scheduler import SUSPECT_AFTER, Scheduler
 from service.speed import Speed
 
 

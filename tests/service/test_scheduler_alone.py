@@ -9,7 +9,8 @@ import pytest
 
 from bert.errors import EngineError, NotReadyError
 from service.policy import FairQueue
-from service.scheduler import Result, Scheduler
+from service.runner import Result
+from service.scheduler import Scheduler
 from service.speed import Speed
 from tests.service.test_scheduler import Bench, FakeEngine, submitted, text, values
 
