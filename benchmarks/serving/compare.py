@@ -260,7 +260,7 @@ def _interpreter(name: str) -> str:
 
 
 def _uses_onnx(name: str) -> bool:
-    return name.startswith(("mosec", "litserve")) or name == "infinity-optimum"
+    return name.startswith(("mosec", "litserve")) or name in ("infinity-optimum", "engine-padded")
 
 
 def _processor() -> str:

@@ -1,6 +1,7 @@
 """The floor.
 
-The same texts through the same engine, called directly, without HTTP and without a scheduler.
+The same texts through the same engine, called directly, without HTTP and without a scheduler; and through a standard
+export, padded, as other servers hold one.
 """
 
 import time
@@ -11,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from benchmarks.serving.contenders.padded import PaddedClassifier
 from bert.bundle import read_bundle
 from bert.tasks.qa import encode
 from bert.tasks.spec import TaskSpec
@@ -23,10 +25,13 @@ WINDOWS = 8
 """Windows of a document in one batch."""
 
 Item = TypeVar("Item")
+Cut = TypeVar("Cut")
 Document = tuple[str, str]
 """Question and context."""
-Batches = Iterator[tuple[list[Encoding], float]]
-"""What each call of the engine gets, tokenised when asked for, and how many texts or documents it finishes."""
+Batches = Iterator[tuple[list[Cut], float]]
+"""What each call of an engine gets, cut when asked for, and how many texts or documents it finishes."""
+Run = Callable[[list[Cut]], object]
+"""An engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +58,47 @@ def text_loops(folder: Path, texts: Sequence[str], cores: int, seconds: float) -
         "one by one": partial(text_batches, tokenizer, spec, size=1),
         "sorted in eights": partial(text_batches, tokenizer, spec, size=8),
     }
-    return _on_all_cores(folder, kinds, texts, cores, seconds)
+    return _on_all_cores(_ours(folder), kinds, texts, cores, seconds)
+
+
+def padded_loops(folder: Path, texts: Sequence[str], cores: int, seconds: float) -> list[Loop]:
+    """Do the same with the standard export in a folder of Hugging Face's format, each batch padded to its longest text."""
+    kinds = {"one by one": partial(sorted_texts, size=1), "sorted in eights": partial(sorted_texts, size=8)}
+
+    def opened(threads: int) -> Run[str]:
+        return PaddedClassifier(folder, threads, spinning=threads > 1).padded
+
+    return _on_all_cores(opened, kinds, texts, cores, seconds)
 
 
 def document_loops(folder: Path, documents: Sequence[Document], cores: int, seconds: float) -> list[Loop]:
     """Read documents, some windows in a batch."""
     spec, tokenizer = _opened(folder)
     kinds = {f"windows in batches of {WINDOWS}": partial(document_batches, tokenizer, spec)}
-    return _on_all_cores(folder, kinds, documents, cores, seconds)
+    return _on_all_cores(_ours(folder), kinds, documents, cores, seconds)
 
 
-def text_batches(tokenizer: Tokenizer, spec: TaskSpec, texts: Sequence[str], size: int) -> Batches:
-    """Cut the texts; those of more than one are sorted by length in blocks, as a batching server would."""
+def sorted_texts(texts: Sequence[str], size: int) -> Batches[str]:
+    """Put texts together; those of more than one are sorted by length in blocks, as a batching server would."""
     for block in range(0, len(texts), SORTED_BLOCK):
         inside = list(texts[block : block + SORTED_BLOCK])
         if size > 1:
             inside.sort(key=len)
         for at in range(0, len(inside), size):
-            pieces = tokenizer.pieces(inside[at : at + size])
-            yield [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces], len(pieces)
+            batch = inside[at : at + size]
+            yield batch, len(batch)
 
 
-def document_batches(tokenizer: Tokenizer, spec: TaskSpec, documents: Sequence[Document]) -> Batches:
+def text_batches(tokenizer: Tokenizer, spec: TaskSpec, texts: Sequence[str], size: int) -> Batches[Encoding]:
+    """Cut the texts of `sorted_texts`."""
+    for batch, count in sorted_texts(texts, size):
+        pieces = tokenizer.pieces(batch)
+        yield [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces], count
+
+
+def document_batches(
+    tokenizer: Tokenizer, spec: TaskSpec, documents: Sequence[Document]
+) -> Batches[Encoding]:
     """Cut the documents into windows, and those into batches."""
     for question, context in documents:
         asked, read = tokenizer.pieces([question, context])
@@ -90,9 +114,13 @@ def _opened(folder: Path) -> tuple[TaskSpec, Tokenizer]:
     return bundle.manifest.task, Tokenizer.load(bundle.tokenizer_path)
 
 
+def _ours(folder: Path) -> Callable[[int], Run[Encoding]]:
+    return lambda threads: OnnxEngine(read_bundle(folder), threads).run
+
+
 def _on_all_cores(
-    folder: Path,
-    kinds: Mapping[str, Callable[[Sequence[Item]], Batches]],
+    opened: Callable[[int], Run[Cut]],
+    kinds: Mapping[str, Callable[[Sequence[Item]], Batches[Cut]]],
     items: Sequence[Item],
     cores: int,
     seconds: float,
@@ -103,36 +131,36 @@ def _on_all_cores(
         (cores, [items], f"{cores} threads"),
         (1, parts, f"{cores} loops of 1 thread"),
     ):
-        engine = OnnxEngine(read_bundle(folder), threads)
-        loops += [_loop(engine, f"{kind}, {shape}", make, shares, seconds) for kind, make in kinds.items()]
+        run = opened(threads)
+        loops += [_loop(run, f"{kind}, {shape}", make, shares, seconds) for kind, make in kinds.items()]
     return loops
 
 
 def _loop(
-    engine: OnnxEngine,
+    run: Run[Cut],
     name: str,
-    make: Callable[[Sequence[Item]], Batches],
+    make: Callable[[Sequence[Item]], Batches[Cut]],
     parts: Sequence[Sequence[Item]],
     seconds: float,
 ) -> Loop:
     """Run each part round and round on a thread of its own."""
-    engine.run(next(make(parts[0]))[0])
+    run(next(make(parts[0]))[0])
     cpu, start = time.process_time(), time.perf_counter()
     with ThreadPoolExecutor(len(parts)) as pool:
-        runs = list(pool.map(lambda part: _run(engine, make, part, start + seconds), parts))
+        runs = list(pool.map(lambda part: _looped(run, make, part, start + seconds), parts))
     took, cpu_s = time.perf_counter() - start, time.process_time() - cpu
     done = sum(items for items, _ in runs)
     return Loop(name, done / took, sorted(ms for _, times in runs for ms in times), 1000 * cpu_s / done)
 
 
-def _run(
-    engine: OnnxEngine, make: Callable[[Sequence[Item]], Batches], part: Sequence[Item], until: float
+def _looped(
+    run: Run[Cut], make: Callable[[Sequence[Item]], Batches[Cut]], part: Sequence[Item], until: float
 ) -> tuple[float, list[float]]:
     """Return the items done and the milliseconds of each call."""
     done, times, began = 0.0, list[float](), time.perf_counter()
     while True:
-        for encodings, items in make(part):
-            engine.run(encodings)
+        for batch, items in make(part):
+            run(batch)
             now = time.perf_counter()
             times.append(1000 * (now - began))
             done += items

@@ -1,6 +1,8 @@
 """The engine in a loop, in a process of its own: prints a JSON line of what each loop gave.
 
 PYTHON -m benchmarks.serving.contenders.raw_engine BUNDLE --jobs FILE --kind text --seconds 10
+
+`--padded FOLDER` in place of a bundle: the standard export there, padded.
 """
 
 import argparse
@@ -9,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.serving.engine_loop import document_loops, text_loops
+from benchmarks.serving.engine_loop import document_loops, padded_loops, text_loops
 from benchmarks.serving.percentiles import percentile
 from benchmarks.serving.process_tree import memory_bytes
 from service.cpus import usable_cores
@@ -18,7 +20,9 @@ from service.cpus import usable_cores
 def main() -> int:
     """Run the loops."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path)
+    model = parser.add_mutually_exclusive_group(required=True)
+    model.add_argument("bundle", type=Path, nargs="?")
+    model.add_argument("--padded", type=Path)
     parser.add_argument(
         "--jobs", type=Path, required=True, help="JSON: a list of requests, each a list of texts"
     )
@@ -31,7 +35,8 @@ def main() -> int:
         loops = document_loops(args.bundle, documents, usable_cores(), args.seconds)
     else:
         texts = [text for job in jobs for text in job]
-        loops = text_loops(args.bundle, texts, usable_cores(), args.seconds)
+        looped, folder = (padded_loops, args.padded) if args.padded else (text_loops, args.bundle)
+        loops = looped(folder, texts, usable_cores(), args.seconds)
     items_per_job = len(jobs[0]) if args.kind == "list" else 1
     for loop in loops:
         found = {

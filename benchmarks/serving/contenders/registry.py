@@ -134,6 +134,11 @@ def _engine(precision: str) -> Callable[[Place, Shape, int], Sequence[str]]:
     return command
 
 
+def _padded_engine(place: Place, shape: Shape, port: int) -> Sequence[str]:
+    module = "benchmarks.serving.contenders.raw_engine"
+    return sys.executable, "-m", module, "--padded", str(place.folder)
+
+
 def _one(found: Any) -> list[Answer]:
     return [Answer(found["label"], found["score"])]
 
@@ -182,6 +187,12 @@ LITSERVE = {TEXT: Form("/predict", lambda job: {"text": job[0]}, _one)}
 CONTENDERS: dict[str, Contender] = {
     "engine": Contender("engine alone", _engine("fp32"), OURS, serves=False),
     "engine-int8": Contender("engine alone, 8 bits", _engine("int8"), OURS, serves=False, needs_int8=True),
+    "engine-padded": Contender(
+        "standard export alone, padded",
+        _padded_engine,
+        {kind: OURS[kind] for kind in (TEXT, LIST)},
+        serves=False,
+    ),
     "pipeline": Contender("FastAPI + pipeline", _server("pipeline_server", "classify"), PIPELINE),
     "reader": Contender(
         "FastAPI + pipeline",
