@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from bert.errors import TrainingError
 
@@ -42,6 +43,14 @@ class Processes:
         """Return, the same in every process, whether all of them give the same number."""
         total, squares = self.sum([number, number * number])
         return self.world * squares == total * total  # Cauchy and Schwarz: equal only where the numbers are
+
+    def from_leader(self, values: Tensor) -> Tensor:
+        """Return the leader's values; the others give any of the same shape and type."""
+        if self.world == 1:
+            return values
+        sent = values.to(self.device)
+        dist.broadcast(sent, 0)
+        return sent.to(values.device)
 
     def wait(self) -> None:
         """Wait until every process is here."""

@@ -13,10 +13,12 @@ from bert.base_models import resolve_base
 from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.nn.checkpoint import load_into
+from training.checkpoints import CheckpointStore
 from training.command_line import read_settings, run
 from training.corpus.shards import INDEX, Corpus
 from training.distributed import Processes, pick_device, processes
 from training.model import with_dropout
+from training.pretraining import cooccurrence
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.loop import PretrainLoop
@@ -47,6 +49,8 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     special = SpecialIds.load(corpus.tokenizer_folder)
     torch.manual_seed(settings.seed)  # the same fresh weights in every process
     objective = make_objective(settings, corpus, special)
+    if settings.model.embeddings == "cooccurrence" and not _goes_on(settings):
+        cooccurrence.start_embeddings(objective.model, corpus, special.plain, group)
     mask = masking(settings, corpus, special)
     loop = PretrainLoop(settings, objective, Batches(settings, corpus, mask, group), group)
     held_out = held_out_examples(settings, corpus, mask)
@@ -107,6 +111,12 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
     objective = build(settings, dropout, weights)
     load_into(objective.model, folder)
     return objective
+
+
+def _goes_on(settings: PretrainSettings) -> bool:
+    """Tell whether there are weights to go on from: a base's, or a checkpoint's of this run."""
+    checkpoints = CheckpointStore(settings.output_dir / "checkpoints", settings.keep_checkpoints)
+    return settings.base is not None or (settings.resume and checkpoints.newest() is not None)
 
 
 def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> BertConfig:

@@ -51,6 +51,8 @@ class ModelSettings(SettingsPart):
     max_position_embeddings: int = 512
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
     """Standard deviation of fresh weights. The paper's suits its width; narrow models learn sooner from more."""
+    embeddings: Literal["random", "cooccurrence"] = "random"
+    """What word embeddings start from: cooccurrence counts in the corpus which pieces stand near one another."""
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     """The embedding table is filled up to a multiple of this; 64 is faster on GPUs."""
 
