@@ -1,7 +1,8 @@
 """What a training loop reads: batches of masked examples without end, from any place in the stream on.
 
-An epoch is every shard once, in an order of its own; a shard's examples are planned, shuffled and masked by generators
-seeded with (seed, purpose, epoch, shard), so that the place alone says what comes, however the run got there.
+An epoch is every shard once, in an order of its own, some at a time: their examples are shuffled together, because a shard
+holds neighbours of the corpus, perhaps of one kind only. Examples are planned, shuffled and masked by generators seeded
+with (seed, purpose, epoch, shard), so that the place alone says what comes, however the run got there.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from training.pretraining.masking.tokens import TokenMasking
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
 """What a generator is for."""
 ALL: Final = slice(None)
+MIXED_SHARDS = 8
+"""Shards whose examples are shuffled together. At bert-prepare's 16 MB each about 200 MB of memory."""
 Entry = Mapping[str, Any]
 """What corpus.json says of a shard."""
 
@@ -33,16 +36,16 @@ class Cursor:
 
     epoch: int = 0
     shard: int = 0
-    """In the epoch's order of shards."""
+    """Which of the epoch's mixes of shards."""
     example: int = 0
-    """In the shard's shuffled examples."""
+    """In the mix's shuffled examples."""
 
 
 START: Final = Cursor()
 
 
 class _Examples(NamedTuple):
-    """A shard's examples in one epoch; with static masks several plans of it, one after another."""
+    """The examples of a mix of shards in one epoch: a plan of each shard, with static masks several."""
 
     plans: list[Examples]
     order: Offsets
@@ -77,6 +80,7 @@ class ExampleStream:
         seed: int,
         max_tokens: int,
         static_dupes: int = 0,
+        mixed_shards: int = MIXED_SHARDS,
     ) -> None:
         """Open a split. With `static_dupes` an epoch is that many copies, each built and masked once and for all.
 
@@ -90,6 +94,7 @@ class ExampleStream:
         self._corpus, self._split = corpus, split
         self._build, self._mask, self._seed, self._dupes = build, mask, seed, static_dupes
         self._groups = _groups(corpus, split, max(1, build.min_documents))
+        self._mixed = mixed_shards
         self._kept: tuple[tuple[int, int], _Examples] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -121,9 +126,9 @@ class ExampleStream:
         mask = TokenMasking(self._mask.special)
         stream = ExampleStream(self._corpus, "held_out", self._build, mask, 0, self._build.max_tokens)
         found: list[MaskedExample] = []
-        for shard in range(len(stream._groups)):
+        for mix in range(stream._mixes):
             if len(found) < limit:
-                examples = stream._examples(0, shard)
+                examples = stream._examples(0, mix)
                 count = min(limit - len(found), len(examples.order))
                 found += mask.many(*examples.take(np.arange(count)))
         return found
@@ -139,12 +144,12 @@ class ExampleStream:
         return batch, reached
 
     def _walk(self, cursor: Cursor, examples: int) -> Iterator[tuple[_Examples, NDArray[np.int64], Cursor]]:
-        """Yield the next examples shard by shard: where they are, which places there, and the place after."""
+        """Yield the next examples mix by mix: where they are, which places there, and the place after."""
         empty = 0
         while examples > 0:
             here = self._examples(cursor.epoch, cursor.shard)
             if cursor.example > len(here.order):
-                raise ConfigError(f"{cursor} is past the shard's {len(here.order)} examples: another corpus?")
+                raise ConfigError(f"{cursor} is past the mix's {len(here.order)} examples: another corpus?")
             places = np.arange(cursor.example, min(cursor.example + examples, len(here.order)))
             if len(places):
                 examples -= len(places)
@@ -153,34 +158,45 @@ class ExampleStream:
                 yield here, places, cursor
             else:
                 empty += 1
-                if empty > 2 * len(self._groups):
+                if empty > 2 * self._mixes:
                     raise DataError(self._corpus.folder, None, f"split {self._split!r} gives no example")
                 cursor = self._next(cursor)
 
     def _next(self, cursor: Cursor) -> Cursor:
-        last = cursor.shard + 1 >= len(self._groups)
+        last = cursor.shard + 1 >= self._mixes
         return Cursor(cursor.epoch + 1) if last else Cursor(cursor.epoch, cursor.shard + 1)
 
+    @property
+    def _mixes(self) -> int:
+        """How many an epoch has."""
+        return -(-len(self._groups) // self._mixed)
+
     def _examples(self, epoch: int, place: int) -> _Examples:
-        """Plan a shard; the last one is kept."""
-        if not 0 <= place < len(self._groups):
-            raise ConfigError(f"shard {place} must be one of the split's {len(self._groups)}")
+        """Plan a mix; the last one is kept."""
+        if not 0 <= place < self._mixes:
+            raise ConfigError(f"place {place} must be one of the split's {self._mixes} mixes of shards")
         if self._kept is None or self._kept[0] != (epoch, place):
             self._kept = None  # before the next one takes memory
-            shard = int(self._generator(_SHARDS, epoch).permutation(len(self._groups))[place])
-            self._kept = (epoch, place), self._plan(epoch, shard)
+            order = self._generator(_SHARDS, epoch).permutation(len(self._groups)).tolist()
+            # Dealt out like cards: mixes are of like size, and none is left with a last shard of its own.
+            self._kept = (epoch, place), self._mix(epoch, place, order[place :: self._mixes])
         return self._kept[1]
 
-    def _plan(self, epoch: int, shard: int) -> _Examples:
+    def _mix(self, epoch: int, place: int, shards: Sequence[int]) -> _Examples:
+        """Plan shards one after another, and shuffle all their examples."""
+        planned = [each for shard in shards for each in self._plan(epoch, shard)]
+        order = self._generator(_SHUFFLE, epoch, place).permutation(sum(len(plan) for plan, _ in planned))
+        return _Examples([plan for plan, _ in planned], order, np.concatenate([keys for _, keys in planned]))
+
+    def _plan(self, epoch: int, shard: int) -> list[tuple[Examples, Keys]]:
+        """Plan a shard, with static masks each of its copies, and draw the keys of its masks."""
         text = Text.of([document for entry in self._groups[shard] for document in self._documents(entry)])
-        versions = range(self._dupes) if self._dupes else [epoch]
-        plans = [self._build.plan(text, self._generator(_PLAN, v, shard)) for v in versions]
-        keys = [
-            self._generator(_MASKS, v, shard).integers(2**64, size=len(plan), dtype=np.uint64)
-            for v, plan in zip(versions, plans, strict=True)
-        ]
-        order = self._generator(_SHUFFLE, epoch, shard).permutation(sum(map(len, plans)))
-        return _Examples(plans, order, np.concatenate(keys))
+        found = []
+        for version in range(self._dupes) if self._dupes else [epoch]:
+            plan = self._build.plan(text, self._generator(_PLAN, version, shard))
+            keys = self._generator(_MASKS, version, shard).integers(2**64, size=len(plan), dtype=np.uint64)
+            found.append((plan, keys))
+        return found
 
     def _documents(self, entry: Entry) -> list[Document]:
         shard = Shard(self._corpus.folder, entry, self._corpus.token_bytes)

@@ -3,7 +3,7 @@
 import pickle
 from collections import Counter
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +50,10 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 
 
 def stream(
-    corpus: Corpus, kind: str = "pairs", *, seed: int = 3, dupes: int = 0, rate: float = 0.3
+    corpus: Corpus, kind: str = "pairs", *, seed: int = 3, dupes: int = 0, rate: float = 0.3, mixed: int = 2
 ) -> ExampleStream:
     build, mask = builder(kind, 20, SPECIAL), strategy("tokens", SPECIAL, rate)
-    return ExampleStream(corpus, "train", build, mask, seed, 20, dupes)
+    return ExampleStream(corpus, "train", build, mask, seed, 20, dupes, mixed)
 
 
 def fingerprint(example: MaskedExample) -> Print:
@@ -201,11 +201,26 @@ def test_a_missing_file_is_seen_before_the_first_batch(tmp_path: Path, part: str
         stream(corpus)
 
 
-def test_a_cursor_counts_epochs_shards_and_examples(corpus: Corpus) -> None:
-    source = stream(corpus, "full_sentences")
+@pytest.mark.parametrize(("mixed", "mixes"), [(1, 3), (2, 2), (3, 1), (8, 1)])
+def test_a_cursor_counts_epochs_mixes_and_examples(corpus: Corpus, mixed: int, mixes: int) -> None:
+    source = stream(corpus, "full_sentences", mixed=mixed)
     cursors = [cursor for _, cursor in islice(source.batches(1), 60)]
     assert cursors[0] == Cursor(0, 0, 1) and cursors == sorted(set(cursors))
-    assert {cursor.shard for cursor in cursors} == {0, 1, 2}
+    assert {cursor.shard for cursor in cursors} == set(range(mixes))
+
+
+def test_the_shards_of_a_mix_come_side_by_side_and_all_of_an_epoch(tmp_path: Path) -> None:
+    corpus = write(tmp_path, shards([[[8] * 6] * 4] * 5))
+    each = 4 * 6 * 8
+
+    def owners(mixed: int) -> list[int]:
+        (epoch,) = epochs(stream(corpus, "single", mixed=mixed), 1)
+        return [(next(token for token in ids if token >= FIRST) - FIRST) // each for _, ids, _, _ in epoch]
+
+    alone, together = owners(1), owners(8)
+    assert sorted(alone) == sorted(together)
+    assert sum(a != b for a, b in pairwise(alone)) == 4  # a shard, then the next
+    assert sum(a != b for a, b in pairwise(together)) > len(together) / 2
 
 
 def test_held_out_examples_are_the_same_at_each_call(corpus: Corpus) -> None:
@@ -260,9 +275,9 @@ def test_a_split_that_gives_no_example_is_said(tmp_path: Path) -> None:
         next(stream(corpus, "sentence_order").batches(2))
 
 
-@pytest.mark.parametrize("cursor", [Cursor(0, 3, 0), Cursor(0, -1, 0), Cursor(2, 0, 1000)])
+@pytest.mark.parametrize("cursor", [Cursor(0, 2, 0), Cursor(0, -1, 0), Cursor(2, 0, 1000)])
 def test_a_cursor_of_another_corpus_is_refused(corpus: Corpus, cursor: Cursor) -> None:
-    with pytest.raises(ConfigError, match=r"must be one of the split's 3|is past the shard's"):
+    with pytest.raises(ConfigError, match=r"must be one of the split's 2 mixes|is past the mix's"):
         next(stream(corpus).batches(2, cursor))
 
 
