@@ -5,11 +5,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from service import tuning
+from service import measuring, tuning
 from service.cpus import usable_cores
 from service.kept import Measured
 from service.logs import LOGGER
-from service.measuring import measure
 from service.metrics import Metrics
 from service.policy import FairQueue
 from service.registry import Model, OpenedModel, Registry, load_models
@@ -35,7 +34,7 @@ class Engines:
 async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger | None = None) -> Engines:
     """Open the bundles and measure how fast they are; raises what stands in the way."""
     cores, began = usable_cores(), time.monotonic()
-    plan = tuning.plan(cores, settings.engine_slots, settings.engine_threads_per_slot)
+    plan = measuring.planned(settings, cores)
     models = await asyncio.to_thread(
         load_models,
         settings.bundles,
@@ -46,7 +45,7 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
     )
     Registry.of(models, settings.default_models)  # or they do not go together
     measured = await asyncio.to_thread(
-        measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
+        measuring.measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
     )
     speeds = speeds_of(models, measured, settings.batch_tokens, plan.slots)
     budgets = {name: speed.budget for name, speed in speeds.items()}

@@ -4,15 +4,23 @@ import time
 from collections.abc import Sequence
 
 from service import kept, tuning
-from service.engine import CPU
+from service.engine import CPU, CUDA
 from service.kept import Measured
-from service.registry import OpenedModel
+from service.registry import OpenedModel, all_on_gpu
+from service.settings import ServeSettings
 
-CURVE_TOKENS = 512
+CURVE_TOKENS = {CPU: 512, CUDA: 65_536}
+"""The largest batch that is tried; a GPU is not busy before it has some thousand tokens."""
 DISTURBED = 1.5
 """A measurement whose batches took so many times their CPU time is used and not kept: other work was in its way."""
 START_S = 0.5
 """For a curve, at start."""
+
+
+def planned(settings: ServeSettings, cores: int) -> tuning.Plan:
+    """Divide the cores, or a GPU if all models are for one. Raises ConfigError and BundleError."""
+    on_gpu = all_on_gpu(settings.bundles)
+    return tuning.plan(cores, settings.engine_slots, settings.engine_threads_per_slot, on_gpu=on_gpu)
 
 
 def measure(
@@ -43,10 +51,11 @@ def cost_curve(
     model: OpenedModel, plan: tuning.Plan, seconds: float, given: int | None = None
 ) -> list[tuning.Point]:
     """Measure a model's batches for about so many seconds, none larger than is `given`."""
+    most = CURVE_TOKENS[model.engine.provider]
     on_this_thread = plan.threads == 1 and model.engine.provider == CPU
     return tuning.cost_curve(
         model.engine,
-        max(16, min(CURVE_TOKENS, given or CURVE_TOKENS)),
+        max(16, min(most, given or most)),
         text_tokens=text_tokens(model),
         budget_s=seconds,
         clock=time.thread_time if on_this_thread else time.perf_counter,

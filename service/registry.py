@@ -9,7 +9,7 @@ from bert.bundle import MANIFEST, Bundle, read_bundle
 from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine import CPU, PROVIDER_OF_LAYOUT, OnnxEngine, share_memory_arena
+from service.engine import CPU, CUDA, PROVIDER_OF_LAYOUT, OnnxEngine, share_memory_arena
 from service.problems import shown
 
 MOST_WIDE_BYTES = 2**29
@@ -152,6 +152,12 @@ def read_model(folder: Path, *, verify_hashes: bool) -> Model:
             "belong together; export the checkpoint again"
         )
     return Model(bundle, tokenizer)
+
+
+def all_on_gpu(paths: Iterable[Path]) -> bool:
+    """Tell whether every bundle is for a GPU. Raises BundleError where there are none."""
+    manifests = (read_bundle(folder, verify_hashes=False).manifest for folder in bundle_folders(paths))
+    return all(PROVIDER_OF_LAYOUT[manifest.layout] == CUDA for manifest in manifests)
 
 
 def load_models(

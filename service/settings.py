@@ -108,7 +108,9 @@ class ServeSettings(BaseSettings):
         "there is no folder for temporary files, or no POSIX.",
     )
     engine_slots: int | None = Field(
-        None, ge=1, description="Batches that run at once, for all models together. Default: one a core."
+        None,
+        ge=1,
+        description="Batches that run at once, for all models together. Default: one a core, on a GPU two.",
     )
     engine_wide: bool = Field(
         True,

@@ -20,7 +20,7 @@ def curves(settings: ServeSettings) -> Iterator[str]:
     Raises BundleError or ConfigError as a start would.
     """
     cores = usable_cores()
-    plan = tuning.plan(cores, settings.engine_slots, settings.engine_threads_per_slot)
+    plan = measuring.planned(settings, cores)
     yield f"{cores} cores: {plan.slots} engine slots of {plan.threads} threads"
     models = load_models(
         settings.bundles,

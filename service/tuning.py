@@ -22,6 +22,8 @@ MIN_BUDGET = 64
 Clock = Callable[[], float]
 MOST_WIDE = 4
 """Threads that are worth their meeting again after each operator, for a text."""
+GPU_SLOTS = 2
+"""A batch that runs, and one that is packed and copied meanwhile."""
 ALONE_TOKENS = (16, 32, 64, 128, 256, 512)
 WORTH = 0.85
 """A wide run must take at most this part of a narrow one's time, or the other slots are better left for who comes."""
@@ -42,11 +44,13 @@ class Plan:
         return min(self.slots, MOST_WIDE) if self.threads == 1 else 1
 
 
-def plan(cores: int, slots: int | None = None, threads: int | None = None) -> Plan:
-    """Divide the cores: a slot with one thread on each, unless told otherwise.
+def plan(cores: int, slots: int | None = None, threads: int | None = None, *, on_gpu: bool = False) -> Plan:
+    """Divide the cores: a slot with one thread on each, unless told otherwise; a GPU has GPU_SLOTS.
 
     Raises ConfigError if slots x threads pass the cores: more busy threads than cores slow one another down.
     """
+    if on_gpu:
+        return Plan(slots or GPU_SLOTS, threads or 1)
     if slots is None:
         slots = max(1, cores // (threads or 1))
     if threads is None:

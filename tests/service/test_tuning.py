@@ -27,6 +27,11 @@ def test_cores_are_divided(cores: int, slots: int | None, threads: int | None, e
     assert plan(cores, slots, threads) == expected
 
 
+def test_a_gpu_computes_one_batch_while_the_next_is_prepared() -> None:
+    assert plan(16, on_gpu=True) == plan(1, on_gpu=True) == Plan(2, 1)
+    assert plan(16, 3, on_gpu=True) == Plan(3, 1)
+
+
 def test_more_threads_than_cores_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"engine_slots \(2\) x engine_threads_per_slot \(2\).* 2 cores"):
         plan(2, 2, 2)
