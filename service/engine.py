@@ -5,7 +5,7 @@ N texts, P head positions, K outputs at each, H width.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,9 +20,12 @@ from bert.tasks.fill_mask import best_pieces
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding
 from service import packing
+from service.captured import CapturedGraphs
+from service.logs import LOGGER
 
 Floats = NDArray[np.float32]
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+CAPTURING = {"enable_cuda_graph": "1"}
 PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
 
 
@@ -56,10 +59,13 @@ A request of many masks would hold gigabytes of a whole vocabulary's scores.
 class OnnxEngine:
     """A bundle's graph in an ONNX Runtime session."""
 
-    def __init__(self, bundle: Bundle, threads: int, *, has_cores_alone: bool = False) -> None:
+    def __init__(
+        self, bundle: Bundle, threads: int, *, has_cores_alone: bool = False, captures: bool = False
+    ) -> None:
         """Open the graph with `threads` threads; raises BundleError if this machine cannot run it.
 
         `has_cores_alone` where nothing else runs while it does: then its threads may wait for one another awake.
+        `captures`: on a GPU, small batches are replayed (`service.captured`), from a second copy of the weights.
         """
         manifest = bundle.manifest
         providers = providers_of(bundle)
@@ -87,13 +93,45 @@ class OnnxEngine:
         manifest.check_output(output.name, output.shape[-1])
         self._output = output.name
         self._inputs = {node.name for node in self._session.get_inputs()}
+        self._captured = self._capture(bundle, options) if captures and self._flat else None
+
+    def _capture(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> CapturedGraphs | None:
+        """Capture what can be; a head over the whole vocabulary would fill the memory with buffers."""
+        if self._shorten is not None:
+            return None
+        providers = [(self.provider, CAPTURING)]
+        try:
+            session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
+            return None
+        one_a_text = self._heads is HEADS["classification"]
+        positions = bundle.manifest.max_position_embeddings
+        return CapturedGraphs(session, self._plain, positions, "cuda", one_a_text=one_a_text)
+
+    def _replayed(self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]) -> Floats | None:
+        """Return the output of a small batch, None if it is to be run the usual way."""
+        if self._captured is None:
+            return None
+        try:
+            return self._captured.run(encodings, heads)
+        except Exception:  # whatever it was: the session beside it is sound
+            LOGGER.exception("captured graphs failed and are not used any more")
+            self._captured = None
+            return None
+
+    def _plain(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+        found: Floats = self._session.run([self._output], {name: inputs[name] for name in self._inputs})[0]
+        return found
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Pack, run, unpack. Raises EngineError if the graph fails."""
         heads = [self._heads(encoding) for encoding in encodings]
+        if (replayed := self._replayed(encodings, heads)) is not None:
+            return Outputs(packing.split(replayed, [len(head) for head in heads]), 0.0)
         inputs, places = self._arrange(encodings, heads)
         try:
-            (output,) = self._session.run([self._output], {n: inputs[n] for n in self._inputs})
+            output = self._plain(inputs)
         except Exception as error:
             raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
         if self._shorten is not None:

@@ -40,6 +40,7 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         settings.bundles,
         threads=plan.threads,
         wide_threads=plan.wide_slots if settings.engine_wide else 1,
+        captures=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
     )

@@ -128,20 +128,24 @@ def row_inputs(
     }
 
 
-def flat_inputs(encodings: Sequence[Encoding], heads: Sequence[Positions]) -> dict[str, Ints]:
+def flat_inputs(
+    encodings: Sequence[Encoding], heads: Sequence[Positions], longest: int | None = None
+) -> dict[str, Ints]:
     """Return the graph's inputs for layout "flat" (CUDA): all T tokens in one row, no padding between texts.
 
-    token_offset (N, Smax) is what com.microsoft's packed attention reads: first the places, in the padded
+    `heads` are those of the first texts; the others have none. token_offset (N, Smax), Smax the `longest` text if it is not
+    given, is what com.microsoft's packed attention reads: first the places, in the padded
     batch, of the T tokens, then those of the padding. cumulative_lengths is (N + 1,).
     """
     lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
     ends = np.cumsum(lengths)
     inside = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    longest = int(lengths.max())
+    longest = longest or int(lengths.max())
     real = np.arange(longest)[None, :] < lengths[:, None]
     padded = np.arange(real.size).reshape(real.shape)
     counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
-    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(ends - lengths, counts)
+    starts = (ends - lengths)[: len(heads)]
+    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
     arrays = {
         "input_ids": np.concatenate([e.ids for e in encodings]),
         "segment_ids": np.concatenate([e.segment_ids for e in encodings]),

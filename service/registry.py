@@ -161,17 +161,24 @@ def all_on_gpu(paths: Iterable[Path]) -> bool:
 
 
 def load_models(
-    paths: Iterable[Path], *, threads: int, wide_threads: int = 1, verify_hashes: bool, workers: int
+    paths: Iterable[Path],
+    *,
+    threads: int,
+    wide_threads: int = 1,
+    captures: bool = False,
+    verify_hashes: bool,
+    workers: int,
 ) -> list[OpenedModel]:
     """Open the bundles, several at a time; raises what the first failing one does.
 
-    With more than one of `wide_threads` models on the CPU have a second session with so many, unless they are large.
+    `captures` is for those on a GPU. With more than one of `wide_threads` models on the CPU have a second session with so
+    many, unless they are large.
     """
     share_memory_arena()
 
     def load(folder: Path) -> OpenedModel:
         model = read_model(folder, verify_hashes=verify_hashes)
-        engine = OnnxEngine(model.bundle, threads)
+        engine = OnnxEngine(model.bundle, threads, captures=captures)
         is_small = model.bundle.model_path.stat().st_size <= MOST_WIDE_BYTES
         has_wide = wide_threads > 1 and engine.provider == CPU and is_small
         wide = OnnxEngine(model.bundle, wide_threads, has_cores_alone=True) if has_wide else None

@@ -117,6 +117,11 @@ class ServeSettings(BaseSettings):
         description="A text that has the engine to itself may use the cores of several slots, where that was measured "
         "to be faster. It takes a second session a model: its memory twice. Not for models over 512 MiB.",
     )
+    engine_captures: bool = Field(
+        True,
+        description="On a GPU, small batches are captured as CUDA graphs at start, and replayed where that is right and "
+        "faster. It takes the weights a second time on the GPU.",
+    )
     engine_threads_per_slot: int | None = Field(
         None,
         ge=1,

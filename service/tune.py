@@ -26,6 +26,7 @@ def curves(settings: ServeSettings) -> Iterator[str]:
         settings.bundles,
         threads=plan.threads,
         wide_threads=plan.wide_slots if settings.engine_wide else 1,
+        captures=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
     )

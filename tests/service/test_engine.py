@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import onnxruntime
@@ -12,6 +13,7 @@ from bert.errors import BundleError, EngineError
 from bert.tasks import fill_mask
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding, Tokenizer
+from service.captured import CapturedGraphs
 from service.engine import CPU, CUDA, OnnxEngine
 from tests.service.tiny import SPECS
 
@@ -152,3 +154,18 @@ def test_labels_that_the_graph_has_no_scores_for_are_refused(bundles: Path, tmp_
     other = write_bundle(tmp_path / "mood", replace(bundle.manifest, task=spec), files)
     with pytest.raises(BundleError, match="with 5 labels gives logits of width 5: manifest and graph do not"):
         OnnxEngine(other, 1)
+
+
+def test_captured_graphs_that_fail_are_left_for_the_session(
+    bundles: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def run(self, *_: object) -> None:
+            raise RuntimeError("the device is lost")
+
+    engine, texts = open_engine(bundles, "mood")
+    expected = engine.run(texts)
+    engine._captured = cast(CapturedGraphs, Failing())
+    found = engine.run(texts)
+    assert [each.tolist() for each in found.texts] == [each.tolist() for each in expected.texts]
+    assert engine._captured is None and "the device is lost" in caplog.text
