@@ -168,6 +168,10 @@ class _Processes(Collector):
             for metric in _process_metrics(child):
                 if metric.name in parents and metric.name != "process_start_time_seconds":
                     _add(parents[metric.name], metric)
+        if (cpu := parents.get("process_cpu_seconds")) is not None:
+            # A counter must not fall when a child dies.
+            ended_s = _ended_children_s(self._parent)
+            cpu.samples = [sample._replace(value=sample.value + ended_s) for sample in cpu.samples]
         yield from parents.values()
 
 
@@ -180,6 +184,17 @@ def _add(total: Metric, other: Metric) -> None:
     total.samples = [
         sample._replace(value=sample.value + values.get(sample.name, 0.0)) for sample in total.samples
     ]
+
+
+def _ended_children_s(pid: int) -> float:
+    """Return the CPU seconds of the children that a process has had, 0 where the system does not tell."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(after_name[13]) + int(after_name[14])) / os.sysconf(
+            "SC_CLK_TCK"
+        )  # cutime, cstime: proc(5)
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _children(pid: int) -> list[int]:

@@ -113,6 +113,18 @@ def test_process_metrics_are_sums_over_the_processes(several: Fleet) -> None:
     assert time.time() - 600 < value("process_start_time_seconds") < time.time()
 
 
+def test_the_time_of_a_process_that_ended_still_counts(several: Fleet) -> None:
+    def seconds() -> float:
+        (sample,) = several.metrics()["process_cpu_seconds"].samples
+        return float(sample.value)
+
+    before = seconds()
+    kill(several.engine)
+    soon(lambda: several.metric("bert_engine_restarts_total") >= 1)
+    several.all_ready()
+    assert seconds() >= before
+
+
 def test_while_the_engine_is_away_requests_have_their_deadlines_and_clients_may_leave(several: Fleet) -> None:
     with frozen(several.supervisor):  # it starts no other engine
         kill(several.engine)
