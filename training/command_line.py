@@ -109,6 +109,10 @@ def _check_yaml(file: Path) -> None:
         raise SettingsError(f"{file} holds a {type(content).__name__}; settings are lines of name: value")
 
 
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as a shell has it (128 + SIGINT)."""
+
+
 def run(body: Callable[[], object]) -> None:
     """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1, a wished stop in 0."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -116,6 +120,9 @@ def run(body: Callable[[], object]) -> None:
         body()
     except RunStopped as stopped:
         print(stopped, file=sys.stderr)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
     except ValidationError as error:
         raise SystemExit("error: settings are wrong\n  " + "\n  ".join(wrong_settings(error))) from None
     except (BertError, SettingsError, OSError) as error:

@@ -1,5 +1,6 @@
 """`bert-finetune`: labelled data to a fine-tuned checkpoint."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -32,6 +33,8 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
 
     Raises DataError for data that cannot be read, before anything is trained.
     """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("bert-finetune trains in one process: start it without torchrun")
     torch.manual_seed(settings.seed)
     if settings.threads:
         torch.set_num_threads(settings.threads)

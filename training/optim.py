@@ -29,8 +29,8 @@ def optimizer(
 
 def is_decayed(name: str) -> bool:
     """Everything decays but biases and LayerNorm (google-research/bert, optimization.py)."""
-    # An LSTM's are called bias_ih_l0 and the like.
-    return not (name.rsplit(".", 1)[-1].startswith("bias") or "LayerNorm" in name)
+    # An LSTM's are called bias_ih_l0 and the like; BERT writes LayerNorm, other heads layer_norm.
+    return not (name.rsplit(".", 1)[-1].startswith("bias") or "layernorm" in name.lower().replace("_", ""))
 
 
 def linear_rate(step: int, total_steps: int, warmup_steps: int) -> float:

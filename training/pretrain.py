@@ -1,6 +1,7 @@
 """`bert-pretrain`: a prepared corpus to a pretrained checkpoint; several processes by `torchrun -m training.pretrain`."""
 
 import hashlib
+import logging
 import shlex
 import sys
 from dataclasses import replace
@@ -11,8 +12,9 @@ from torch import Tensor
 
 from bert.base_models import resolve_base
 from bert.config import BertConfig
-from bert.errors import ConfigError
+from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
+from bert.tokenizer import Tokenizer
 from training.checkpoints import CheckpointStore
 from training.command_line import read_settings, run
 from training.corpus.shards import INDEX, Corpus
@@ -20,6 +22,7 @@ from training.distributed import Processes, pick_device, processes
 from training.model import with_dropout
 from training.pretraining import cooccurrence
 from training.pretraining.data import Batches
+from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.bag_of_words import piece_counts, piece_weights
@@ -31,6 +34,8 @@ from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.steps_log import read_lines
 from training.pretraining.streams import held_out_examples, masking
 from training.progress import Reporter, Silent, progress
+
+logger = logging.getLogger(__name__)
 
 
 def pretrain(settings: PretrainSettings, command: str = "") -> Path | None:
@@ -96,21 +101,46 @@ def _report(
 
 def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Objective:
     """Build the objective around a fresh model, or around the base that the settings name."""
+    if settings.distillation is not None:
+        _check_pieces(corpus, settings.distillation.teacher)
     weights = piece_weights(piece_counts(corpus), special.plain) if settings.objective == "mlm+bow" else None
     if settings.base is None:
         return build(settings, new_config(settings, corpus.vocab_size, special.pad), weights)
     folder = resolve_base(settings.base)
     config = BertConfig.read(folder)
+    _check_pieces(corpus, folder)
     if corpus.vocab_size > config.vocab_size:
         raise ConfigError(
             f"{settings.corpus} was prepared with {corpus.vocab_size} pieces and {settings.base} has {config.vocab_size}: "
             "they do not belong together"
         )
+    longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
+    config.check_fits(corpus.vocab_size, longest)
     shape = settings.model
     dropout = with_dropout(config, shape.hidden_dropout_prob, shape.attention_probs_dropout_prob)
     objective = build(settings, dropout, weights)
-    load_into(objective.model, folder)
+    if fresh := load_into(objective.model, folder):
+        logger.warning(
+            "%s lacks %s: what is missing starts from fresh weights", settings.base, ", ".join(fresh)
+        )
     return objective
+
+
+def _check_pieces(corpus: Corpus, folder: Path) -> None:
+    """Raise ConfigError where a model's ids mean other pieces than the corpus'. One without a tokenizer is believed."""
+    try:
+        theirs = Tokenizer.load(folder)
+    except CheckpointError:
+        return
+    ours = Tokenizer.load(corpus.tokenizer_folder)
+    both = range(min(ours.vocab_size, theirs.vocab_size))
+    differing = next((i for i in both if ours.id_to_token(i) != theirs.id_to_token(i)), None)
+    if differing is not None:
+        raise ConfigError(
+            f"{corpus.folder} was prepared with another vocabulary than {folder} has: piece {differing} is "
+            f"{ours.id_to_token(differing)!r} there and {theirs.id_to_token(differing)!r} here; prepare it with --tokenizer "
+            f"{folder}"
+        )
 
 
 def _goes_on(settings: PretrainSettings) -> bool:
@@ -141,7 +171,8 @@ def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> Bert
 def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:
     """Return what a run cannot change: settings, and the very corpus."""
     index = (settings.corpus / INDEX).read_bytes()
-    return {**fingerprint(settings), "corpus": hashlib.sha256(index).hexdigest()}
+    order = {"order_of_examples": stream.ORDER}
+    return {**fingerprint(settings), **order, "corpus": hashlib.sha256(index).hexdigest()}
 
 
 def _reporter(loop: PretrainLoop, group: Processes) -> Reporter:

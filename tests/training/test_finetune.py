@@ -216,3 +216,11 @@ def test_similarity_without_training_data_scores_the_base(settings_for: Make) ->
     folder = finetune(settings_for("similarity", train=[]))
     assert [path.name for path in folder.iterdir()] == ["task.json"]
     assert "spearman" in next(iter(TaskSpec.read(folder).scores.values()))
+
+
+def test_several_processes_are_refused_before_they_write_into_one_folder(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="start it without torchrun"):
+        finetune(settings_for("classification"))

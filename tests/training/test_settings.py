@@ -1,16 +1,18 @@
 """Settings from YAML, environment and command line."""
 
 import math
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
-from training.command_line import read_settings, run
+from training.command_line import INTERRUPTED, read_settings, run
 from training.corpus.settings import PrepareSettings
+from training.optim import is_decayed
 from training.pretraining.settings import PretrainSettings
 from training.probing.settings import EvaluateSettings
 from training.probing.settings import from_command_line as evaluation_from_command_line
@@ -160,8 +162,11 @@ NUMBERS = list(
 @pytest.mark.parametrize(("settings", "name"), NUMBERS, ids=lambda item: getattr(item, "__name__", item))
 def test_a_number_that_is_not_finite_is_refused(settings: type[BaseModel], name: str, value: object) -> None:
     with pytest.raises(ValidationError) as error:
-        settings.model_validate({name: value})
-    assert [e["type"] for e in error.value.errors() if e["loc"] == (name,)] == ["finite_number"]
+        # In a list where the setting is one.
+        is_list = get_origin(settings.model_fields[name].annotation) is list
+        settings.model_validate({name: [value] if is_list else value})
+    places = {(name,), (name, 0)}
+    assert [e["type"] for e in error.value.errors() if e["loc"] in places] == ["finite_number"]
 
 
 def test_numbers_that_are_not_finite_are_said_with_name_and_value(
@@ -185,3 +190,21 @@ def test_a_rule_over_several_settings_is_said_without_a_name() -> None:
     with pytest.raises(SystemExit) as end:
         run(lambda: from_command_line(["--task", "ner", "--output-dir", "x", "--stride", "126"]))
     assert "\n  stride (126) must be below" in str(end.value)
+
+
+def test_ctrl_c_ends_with_a_word_and_the_code_that_a_shell_expects(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        run(interrupted)
+    assert ended.value.code == INTERRUPTED == 128 + signal.SIGINT
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_biases_and_norms_do_not_decay_however_they_are_spelt() -> None:
+    kept = ["bert.embeddings.LayerNorm.weight", "boundary.layer_norm1.weight", "cls.bias", "lstm.bias_ih_l0"]
+    assert not any(map(is_decayed, kept))
+    assert is_decayed("bert.encoder.layer.0.output.dense.weight")

@@ -35,7 +35,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Plan:
     """Return all that decides what the shards hold; the number of processes is not among it."""
-    free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer"}
+    free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer", "on_error"}
     plan = settings.model_dump(mode="json", exclude=free)
     if settings.tokenizer is not None:
         plan = {

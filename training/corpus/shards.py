@@ -13,7 +13,7 @@ Little endian. D documents, S sentences, T tokens. Shards are memory-mapped: ope
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,8 @@ SPLITS = ("train", "held_out")
 PARTS = ("tokens", "continues", "sentences", "documents")
 INDEX = "corpus.json"
 _OFFSETS = np.dtype("<u4")
+Entry = Mapping[str, Any]
+"""What corpus.json says of a shard."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +49,7 @@ class Document:
 class Shard:
     """One shard's files, memory-mapped; cheap to open, and safe to share between threads."""
 
-    def __init__(self, folder: Path, entry: Mapping[str, Any], token_bytes: int) -> None:
+    def __init__(self, folder: Path, entry: Entry, token_bytes: int) -> None:
         """Map the files of an entry of corpus.json; raises DataError where one is missing or of another size."""
         self.name: str = entry["name"]
         self.documents, self.sentences, self.tokens = (
@@ -100,12 +102,29 @@ class Corpus:
 
     def shards(self, split: str) -> list[Shard]:
         """Map the shards of "train" or "held_out"; raises DataError for damaged files or another split."""
+        return [self.shard(entry) for entry in self.entries(split)]
+
+    def entries(self, split: str) -> list[Entry]:
+        """Return what corpus.json says of each shard of a split; raises DataError for another split."""
         if split not in self.info["splits"]:
             raise DataError(
                 self.folder, None, f"has no split {split!r}, only {', '.join(self.info['splits'])}"
             )
-        entries = self.info["splits"][split]["shards"]
-        return [Shard(self.folder, entry, self.token_bytes) for entry in entries]
+        entries: list[Entry] = self.info["splits"][split]["shards"]
+        return entries
+
+    def shard(self, entry: Entry) -> Shard:
+        """Map the files of a shard; raises DataError where one is missing or of another size."""
+        return Shard(self.folder, entry, self.token_bytes)
+
+    def documents(self, split: str) -> Iterator[Document]:
+        """Yield the documents of a split.
+
+        One shard at a time: a mapped file holds a file descriptor, and a large corpus has thousands.
+        """
+        for entry in self.entries(split):
+            shard = self.shard(entry)
+            yield from (shard.document(index) for index in range(len(shard)))
 
     def check_hashes(self) -> None:
         """Read every file once; raises DataError for the first that is not the one that was written."""

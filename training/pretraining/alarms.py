@@ -77,7 +77,7 @@ class Average:
 class Divergence:
     """The loss rises and does not come back."""
 
-    def __init__(self, vocab_size: int, sustained_steps: int) -> None:
+    def __init__(self, vocab_size: float, sustained_steps: int) -> None:
         """Know what a blind guess costs."""
         self.sustained_steps, self.repeats, self.guess = sustained_steps, True, math.log(vocab_size)
         self.restart()
@@ -102,8 +102,9 @@ class Divergence:
         if loss > _well_over(self.lowest):
             return (
                 f"the loss diverges: {loss:.2f} on average, and it was {self.lowest:.2f} at step {self.lowest_step:,}. "
-                "Most likely the learning rate is too high for this batch size: go back to a checkpoint from before "
-                f"step {self.lowest_step:,} with half of learning_rate, or start anew with a longer warm-up"
+                "Most likely the learning rate is too high for this batch size: if there is still a checkpoint from before "
+                f"step {self.lowest_step:,}, delete those after it and go on with half of learning_rate; else start anew, "
+                "with that or a longer warm-up"
             )
         return None
 
@@ -113,7 +114,7 @@ class Plateau:
 
     sustained_steps, repeats = 30, True
 
-    def __init__(self, vocab_size: int, unigram_entropy: float | None) -> None:
+    def __init__(self, vocab_size: float, unigram_entropy: float | None) -> None:
         """`unigram_entropy` of the corpus in nats; without it word frequencies are not told from learning."""
         self.guess, self.unigram = math.log(vocab_size), unigram_entropy
         between = UNIFORM_SHARE * self.guess

@@ -7,6 +7,8 @@ Embeddings" (TACL 3). A minute of counting gives a short run what its first thou
 V pieces, C contexts, D the width of the embeddings.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -58,27 +60,30 @@ def embeddings(corpus: Corpus, plain: NDArray[np.integer], width: int) -> Tensor
 def near_counts(corpus: Corpus) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Count the training text: each piece (V,), and each piece near each context (V, C), never across documents."""
     pieces = corpus.vocab_size
-    documents = [(shard, index) for shard in corpus.shards("train") for index in range(len(shard))]
-    seen, read = np.zeros(pieces, np.int64), 0
-    for used, (shard, index) in enumerate(documents):
-        tokens = shard.document(index).tokens
+    seen = np.zeros(pieces, np.int64)
+    for tokens in _texts(corpus):
         seen += np.bincount(tokens, minlength=pieces)
-        read += len(tokens)
-        if read >= COUNTED_TOKENS:
-            documents = documents[: used + 1]
-            break
     contexts = min(pieces, CONTEXTS)
     column = np.full(pieces, contexts, np.int64)  # what is no context falls into a column of its own
     column[np.argsort(-seen, kind="stable")[:contexts]] = np.arange(contexts)
     counts = np.zeros(pieces * (contexts + 1), np.float32)
-    for shard, index in documents:
-        tokens = shard.document(index).tokens
+    for tokens in _texts(corpus):
         rows, columns = tokens.astype(np.int64) * (contexts + 1), column[tokens]
         for distance in range(1, min(WINDOW, len(tokens) - 1) + 1):
             weight = np.float32((WINDOW + 1 - distance) / WINDOW)
             np.add.at(counts, rows[:-distance] + columns[distance:], weight)
             np.add.at(counts, rows[distance:] + columns[:-distance], weight)
     return seen, counts.reshape(pieces, contexts + 1)[:, :contexts]
+
+
+def _texts(corpus: Corpus) -> Iterator[NDArray[np.int32]]:
+    """Yield the tokens of the documents, until they are COUNTED_TOKENS."""
+    read = 0
+    for document in corpus.documents("train"):
+        yield document.tokens
+        read += len(document.tokens)
+        if read >= COUNTED_TOKENS:
+            return
 
 
 def directions(counts: Tensor, width: int) -> Tensor:

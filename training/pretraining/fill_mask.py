@@ -46,23 +46,27 @@ class Filled:
 
 
 def gaps(
-    corpus: Corpus, tokenizer: Tokenizer, count: int, seed: int = 0, split: str = "held_out"
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    count: int,
+    seed: int = 0,
+    split: str = "held_out",
+    most_pieces: int = MOST_PIECES,
 ) -> list[Gap]:
     """Choose sentences of a split, from as many documents as there are, and a word of each; fewer if it has fewer.
 
-    The word is one piece of letters; digits and punctuation are left alone.
+    The word is one piece of letters; digits and punctuation are left alone. No sentence has more than `most_pieces`.
     """
     rng = np.random.default_rng(seed)
-    shards = corpus.shards(split)
-    places = [(shard, index) for shard in shards for index in range(shard.documents)]
+    places = [(entry, index) for entry in corpus.entries(split) for index in range(int(entry["documents"]))]
     found: list[Gap] = []
     # More than one round where the documents are fewer than the sentences wanted.
     for _ in range(-(-count // max(1, len(places)))):
         for place in rng.permutation(len(places)):
             if len(found) == count:
                 return found
-            shard, index = places[place]
-            gap = _gap(shard.document(index), tokenizer, rng)
+            entry, index = places[place]
+            gap = _gap(corpus.shard(entry).document(index), tokenizer, rng, most_pieces)
             if gap and not any(np.array_equal(gap.ids, other.ids) for other in found):
                 found.append(gap)
     return found
@@ -99,10 +103,10 @@ def readable(pieces: Sequence[str]) -> str:
     return text
 
 
-def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator) -> Gap | None:
+def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, most_pieces: int) -> Gap | None:
     """Choose one sentence of a document that is neither short nor long, and a word in it."""
     lengths = np.diff(document.sentences)
-    fitting = np.flatnonzero((lengths >= FEWEST_PIECES) & (lengths <= MOST_PIECES))
+    fitting = np.flatnonzero((lengths >= FEWEST_PIECES) & (lengths <= min(MOST_PIECES, most_pieces)))
     for sentence in rng.permutation(fitting)[:SENTENCES_A_DOCUMENT]:
         part = slice(document.sentences[sentence], document.sentences[sentence + 1])
         ids, continues = document.tokens[part], document.continues[part]

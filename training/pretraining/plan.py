@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from training.pretraining.settings import Phase, PretrainSettings
+from training.pretraining.settings import PretrainSettings
+from training.pretraining.settings_parts import Phase
 from training.schedules import ramp, rate_share
 
 

@@ -1,6 +1,7 @@
 """A pretraining run around its steps: checkpoints, looks at held-out text, warnings, the report."""
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -75,8 +76,10 @@ class PretrainRun:
         """Train to the end, or until asked to stop; return whether the end was reached."""
         loop, settings = self.loop, self.settings
         started = loop.progress.step
+        names = loop.objective.weights
         watch = Watch(
-            self.corpus.vocab_size,
+            # A distillation without the words themselves has no loss to compare with a blind guess.
+            self.corpus.vocab_size if len(names) == 1 or "mlm" in names else math.inf,
             warmup_ratio=settings.warmup_ratio,
             total_steps=settings.max_steps,
             unigram_entropy=unigram_entropy(self.held_out) or None,
@@ -119,13 +122,14 @@ class PretrainRun:
     def _mark(self, step: int, save_asked: bool) -> None:
         """Save and look where it is time; the clock's wish reaches every process with the next step's numbers."""
         settings = self.settings
+        # First the look: a run that goes on from a checkpoint does not look again at the step that it is of.
+        if settings.eval_every_steps and step % settings.eval_every_steps == 0:
+            self._look()
         if save_asked or (settings.save_every_steps and step % settings.save_every_steps == 0):
             self._save()
             self._next_save_s = time.monotonic() + 60 * settings.save_every_minutes
         if settings.save_every_minutes and self.processes.leads:
             self.loop.save_asked = time.monotonic() >= self._next_save_s
-        if settings.eval_every_steps and step % settings.eval_every_steps == 0:
-            self._look()
 
     def _save(self) -> None:
         """Write a checkpoint of this step, if there is none yet."""

@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, SettingsPart, fill_in
+from training.command_line import CommandSettings, fill_in
+from training.pretraining.settings_parts import (
+    DistillationSettings,
+    MaskingSettings,
+    ModelSettings,
+    Phase,
+    ReplacedTokenSettings,
+)
 from training.schedules import Schedule
 
 Objective = Literal[
@@ -16,76 +23,6 @@ Objective = Literal[
 Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives that learn how two segments belong together, and the examples that say so."""
-
-
-class MaskingSettings(SettingsPart):
-    """Which tokens are to be predicted, and what stands in their place."""
-
-    kind: Literal["tokens", "whole_words", "spans", "similar_words", "phrases"] = "tokens"
-    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    """Share of the tokens."""
-    max_predictions: Annotated[int, Field(ge=0)] = 0
-    """Most tokens of one example; 0 sets no bound (the paper: 20 at 128 tokens, 77 at 512)."""
-    mask_share: Annotated[float, Field(ge=0, le=1)] = 0.8
-    """Of those, how many become [MASK]."""
-    random_share: Annotated[float, Field(ge=0, le=1)] = 0.1
-    """And how many a random piece; the rest stay."""
-    static_dupes: Annotated[int, Field(ge=0)] = 0
-    """Copies of the corpus that are masked once (the paper's dupe_factor, 5 to 10); 0 masks afresh at each draw."""
-    phrases: Path | None = None
-    """phrases: text file with a phrase a line."""
-    vectors: Path | None = None
-    """similar_words: .npy of a vector a piece (V, D), to find similar words; None takes the base's embeddings."""
-
-
-class ModelSettings(SettingsPart):
-    """Shape of a new model; what is not given is BERT base's."""
-
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int | None = None
-    """None is four times the hidden size."""
-    hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    max_position_embeddings: int = 512
-    initializer_range: Annotated[float, Field(gt=0)] = 0.02
-    """Standard deviation of fresh weights. The paper's suits its width; narrow models learn sooner from more."""
-    embeddings: Literal["random", "cooccurrence"] = "random"
-    """What word embeddings start from: cooccurrence counts in the corpus which pieces stand near one another."""
-    vocab_multiple: Annotated[int, Field(ge=1)] = 1
-    """The embedding table is filled up to a multiple of this; 64 is faster on GPUs."""
-
-
-class DistillationSettings(SettingsPart):
-    """A small model learns what a large one says (Sanh et al. 2019, arXiv 1910.01108)."""
-
-    teacher: Path
-    """Checkpoint folder with an MLM head and the same vocabulary."""
-    temperature: Annotated[float, Field(gt=0)] = 2.0
-    soft_weight: Annotated[float, Field(ge=0)] = 5.0
-    hard_weight: Annotated[float, Field(ge=0)] = 2.0
-    cosine_weight: Annotated[float, Field(ge=0)] = 1.0
-    start_from_teacher: bool = False
-    """Copy the teacher's embeddings, head, and layers spread over its depth; the two must be equally wide."""
-
-
-class ReplacedTokenSettings(SettingsPart):
-    """A small generator fills the masks, and the model tells what it replaced (Clark et al. 2020, arXiv 2003.10555)."""
-
-    generator_width: Annotated[float, Field(gt=0, le=1)] = 0.25
-    """Share of the model's width."""
-    discriminator_weight: Annotated[float, Field(gt=0)] = 50.0
-
-
-class Phase(SettingsPart):
-    """A part of the run with examples of one length."""
-
-    max_tokens: Annotated[int, Field(ge=16)]
-    share: Annotated[float, Field(gt=0, le=1)]
-    """Of the run's steps; shares add up to 1."""
-    batch_size: Annotated[int, Field(ge=1)] | None = None
-    """None takes the run's."""
 
 
 class PretrainSettings(CommandSettings):
@@ -101,7 +38,10 @@ class PretrainSettings(CommandSettings):
     objective: Objective = Field("mlm+nsp", description="what the model learns")
     examples: Examples = Field("pairs", description="how sentences are put together into examples")
     short_share: float = Field(
-        0.1, ge=0, le=1, description="pairs, sentence_order: share of examples with a random shorter length"
+        0.1,
+        ge=0,
+        le=1,
+        description="all but full_sentences: share of documents whose examples have a random shorter length",
     )
     masking: MaskingSettings = Field(
         default_factory=lambda: MaskingSettings(), description="which tokens are predicted"
@@ -170,7 +110,7 @@ class PretrainSettings(CommandSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "PretrainSettings":
-        for rule in (_length, _phases, _objective, _batch):
+        for rule in (_length, _phases, _objective, _masking, _base, _batch, _schedule):
             rule(self)
         return self
 
@@ -204,17 +144,53 @@ def _objective(settings: PretrainSettings) -> None:
         raise ValueError(f"objective 'span' needs masking kind spans, not {settings.masking.kind!r}")
     if (settings.objective == "distillation") != (settings.distillation is not None):
         raise ValueError("objective 'distillation' and the distillation settings belong together")
-    if settings.masking.kind == "phrases" and settings.masking.phrases is None:
+
+
+def _masking(settings: PretrainSettings) -> None:
+    masking = settings.masking
+    if masking.kind == "phrases" and masking.phrases is None:
         raise ValueError("masking kind 'phrases' needs masking.phrases, a file with a phrase a line")
+    for name, kind in (("phrases", "phrases"), ("vectors", "similar_words"), ("span_shares", "spans")):
+        if getattr(masking, name) and masking.kind != kind:
+            raise ValueError(f"masking.{name} is for masking kind {kind!r}, and not for {masking.kind!r}")
+    if settings.objective == "left_to_right" and masking != MaskingSettings():
+        raise ValueError("objective 'left_to_right' masks nothing: leave masking out")
+
+
+def _base(settings: PretrainSettings) -> None:
+    fresh, dropout = ModelSettings(), {"hidden_dropout_prob", "attention_probs_dropout_prob"}
+    given = [
+        name
+        for name in ModelSettings.model_fields
+        if name not in dropout and getattr(settings.model, name) != getattr(fresh, name)
+    ]
+    if settings.base is not None and given:
+        names = ", ".join(f"model.{name}" for name in given)
+        raise ValueError(f"base {settings.base!r} has a shape and embeddings of its own: leave out {names}")
 
 
 def _batch(settings: PretrainSettings) -> None:
     if settings.ramp_from > settings.batch_size:
         raise ValueError(f"ramp_from ({settings.ramp_from}) must not pass batch_size ({settings.batch_size})")
+    if settings.ramp_from and not settings.ramp_share:
+        raise ValueError(
+            f"ramp_from ({settings.ramp_from}) needs ramp_share, the share of the run over which the batch grows"
+        )
+    for phase in settings.phases:
+        if phase.batch_size is not None and phase.batch_size < settings.ramp_from:
+            raise ValueError(
+                f"ramp_from ({settings.ramp_from}) must not pass a phase's batch_size ({phase.batch_size})"
+            )
     if settings.masking.mask_share + settings.masking.random_share > 1:
         raise ValueError(
             f"mask_share ({settings.masking.mask_share}) and random_share ({settings.masking.random_share}) pass 1"
         )
+
+
+def _schedule(settings: PretrainSettings) -> None:
+    up, down = settings.warmup_ratio, settings.decay_ratio
+    if settings.schedule == "warmup_stable_decay" and up + down > 1:
+        raise ValueError(f"warmup_ratio ({up:g}) and decay_ratio ({down:g}) together pass the run's length")
 
 
 def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
@@ -223,6 +199,7 @@ def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
         "config", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
         "save_every_steps", "save_every_minutes", "keep_checkpoints", "eval_every_steps", "eval_examples",
         "compile", "activation_checkpointing", "sharding", "microbatch_size", "device",
+        "learning_rate", "max_grad_norm",  # what to change when a run diverges
     }  # fmt: skip
     values: dict[str, Any] = settings.model_dump(mode="json", exclude=free)
     return values

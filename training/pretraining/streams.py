@@ -59,6 +59,7 @@ def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> 
         chosen.random_share,
         phrases=_phrases(chosen.phrases, corpus) if chosen.kind == "phrases" else None,
         similar=_similar(settings, corpus) if chosen.kind == "similar_words" else None,
+        span_shares=chosen.span_shares,
     )
 
 

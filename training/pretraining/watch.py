@@ -20,14 +20,16 @@ class Watch:
 
     def __init__(
         self,
-        vocab_size: int,
+        vocab_size: float,
         *,
         warmup_ratio: float = 0.0,
         total_steps: int = 0,
         unigram_entropy: float | None = None,
         repeat_steps: int = REPEAT_STEPS,
     ) -> None:
-        """`warmup_ratio` is a share of the run; `total_steps` is 0 where the clock ends it.
+        """`vocab_size` is infinite where the loss is not that of telling words.
+
+        `warmup_ratio` is a share of the run; `total_steps` is 0 where the clock ends it.
 
         `unigram_entropy`: of the corpus in nats (`held_out.unigram_entropy`), the loss of one who knows how frequent
         words are and nothing else. What stays wrong is said again after `repeat_steps`.

@@ -202,6 +202,8 @@ def test_a_broken_line_stops_or_is_counted(tmp_path: Path, tokenizer: Path) -> N
     assert (progress.found.broken, progress.found.documents) == (1, 19)
     assert Corpus.open(tmp_path / "skip").info["left_out"]["broken"] == 1
     assert "1 that cannot be read" in progress.summary()
+    # What was stopped goes on with the rule that lets it.
+    assert prepare(make(tmp_path / "stop", source, tokenizer, on_error="skip")).found.broken == 1
 
 
 def test_without_a_tokenizer_one_is_trained_first(tmp_path: Path) -> None:

@@ -53,6 +53,30 @@ def test_no_step_is_lost_on_a_rate_of_zero() -> None:
         ({"masking": {"kind": "phrases"}}, "phrase"),
         ({"masking": {"mask_share": 0.9, "random_share": 0.2}}, "pass 1"),
         ({"ramp_from": 300}, "ramp_from"),
+        ({"ramp_from": 8}, "needs ramp_share"),
+        (
+            {
+                "ramp_from": 64,
+                "ramp_share": 0.5,
+                "phases": [{"max_tokens": 64, "share": 1, "batch_size": 32}],
+            },
+            r"phase's batch_size \(32\)",
+        ),
+        (
+            {"masking": {"kind": "tokens", "phrases": "list.txt"}},
+            "masking.phrases is for masking kind 'phrases'",
+        ),
+        ({"masking": {"vectors": "v.npy"}}, "masking.vectors is for masking kind 'similar_words'"),
+        ({"masking": {"span_shares": [1, 1]}}, "masking.span_shares is for masking kind 'spans'"),
+        ({"objective": "left_to_right", "examples": "single", "masking": {"rate": 0.3}}, "masks nothing"),
+        (
+            {"base": "b", "model": {"num_hidden_layers": 7, "embeddings": "cooccurrence"}},
+            "leave out model.num_hidden_layers, model.embeddings",
+        ),
+        (
+            {"schedule": "warmup_stable_decay", "warmup_ratio": 0.5, "decay_ratio": 0.6},
+            "pass the run's length",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused(values: dict[str, Any], rule: str) -> None:

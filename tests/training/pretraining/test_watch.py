@@ -206,3 +206,11 @@ def test_the_numbers_of_the_loop_are_read_by_name() -> None:
     assert f"stuck at {UNIFORM:.2f}" in messages[0]
     with pytest.raises(TrainingError, match="the loss is inf"):
         watch().look({"step": 1, "loss": math.inf, "grad_norm": 1.0})
+
+
+def test_a_loss_that_tells_no_words_is_not_compared_with_a_guess_of_words() -> None:
+    def high(step: int) -> float:
+        return 40.0 - step / 1000
+
+    assert any("blind guess" in line for _, line in told(Watch(V, total_steps=2000), high, steps=2000))
+    assert told(Watch(math.inf, total_steps=2000), high, steps=2000, noise=0.0) == []

@@ -5,7 +5,7 @@ holds neighbours of the corpus, perhaps of one kind only. Examples are planned, 
 with (seed, purpose, epoch, shard), so that the place alone says what comes, however the run got there.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.errors import ConfigError, DataError
-from training.corpus.shards import Corpus, Document, Shard
+from training.corpus.shards import Corpus, Document, Entry
 from training.pretraining.examples.base import Example, MaskedExample
 from training.pretraining.examples.builder import Builder
 from training.pretraining.examples.text import Examples, Offsets, Text
@@ -24,10 +24,10 @@ from training.pretraining.masking.tokens import TokenMasking
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
 """What a generator is for."""
 ALL: Final = slice(None)
+ORDER = 2
+"""Raised when the same place leads to other examples than it did: a run that is under way would read some twice."""
 MIXED_SHARDS = 8
 """Shards whose examples are shuffled together. At bert-prepare's 16 MB each about 200 MB of memory."""
-Entry = Mapping[str, Any]
-"""What corpus.json says of a shard."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -199,7 +199,7 @@ class ExampleStream:
         return found
 
     def _documents(self, entry: Entry) -> list[Document]:
-        shard = Shard(self._corpus.folder, entry, self._corpus.token_bytes)
+        shard = self._corpus.shard(entry)
         return [shard.document(i) for i in range(shard.documents)]
 
     def _generator(self, *purpose: int) -> np.random.Generator:
@@ -226,13 +226,11 @@ def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]
 
 def _entries(corpus: Corpus, split: str) -> list[Entry]:
     """Return what corpus.json says of each shard; raises DataError if a file is missing or of another size."""
-    splits = corpus.info["splits"]
-    if split not in splits:
-        raise DataError(corpus.folder, None, f"has no split {split!r}, only {', '.join(splits)}")
-    entries: list[Entry] = splits[split]["shards"]
+    entries = corpus.entries(split)
     for entry in entries:
-        # One at a time, here and in reading: a mapped file holds a file descriptor, and a large corpus has thousands.
-        Shard(corpus.folder, entry, corpus.token_bytes)
+        corpus.shard(
+            entry
+        )  # and closed again: a mapped file holds a file descriptor, and a large corpus has thousands
     return entries
 
 

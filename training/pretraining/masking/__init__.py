@@ -1,5 +1,7 @@
 """Masking: which positions an example asks for, and what stands there instead."""
 
+from collections.abc import Sequence
+
 from bert.errors import ConfigError
 from training.pretraining.examples.base import Ints, SpecialIds
 from training.pretraining.masking.base import Masking
@@ -21,6 +23,7 @@ def strategy(
     *,
     phrases: PhraseList | None = None,
     similar: Ints | None = None,
+    span_shares: Sequence[float] = (),
 ) -> Masking:
     """Return the masking of a name in KINDS; raises ConfigError for shares out of range or what a kind lacks.
 
@@ -33,7 +36,7 @@ def strategy(
         case "whole_words":
             return WholeWordMasking(*shared)
         case "spans":
-            return SpanMasking(*shared)
+            return SpanMasking(*shared, shares=tuple(span_shares))
         case "similar_words" if similar is not None:
             return SimilarWordMasking(*shared, similar)
         case "phrases" if phrases is not None:

@@ -26,9 +26,13 @@ class SpanMasking(Masking):
 
     geometric: float = 0.2
     max_words: int = 10
+    shares: tuple[float, ...] = ()
+    """How often 1, 2, … words are masked together; none are the geometric ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.shares and not (min(self.shares) >= 0 and sum(self.shares) > 0):
+            raise ConfigError(f"span_shares {list(self.shares)} must not be negative, and not all 0")
         if not 0 < self.geometric < 1:
             raise ConfigError(f"geometric ({self.geometric:g}) must be between 0 and 1")
         if self.max_words < 1:
@@ -36,8 +40,9 @@ class SpanMasking(Masking):
 
     @property
     def length_shares(self) -> NDArray[np.float64]:
-        """How likely a span of 1 … max_words words is."""
-        shares = np.float64(self.geometric) * (1 - self.geometric) ** np.arange(self.max_words)
+        """How likely a span of 1, 2, … words is."""
+        geometric = np.float64(self.geometric) * (1 - self.geometric) ** np.arange(self.max_words)
+        shares = np.array(self.shares, np.float64) if self.shares else geometric
         whole: NDArray[np.float64] = shares / shares.sum()
         return whole
 

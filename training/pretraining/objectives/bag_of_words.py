@@ -82,11 +82,10 @@ def piece_weights(counts: NDArray[np.int64], plain: NDArray[np.integer]) -> NDAr
 def piece_counts(corpus: Corpus) -> NDArray[np.int64]:
     """Return how often each piece is in the training text (V,), in the first COUNTED_TOKENS of it."""
     counts, left = np.zeros(corpus.vocab_size, np.int64), COUNTED_TOKENS
-    for shard in corpus.shards("train"):
-        for index in range(len(shard)):
-            tokens = shard.document(index).tokens[:left]
-            counts += np.bincount(tokens, minlength=len(counts))
-            left -= len(tokens)
-            if left <= 0:
-                return counts
+    for document in corpus.documents("train"):
+        tokens = document.tokens[:left]
+        counts += np.bincount(tokens, minlength=len(counts))
+        left -= len(tokens)
+        if left <= 0:
+            break
     return counts

@@ -83,7 +83,8 @@ def machine_facts(device: torch.device) -> dict[str, str]:
 
 def _filled(objective: Objective, corpus: Corpus) -> list[Filled]:
     tokenizer = Tokenizer.load(corpus.tokenizer_folder)
-    return fill(objective, tokenizer, gaps(corpus, tokenizer, SENTENCES))
+    positions = objective.model.config.max_position_embeddings
+    return fill(objective, tokenizer, gaps(corpus, tokenizer, SENTENCES, most_pieces=positions - 2))
 
 
 def _cpu() -> str:

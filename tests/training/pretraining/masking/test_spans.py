@@ -146,7 +146,18 @@ def test_a_span_is_masked_replaced_or_kept_as_one() -> None:
     assert len(actions) == 3
 
 
+def test_span_lengths_may_be_given_as_shares() -> None:
+    albert = SpanMasking(SPECIAL, rate=0.3, shares=(6 / 11, 3 / 11, 2 / 11))
+    assert albert.length_shares.tolist() == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    masked = albert.many([example([[1] * 400])], keys(1))[0]
+    assert masked.spans is not None
+    lengths = {int(last - first + 1) for first, last in masked.spans}
+    assert lengths == {1, 2, 3}
+
+
 def test_impossible_lengths_are_refused() -> None:
+    with pytest.raises(ConfigError, match="must not be negative, and not all 0"):
+        SpanMasking(SPECIAL, shares=(0.0,))
     with pytest.raises(ConfigError, match=r"geometric \(1\)"):
         SpanMasking(SPECIAL, geometric=1.0)
     with pytest.raises(ConfigError, match=r"max_words \(0\)"):

@@ -1,0 +1,103 @@
+"""What a run may start from, and what is refused before the first step."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert.config import BertConfig
+from bert.errors import ConfigError, TrainingError
+from bert.tokenizer import Tokenizer
+from tests.training.pretraining.languages import topics, write_corpus
+from tests.training.pretraining.runs import SMALL
+from training.corpus.shards import Corpus
+from training.pretrain import make_objective, pretrain, run_fingerprint
+from training.pretraining.examples.base import SpecialIds
+from training.pretraining.settings import PretrainSettings
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(30))
+
+
+@pytest.fixture(scope="module")
+def base(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a run of one step."""
+    found = pretrain(run_settings(corpus, tmp_path_factory.mktemp("base"), max_steps=1, objective="mlm"))
+    assert found is not None
+    return found
+
+
+def run_settings(corpus: Path, out: Path, **changes: Any) -> PretrainSettings:
+    values = {**SMALL, "corpus": corpus, "output_dir": out, **changes}
+    if "base" in changes:
+        values.pop("model")
+    return PretrainSettings(**values)
+
+
+def opened(corpus: Path, base: Path, **changes: Any) -> object:
+    settings = run_settings(corpus, base.parent / "unused", base=str(base), **changes)
+    found = Corpus.open(corpus)
+    return make_objective(settings, found, SpecialIds.load(found.tokenizer_folder))
+
+
+def test_a_base_of_the_same_pieces_is_taken(corpus: Path, base: Path) -> None:
+    assert opened(corpus, base, objective="mlm") is not None
+
+
+def test_a_base_whose_ids_mean_other_pieces_is_refused(corpus: Path, base: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(base, tmp_path / "other"))
+    file = other / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    vocabulary = content["model"]["vocab"]
+    vocabulary["w0"], vocabulary["w1"] = vocabulary["w1"], vocabulary["w0"]
+    file.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"prepared with another vocabulary than .*: piece \d+ is "):
+        opened(corpus, other)
+    file.unlink()
+    (other / "tokenizer_config.json").unlink(missing_ok=True)
+    assert opened(corpus, other) is not None  # who brings none is believed
+
+
+def test_longer_examples_than_a_base_has_positions_are_refused(corpus: Path, base: Path) -> None:
+    assert BertConfig.read(base).max_position_embeddings == 64
+    with pytest.raises(ConfigError, match=r"max_tokens \(80\) must be at most the model's positions \(64\)"):
+        opened(corpus, base, max_tokens=80)
+    with pytest.raises(ConfigError, match=r"max_tokens \(128\)"):
+        opened(corpus, base, phases=[{"max_tokens": 32, "share": 0.5}, {"max_tokens": 128, "share": 0.5}])
+
+
+def test_what_a_base_lacks_is_told(corpus: Path, base: Path, caplog: pytest.LogCaptureFixture) -> None:
+    opened(corpus, base, objective="mlm+nsp")
+    assert "lacks" in caplog.text and "cls.seq_relationship" in caplog.text
+
+
+def test_a_model_of_few_positions_has_a_report_all_the_same(corpus: Path, tmp_path: Path) -> None:
+    model = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 16,
+    }
+    settings = run_settings(corpus, tmp_path / "run", model=model, max_tokens=16, max_steps=1)
+    assert pretrain(settings) is not None
+    assert (tmp_path / "run" / "report" / "report.md").is_file()
+
+
+def test_a_run_that_diverged_goes_on_at_another_rate_and_nothing_else(corpus: Path, tmp_path: Path) -> None:
+    values = {"max_steps": 2, "learning_rate": 1e-3}
+    pretrain(run_settings(corpus, tmp_path / "run", **values))
+    assert pretrain(
+        run_settings(corpus, tmp_path / "run", **{**values, "max_steps": 3, "learning_rate": 5e-4})
+    )
+    with pytest.raises(TrainingError, match=r"other settings \(weight_decay\)"):
+        pretrain(run_settings(corpus, tmp_path / "run", **values, weight_decay=0.5))
+
+
+def test_another_order_of_examples_is_another_run(corpus: Path, tmp_path: Path) -> None:
+    found = run_fingerprint(run_settings(corpus, tmp_path))
+    assert found["order_of_examples"] == 2
+    assert Tokenizer.load(corpus).vocab_size == Corpus.open(corpus).vocab_size
