@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from training.command_line import CommandSettings, fill_in
+from training.pretraining.recipes import Recipe, with_recipe
 from training.pretraining.settings_parts import (
     DistillationSettings,
     MaskingSettings,
@@ -35,6 +36,9 @@ class PretrainSettings(CommandSettings):
     )
     corpus: Path = Field(description="folder that bert-prepare wrote")
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
+    recipe: Recipe | None = Field(
+        None, description="objective, examples and masking of a paper; what is given beside it wins"
+    )
     objective: Objective = Field("mlm+nsp", description="what the model learns")
     examples: Examples = Field("pairs", description="how sentences are put together into examples")
     short_share: float = Field(
@@ -107,6 +111,11 @@ class PretrainSettings(CommandSettings):
     eval_every_steps: int = Field(500, ge=0, description="steps between looks at held-out text; 0 at the end")
     eval_examples: int = Field(512, ge=0, description="held-out examples looked at")
     resume: bool = Field(True, description="go on from the last checkpoint in output_dir, if there is one")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, given: Any) -> Any:
+        return with_recipe(given) if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _fit_together(self) -> "PretrainSettings":
@@ -196,7 +205,7 @@ def _schedule(settings: PretrainSettings) -> None:
 def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
     """Return the settings that a run cannot change and still be the same run; its length and rhythm can."""
     free = {
-        "config", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
+        "config", "recipe", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
         "save_every_steps", "save_every_minutes", "keep_checkpoints", "eval_every_steps", "eval_examples",
         "compile", "activation_checkpointing", "sharding", "microbatch_size", "device",
         "learning_rate", "max_grad_norm",  # what to change when a run diverges

@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from training.command_line import read_settings
-from training.pretraining.settings import PretrainSettings
+from training.pretraining.recipes import RECIPES, Recipe
+from training.pretraining.settings import PretrainSettings, fingerprint
 
 CONFIGS = Path(__file__).parents[3] / "configs"
-RECIPES = sorted(CONFIGS.glob("pretrain-*.yaml"))
+FILES = sorted(CONFIGS.glob("pretrain-*.yaml"))
 
 
-@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_recipe_is_valid_and_opens_with_its_command(file: Path) -> None:
     settings = read_settings(PretrainSettings, "bert-pretrain", ["--config", str(file)])
     first = file.read_text(encoding="utf-8").splitlines()[0]
@@ -20,8 +22,42 @@ def test_a_recipe_is_valid_and_opens_with_its_command(file: Path) -> None:
     assert settings.output_dir == Path("runs") / file.stem
 
 
+SHIPPED: dict[Recipe, str] = {
+    "bert": "bert", "no_nsp": "no-nsp", "left_to_right": "left-to-right", "roberta": "roberta", "whole_word": "whole-word",
+    "spanbert": "spanbert", "albert": "albert", "electra": "electra", "macbert": "macbert", "ernie": "ernie",
+    "distilbert": "distil",
+}  # fmt: skip
+"""Recipe → its file."""
+
+
+@pytest.mark.parametrize("recipe", list(RECIPES))
+def test_a_recipe_by_name_is_that_of_its_file(recipe: Recipe, tmp_path: Path) -> None:
+    file = CONFIGS / f"pretrain-{SHIPPED[recipe]}.yaml"
+    explicit = yaml.safe_load(file.read_text(encoding="utf-8"))
+    left = {key: value for key, value in explicit.items() if key not in RECIPES[recipe]}
+    if recipe == "ernie":
+        left["masking"] = {"phrases": explicit["masking"]["phrases"]}
+    named = tmp_path / "named.yaml"
+    named.write_text(yaml.safe_dump({**left, "recipe": recipe}), encoding="utf-8")
+    by_name, by_file = (
+        fingerprint(read_settings(PretrainSettings, "bert-pretrain", ["--config", str(f)]))
+        for f in (named, file)
+    )
+    assert by_name == by_file
+
+
+def test_what_is_given_beside_a_recipe_wins() -> None:
+    arguments = ["--corpus", "c", "--output-dir", "o", "--max-steps", "1", "--recipe", "bert"]
+    more = ["--masking.rate", "0.3", "--bias-correction"]
+    settings = read_settings(PretrainSettings, "bert-pretrain", [*arguments, *more])
+    assert (settings.objective, settings.examples, settings.bias_correction) == ("mlm+nsp", "pairs", True)
+    assert (settings.masking.rate, settings.masking.static_dupes) == (0.3, 10)
+    with pytest.raises(ValidationError, match="recipe"):
+        read_settings(PretrainSettings, "bert-pretrain", [*arguments[:-1], "bart"])
+
+
 def test_every_objective_and_masking_has_a_recipe() -> None:
-    recipes = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in RECIPES]
+    recipes = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in FILES]
     fields = PretrainSettings.model_fields
     assert {recipe["objective"] for recipe in recipes} == set(fields["objective"].annotation.__args__)  # type: ignore[union-attr]
     kinds = {"tokens", "whole_words", "spans", "similar_words", "phrases"}

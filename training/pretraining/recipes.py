@@ -1,0 +1,48 @@
+"""`recipe: bert` and its relatives: what each paper asks of the model, under one name.
+
+A recipe is the objective, how examples are put together, what is masked, and what its paper changes in the optimiser.
+Length, batch, rate and shape are a run's own; `configs/` has the published ones. What is given beside a recipe wins.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+Recipe = Literal[
+    "bert", "no_nsp", "left_to_right", "roberta", "whole_word", "spanbert", "albert", "electra", "macbert", "ernie",
+    "distilbert",
+]  # fmt: skip
+
+_PAPER = {"kind": "tokens", "rate": 0.15, "static_dupes": 10}
+_NO_CORRECTION = {"bias_correction": False}
+RECIPES: dict[Recipe, dict[str, Any]] = {
+    "bert": {"objective": "mlm+nsp", "examples": "pairs", "masking": _PAPER, **_NO_CORRECTION},
+    "no_nsp": {"objective": "mlm", "examples": "single", "masking": _PAPER, **_NO_CORRECTION},
+    "left_to_right": {"objective": "left_to_right", "examples": "single", **_NO_CORRECTION},
+    "roberta": {"objective": "mlm", "examples": "full_sentences", "masking": {"kind": "tokens"}, "adam_beta2": 0.98},
+    "whole_word": {
+        "objective": "mlm+nsp", "examples": "pairs", "masking": {**_PAPER, "kind": "whole_words"}, **_NO_CORRECTION,
+    },
+    "spanbert": {"objective": "span", "examples": "single", "masking": {"kind": "spans"}, "short_share": 0.0},
+    "albert": {
+        "objective": "mlm+sop", "examples": "sentence_order",
+        "masking": {"kind": "spans", "span_shares": [0.5455, 0.2727, 0.1818]},
+    },
+    "electra": {
+        "objective": "replaced_token", "examples": "full_sentences",
+        "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0},
+    },
+    "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}},
+    "ernie": {"objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"}, **_NO_CORRECTION},
+    "distilbert": {"objective": "distillation", "examples": "full_sentences", "masking": {"kind": "tokens"}},
+}  # fmt: skip
+
+
+def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with those of the recipe that they name; one that is not known is left for validation to refuse."""
+    name = given.get("recipe")
+    recipe = next((recipe for known, recipe in RECIPES.items() if known == name), {})
+    merged = {**recipe, **given}
+    for part, value in recipe.items():
+        if isinstance(value, dict) and isinstance(merged[part], Mapping):
+            merged[part] = {**value, **merged[part]}
+    return merged
