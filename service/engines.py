@@ -56,6 +56,7 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         budgets,
         speeds,
         plan.slots,
+        full_batches(models, measured) if settings.batch_tokens is None else {},
     )
     engines = {model.name: model.engine for model in models}
     scheduler = Scheduler(engines, queue, plan.slots, wide=wide, observe=metrics.observe_batch, ledger=ledger)
@@ -79,6 +80,11 @@ def speeds_of(
     """Return how fast each model is, and so the tokens of its batches unless they are `given`."""
     curves = {model.name: measured[model.name].curve for model in models}
     return {name: Speed.of(curve, given or tuning.knee(curve), slots) for name, curve in curves.items()}
+
+
+def full_batches(models: Sequence[Model], measured: Mapping[str, Measured]) -> dict[str, int]:
+    """Return the tokens of each model's fastest batches."""
+    return {model.name: tuning.knee(measured[model.name].curve, tuning.FULL) for model in models}
 
 
 def wide_engines(

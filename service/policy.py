@@ -77,6 +77,8 @@ class FairQueue:
     """Without a model's speed nothing is refused for its deadline."""
     slots: int = 1
     """Of the engine."""
+    full: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of the fastest batch, by model: taken where so much waits that everyone waits for several batches anyhow."""
     tokens: int = 0
     """Waiting tokens, those in batches not counted."""
     texts: int = 0
@@ -214,12 +216,26 @@ class FairQueue:
         A line whose next sequence has no room keeps its place, and the others fill the rest.
         """
         model = own[0].model
-        budget, shares = self.budgets[model], list[Share]()
+        budget, shares = self._budget(own, now), list[Share]()
         left = min(budget, part)
         while share := self._next_share(self._in_turn(own, now), budget // 2, left, must=not shares):
             shares.append(share)
             left -= self._remove(share, now)
         return Batch(model, tuple(shares))
+
+    def _budget(self, own: Sequence[Line], now: float) -> int:
+        """Return the tokens of this batch: a larger one where that keeps nobody waiting who would not wait.
+
+        While short texts come only they are counted, and a model that shares the engine has no large batches: they would be
+        in the way of the next text.
+        """
+        model = own[0].model
+        small = self.budgets[model]
+        full = self.full.get(model, small)
+        if any(line.model != model and line.was_used(now) for line in self._lines.values()):
+            return small
+        counted = [line for line in own if line.size == 0] if self._short_texts_come(now) else own
+        return full if sum(line.tokens for line in counted) >= self.slots * full else small
 
     def _next_share(self, lines: Sequence[Line], turn: int, room: int, *, must: bool) -> Share | None:
         shares = (next_turn(line.jobs[0], turn=turn, room=room, must=must) for line in lines)

@@ -29,6 +29,8 @@ WORTH = 0.85
 """A wide run must take at most this part of a narrow one's time, or the other slots are better left for who comes."""
 KNEE = 0.9
 """The budget is the smallest batch with this share of the best throughput."""
+FULL = 0.98
+"""And a full batch the smallest with this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +155,10 @@ def _timed(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:
     return max(clock() - start, 1e-6)
 
 
-def knee(curve: Sequence[Point]) -> int:
-    """Return the tokens of the smallest batch whose throughput is near the best of the curve, at least MIN_BUDGET."""
+def knee(curve: Sequence[Point], share: float = KNEE) -> int:
+    """Return the tokens of the smallest batch with this share of the curve's best throughput, at least MIN_BUDGET."""
     best = max(point.tokens_per_s for point in curve)
-    return max(MIN_BUDGET, min(point.tokens for point in curve if point.tokens_per_s >= KNEE * best))
+    return max(MIN_BUDGET, min(point.tokens for point in curve if point.tokens_per_s >= share * best))
 
 
 def sample_texts(tokens: int, text_tokens: int = TEXT_TOKENS) -> list[Encoding]:
