@@ -117,13 +117,14 @@ class CapturedGraphs:
         positions: int,
         device: str,
         *,
+        pieces: int,
         one_a_text: bool,
     ) -> None:
-        """Capture; `positions` are the model's, `one_a_text` says that the head looks at one token of a text.
+        """Capture; `positions` and `pieces` are the model's, `one_a_text` says that the head looks at one token of a text.
 
         What cannot be captured, or answers otherwise, or is no faster than `plain`, is told in the log and left out.
         """
-        self._session, self._device, self._one_a_text = session, device, one_a_text
+        self._session, self._device, self._pieces, self._one_a_text = session, device, pieces, one_a_text
         self._width = session.get_outputs()[0].shape[-1]
         self._bound: dict[Shape, _Bound] = {}
         self._thread = ThreadPoolExecutor(1, "captured")
@@ -140,37 +141,48 @@ class CapturedGraphs:
         """Return those that are used."""
         return list(self._bound)
 
-    def run(self, encodings: Sequence[Encoding], heads: Sequence[Positions]) -> Floats | None:
-        """Return the head's output (P, K) at the positions of `heads`, None if no shape fits."""
+    def run(self, encodings: Sequence[Encoding], heads: Sequence[Positions]) -> tuple[Floats, int] | None:
+        """Return the head's output (P, K) at the positions of `heads`, and the tokens computed; None if no shape fits."""
         lengths = [len(encoding) for encoding in encodings]
         for shape, bound in self._bound.items():
             if (filling := shape.filling(lengths)) is not None:
                 inputs = fixed_inputs(encodings, heads, shape, filling, self._places(shape))
                 output = self._thread.submit(bound.run, inputs).result()
-                return output[: sum(map(len, heads))]
+                return output[: sum(map(len, heads))], shape.tokens
         return None
 
     def _places(self, shape: Shape) -> int:
         return shape.texts if self._one_a_text else shape.tokens
 
-    def _sample(self, shape: Shape, tokens: int) -> dict[str, Ints]:
-        text = _empty(tokens)
-        filling = shape.filling([tokens])
-        assert filling is not None
+    def _sample(self, tokens: int) -> tuple[Encoding, Positions]:
+        """Make a text of so many tokens, any pieces, and say where its head looks."""
+        ids = np.random.default_rng(tokens).integers(0, self._pieces, tokens).astype(np.int32)
+        zeros = np.zeros(tokens, np.int32)
         head = np.zeros(1, np.int32) if self._one_a_text else np.arange(tokens)
+        return Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), zeros, zeros), head
+
+    def _filled(self, shape: Shape, text: Encoding, head: Positions) -> dict[str, Ints]:
+        filling = shape.filling([len(text)])
+        assert filling is not None
         return fixed_inputs([text], [head], shape, filling, self._places(shape))
 
     def _capture(self, shape: Shape, number: int, plain: Plain) -> None:
         """Capture a shape and keep it if it is right and faster.
 
-        It is tried on another text than it was captured with: a graph that reads what it read then would be found out.
+        It is tried on another text than it was captured with: a graph that reads what it read then is found out. The session
+        has the shortest text for which the shape is taken, and no more.
         """
-        captured, other = self._sample(shape, shape.tokens // 2), self._sample(shape, shape.tokens // 4)
+        text, head = self._sample(shape.tokens // 2)
+        captured, other = (
+            self._filled(shape, text, head),
+            self._filled(shape, *self._sample(shape.tokens // 4)),
+        )
         bound = _Bound(self._session, self._device, number, captured, self._width)
         for _ in range(WARM_UPS):
             bound.run(captured)
         far = max(_distance(bound.run(inputs), plain(inputs)) for inputs in (other, captured))
-        replayed_s, plain_s = (min(_seconds(run, other) for _ in range(TIMED)) for run in (bound.run, plain))
+        runs = (bound.run, captured), (plain, flat_inputs([text], [head]))
+        replayed_s, plain_s = (min(_seconds(run, inputs) for _ in range(TIMED)) for run, inputs in runs)
         if not far <= NEAR:
             LOGGER.warning("%s is not used: captured, its output is %g away from the session's", shape, far)
         elif replayed_s < plain_s:

@@ -2,9 +2,9 @@
 
 from bert.bundle import read_bundle
 from service.cpus import usable_cores
+from service.measuring import planned
 from service.registry import bundle_folders, default_names
 from service.settings import ServeSettings
-from service.tuning import plan
 
 
 def check_settings(settings: ServeSettings) -> None:
@@ -12,6 +12,6 @@ def check_settings(settings: ServeSettings) -> None:
 
     Raises BundleError where there are no bundles, or one's manifest cannot be read.
     """
-    plan(usable_cores(), settings.engine_slots, settings.engine_threads_per_slot)
+    planned(settings, usable_cores())
     found = [read_bundle(folder, verify_hashes=False).manifest for folder in bundle_folders(settings.bundles)]
     default_names([(manifest.name, manifest.task.task) for manifest in found], settings.default_models)

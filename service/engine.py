@@ -5,7 +5,9 @@ N texts, P head positions, K outputs at each, H width.
 """
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +29,10 @@ Floats = NDArray[np.float32]
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 CAPTURING = {"enable_cuda_graph": "1"}
 PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
+
+
+_OPENING = threading.Lock()
+"""Of models on a GPU, one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,14 @@ class OnnxEngine:
             # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
             # silence.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+        # While a graph is captured no other thread may touch the GPU's memory.
+        with _OPENING if self._flat else nullcontext():
+            self._open(bundle, options, providers)
+            self._captured = self._capture(bundle, options) if captures and self._flat else None
+
+    def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions, providers: list[str]) -> None:
+        """Open the session; raises BundleError if it runs elsewhere or computes something else."""
+        manifest = bundle.manifest
         try:
             self._session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
         except Exception as error:  # onnxruntime raises its own, undocumented classes
@@ -93,7 +107,6 @@ class OnnxEngine:
         manifest.check_output(output.name, output.shape[-1])
         self._output = output.name
         self._inputs = {node.name for node in self._session.get_inputs()}
-        self._captured = self._capture(bundle, options) if captures and self._flat else None
 
     def _capture(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> CapturedGraphs | None:
         """Capture what can be; a head over the whole vocabulary would fill the memory with buffers."""
@@ -106,11 +119,14 @@ class OnnxEngine:
             LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
             return None
         one_a_text = self._heads is HEADS["classification"]
-        positions = bundle.manifest.max_position_embeddings
-        return CapturedGraphs(session, self._plain, positions, "cuda", one_a_text=one_a_text)
+        manifest = bundle.manifest
+        positions, pieces = manifest.max_position_embeddings, manifest.vocab_size
+        return CapturedGraphs(session, self._plain, positions, "cuda", pieces=pieces, one_a_text=one_a_text)
 
-    def _replayed(self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]) -> Floats | None:
-        """Return the output of a small batch, None if it is to be run the usual way."""
+    def _replayed(
+        self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
+    ) -> tuple[Floats, int] | None:
+        """Return the output of a small batch and the places computed, None if it is to be run the usual way."""
         if self._captured is None:
             return None
         try:
@@ -127,13 +143,15 @@ class OnnxEngine:
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Pack, run, unpack. Raises EngineError if the graph fails."""
         heads = [self._heads(encoding) for encoding in encodings]
-        if (replayed := self._replayed(encodings, heads)) is not None:
-            return Outputs(packing.split(replayed, [len(head) for head in heads]), 0.0)
-        inputs, places = self._arrange(encodings, heads)
-        try:
-            output = self._plain(inputs)
-        except Exception as error:
-            raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
+        replayed = self._replayed(encodings, heads)
+        if replayed is not None:
+            output, places = replayed
+        else:
+            inputs, places = self._arrange(encodings, heads)
+            try:
+                output = self._plain(inputs)
+            except Exception as error:
+                raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
         if self._shorten is not None:
             output = self._shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)

@@ -86,7 +86,8 @@ class EngineServer:
         assert self._engines is not None
         self._links.add(link)
         self._of_link[link] = set()
-        link.send(Hello(self._scheduler.max_tokens, dict(self._engines.budgets)))
+        versions = {model.name: model.version for model in self._engines.models}
+        link.send(Hello(self._scheduler.max_tokens, dict(self._engines.budgets), versions))
 
     def _lost(self, link: Link) -> None:
         self._links.discard(link)

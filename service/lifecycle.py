@@ -23,6 +23,7 @@ OpenEngines = Callable[[ServeSettings, Metrics], Awaitable[Engines]]
 WARM_UP_TEXT = "a"
 """Short enough for every model and vocabulary, as a question too."""
 WARM_UP_TIMEOUT_S = 60.0
+WARM_UP_AGAIN_S = 0.2
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
@@ -79,7 +80,7 @@ class Service:
         pipeline = Pipeline(engines.scheduler, self.settings.tokenizer_threads or min(4, usable_cores()))
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets)
         for model in registry.models.values():
-            await self.warm_up(model)
+            await self._warm_up_patiently(model)
             self._announce(model)
         self._stage = "" if not self.is_stopping else STOPPING
         LOGGER.info("ready in %.1f s: %d models", time.monotonic() - began, len(registry.models))
@@ -103,6 +104,14 @@ class Service:
                     await pipeline.classify(call, model, text, pair, top_k=None, truncate=True)
                 case _:
                     await pipeline.tokens(call, model, text)
+
+    async def _warm_up_patiently(self, model: Model) -> None:
+        """Warm up as soon as there is room: where several processes feed an engine, the others may have filled its queue."""
+        while True:
+            try:
+                return await self.warm_up(model)
+            except QueueFullError:
+                await asyncio.sleep(WARM_UP_AGAIN_S)
 
     def probe_soon(self) -> None:
         """Ask models that seem broken the warm-up text, in the background.

@@ -28,6 +28,8 @@ class Hello:
 
     max_tokens: int
     budgets: dict[str, int]
+    versions: dict[str, str]
+    """Model → hash of its manifest: both ends must have read the same bundle."""
 
 
 @dataclass(frozen=True, slots=True)

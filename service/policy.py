@@ -66,6 +66,11 @@ class Batch:
         """Return the number of sequences."""
         return sum(share.stop - share.start for share in self.shares)
 
+    @property
+    def is_long(self) -> bool:
+        """Tell whether a document is in it."""
+        return any(share.job.line is not None and share.job.line.size == LONG for share in self.shares)
+
 
 @dataclass(slots=True)
 class FairQueue:
@@ -127,22 +132,23 @@ class FairQueue:
         """Put each job's share of a failed batch first in line, as a batch of its own."""
         self._alone.extend(Batch(batch.model, (share,)) for share in batch.shares if not share.job.gone)
 
-    def take(self, now: float, free_slots: int = 1) -> Batch | None:
+    def take(self, now: float, free_slots: int = 1, long_running: int = 0) -> Batch | None:
         """Form the next batch, None if nobody waits. Drops jobs that are gone or cannot be done in time.
 
-        With several free slots it takes only its part of what waits, so that the others get theirs.
+        With several free slots it takes only its part of what waits, so that the others get theirs. `long_running` are the
+        slots that have a document: where all others have one, the last is for short texts while such come.
         """
         while self._alone:
             batch = self._alone.popleft()
             if not batch.shares[0].job.gone:
                 return batch
         self._sweep(now)
-        is_kept = self.slots > 1 and free_slots == 1 and self._short_texts_come(now)
-        allowed = [line for line in self._lines.values() if not (is_kept and line.size == LONG)]
-        lines = self._in_turn(allowed, now)
+        is_kept = self.slots > 1 and long_running >= self.slots - 1 and self._short_texts_come(now)
+        waiting = self._in_turn(self._lines.values(), now)
+        lines = [line for line in waiting if not (is_kept and line.size == LONG)]
         if not lines:
             return None
-        own = [line for line in allowed if line.model == lines[0].model]
+        own = [line for line in lines if line.model == lines[0].model]
         return self._fill(own, now, -(-self.tokens // free_slots))
 
     def refusal(self, job: Job, now: float) -> TooLateError:

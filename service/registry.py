@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bert.bundle import MANIFEST, Bundle, read_bundle
 from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
+from bert.manifest import SHA256
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from service.engine import CPU, CUDA, PROVIDER_OF_LAYOUT, OnnxEngine, share_memory_arena
@@ -40,6 +41,11 @@ class Model:
     def spec(self) -> TaskSpec:
         """Task, labels and limits."""
         return self.bundle.manifest.task
+
+    @property
+    def version(self) -> str:
+        """The hash of its manifest, which names its files' hashes."""
+        return str(self.bundle.manifest.to_dict()[SHA256])
 
     @property
     def provider(self) -> str:

@@ -5,13 +5,15 @@ What was submitted and is not answered is kept, and sent again to the engine pro
 
 import asyncio
 import itertools
+import os
 import secrets
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bert.errors import NotReadyError, QueueFullError
+from bert.errors import BundleError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
 from service.engines import Engines
 from service.link import Link
@@ -42,9 +44,20 @@ class Pending:
 class RemoteScheduler:
     """Sends encodings to the engine process; see `Scheduler` for what each method promises."""
 
-    def __init__(self, folder: Path, tasks: dict[str, str]) -> None:
-        """`folder` is where the processes of one service meet, `tasks` are by model."""
-        self._path, self._tasks = folder / SOCKET, tasks
+    def __init__(
+        self,
+        folder: Path,
+        tasks: dict[str, str],
+        versions: dict[str, str],
+        on_changed: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
+    ) -> None:
+        """`folder` is where the processes of one service meet, `tasks` and `versions` are by model.
+
+        `on_changed` is called when an engine process has read other bundles than this one: by default this one ends, and is
+        started again.
+        """
+        self._path, self._tasks, self._versions = folder / SOCKET, tasks, versions
+        self._on_changed = on_changed
         self._link: Link | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, Pending] = {}
@@ -135,6 +148,9 @@ class RemoteScheduler:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
     def _welcomed(self, link: Link, hello: Hello) -> None:
+        if hello.versions != self._versions:
+            self._changed(hello)
+            return
         if self._hello.done():
             LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
             self._hello = asyncio.get_running_loop().create_future()
@@ -143,6 +159,25 @@ class RemoteScheduler:
         for pending in self._pending.values():
             if not pending.done.done():
                 link.send(pending.message)
+
+    def _changed(self, hello: Hello) -> None:
+        """Refuse what was read with a tokenizer and labels that the engine process does not have."""
+        differing = sorted(
+            name
+            for name in {*hello.versions, *self._versions}
+            if hello.versions.get(name) != self._versions.get(name)
+        )
+        what = (
+            f"the bundles of {', '.join(differing)} were changed while they are served: restart the service"
+        )
+        LOGGER.error(what)
+        for pending in self._pending.values():
+            if not pending.done.done():
+                pending.done.set_exception(NotReadyError(what))
+        if self._hello.done():
+            self._on_changed()
+        else:
+            self._hello.set_exception(BundleError(what))
 
     def _lost(self, link: Link) -> None:
         if self._closed:
@@ -161,6 +196,10 @@ async def connect_engines(settings: ServeSettings, _: Metrics, folder: Path) -> 
     models = await asyncio.to_thread(
         lambda: [read_model(bundle, verify_hashes=False) for bundle in folders]  # the engine process does
     )
-    scheduler = RemoteScheduler(folder, {model.name: model.spec.task for model in models})
+    scheduler = RemoteScheduler(
+        folder,
+        {model.name: model.spec.task for model in models},
+        {model.name: model.version for model in models},
+    )
     hello = await scheduler.hello()
     return Engines(models, scheduler, hello.budgets)

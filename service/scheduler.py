@@ -108,6 +108,8 @@ class Scheduler:
         self._wake: asyncio.Handle | None = None
         self._failures: Counter[str] = Counter()
         self._running: dict[int, float] = {}
+        self._long_running = 0
+        """Slots that have a document."""
         self._waiting: set[Work] = set()
         self._alone: deque[Batch] = deque()
         """Batches that have the whole engine to themselves."""
@@ -230,7 +232,7 @@ class Scheduler:
             if not batch.shares[0].job.gone:
                 self._running_alone = batch
                 return batch
-        return self.queue.take(self._clock(), self._free)
+        return self.queue.take(self._clock(), self._free, self._long_running)
 
     def _parts(self, work: Work) -> list[Batch]:
         """Divide a job into batches of its own."""
@@ -257,6 +259,7 @@ class Scheduler:
         engine, slots = (wide.engine, wide.slots) if wide else (self._engines[batch.model], 1)
         self._free -= slots
         self._running[id(batch)] = now
+        self._long_running += batch.is_long
         keys = [_work_of(share.job).key for share in batch.shares] if self._ledger is not None else []
         note = self._ledger.begin(keys) if self._ledger is not None else 0
         loop = asyncio.get_running_loop()
@@ -284,6 +287,7 @@ class Scheduler:
         if batch is self._running_alone:
             self._running_alone = None
         seconds = self._clock() - self._running.pop(id(batch))
+        self._long_running -= batch.is_long
         if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
             # The slot's seconds: the engine's, and the event loop's when it was late.
             speed.learn(batch.tokens, seconds)

@@ -32,7 +32,7 @@ class InstantEngine:
 
     provider = "CPUExecutionProvider"
 
-    def __init__(self, bundle: Bundle, threads: int, *, has_cores_alone: bool = False) -> None:
+    def __init__(self, bundle: Bundle, threads: int, **_: bool) -> None:
         """Opens no graph, and needs no thread."""
         task = bundle.manifest.task
         width = {"qa": 2, "similarity": bundle.manifest.hidden_size}.get(task.task, len(task.labels))

@@ -59,20 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     curve = measuring.cost_curve(model, plan, CURVE_S)
     speed = Speed.of([tuning.Point(p.tokens, p.seconds) for p in curve], tuning.knee(curve), plan.slots)
 
+    full = tuning.knee(curve, tuning.FULL)
+
     def cost(tokens: int) -> float:
         return speed.overhead_s + speed.token_s * tokens
 
     alike = [round(sum(lengths) / len(lengths))] * len(lengths)
     print(
-        f"{plan.slots} slots; a batch takes {1000 * speed.overhead_s:.2f} ms + {1e6 * speed.token_s:.0f} us a token, at "
-        f"most {speed.budget} tokens; texts of {min(lengths)} to {max(lengths)} tokens, {alike[0]} on average\n"
+        f"{plan.slots} slots; a batch takes {1000 * speed.overhead_s:.2f} ms + {1e6 * speed.token_s:.0f} us a token, "
+        f"at most {speed.budget} tokens, {full} where much waits; texts of {min(lengths)} to {max(lengths)} tokens, {alike[0]} on average\n"
     )
     print("| texts | share of the most | p50 ms | p99 ms | alone, p50 ms | p99 over p50 alone |")
     print("|---|---|---|---|---|---|")
     for name, sizes in (("as they are", lengths), ("all of the average length", alike)):
         alone = percentile(sorted(cost(size) for size in sizes), 0.5)
         for share in args.shares:
-            taken = sorted(simulate(sizes, share, speed, plan.slots, cost, args.requests))
+            taken = sorted(simulate(sizes, share, speed, plan.slots, cost, args.requests, full=full))
             p50, p99 = percentile(taken, 0.5), percentile(taken, 0.99)
             print(
                 f"| {name} | {share:.0%} | {1000 * p50:.1f} | {1000 * p99:.1f} | {1000 * alone:.1f} | {p99 / alone:.1f} |"
@@ -81,13 +83,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def simulate(
-    lengths: Sequence[int], share: float, speed: Speed, slots: int, cost: Cost, requests: int, seed: int = 0
+    lengths: Sequence[int],
+    share: float,
+    speed: Speed,
+    slots: int,
+    cost: Cost,
+    requests: int,
+    seed: int = 0,
+    full: int | None = None,
 ) -> list[float]:
-    """Return the seconds that each text took from its arrival, at a share of the most texts a second."""
+    """Return the seconds that each text took from its arrival, at a share of the most texts a second.
+
+    `full` is the tokens of the largest batch, by default those of the speed.
+    """
     draw, now, number = random.Random(seed), 0.0, 0
     mean = sum(lengths) / len(lengths)
     rate = share * slots / (mean * cost(speed.budget) / speed.budget)
-    queue = FairQueue(10**9, {MODEL: speed.budget}, {MODEL: speed}, slots)
+    queue = FairQueue(10**9, {MODEL: speed.budget}, {MODEL: speed}, slots, {MODEL: full or speed.budget})
     events, free, taken = list[Event](), slots, list[float]()
     for number in range(requests):
         now += draw.expovariate(rate)

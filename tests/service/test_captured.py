@@ -92,7 +92,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def made(session: onnxruntime.InferenceSession, *, one_a_text: bool = True) -> CapturedGraphs:
-    return CapturedGraphs(session, plain_of(session), POSITIONS, "cpu", one_a_text=one_a_text)
+    return CapturedGraphs(session, plain_of(session), POSITIONS, "cpu", pieces=VOCAB, one_a_text=one_a_text)
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12), st.sampled_from(shapes(512)))
@@ -138,7 +138,9 @@ def test_a_small_batch_has_the_outputs_of_the_session_itself(
         heads = [np.zeros(1, np.int32) if one_a_text else np.arange(1, len(each), 2) for each in texts]
         found = graphs.run(texts, heads)
         assert found is not None
-        assert np.allclose(found, plain_of(session)(flat_inputs(texts, heads)), atol=1e-5)
+        output, computed = found
+        assert np.allclose(output, plain_of(session)(flat_inputs(texts, heads)), atol=1e-5)
+        assert computed >= sum(lengths) and computed in captured.TOKENS
 
 
 @pytest.mark.usefixtures("always")
@@ -165,6 +167,20 @@ def test_a_shape_that_answers_with_what_it_was_captured_with_is_found_out(
     )
     assert made(session).shapes == []
     assert "away from the session's" in caplog.text
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("stale", ["input_ids", "position_ids", "text_ids", "positions"])
+def test_a_shape_that_does_not_read_one_of_its_inputs_anew_is_found_out(
+    session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch, stale: str
+) -> None:
+    run, first = captured._Bound.run, dict[int, Ints]()
+
+    def forgets(self: captured._Bound, inputs: Mapping[str, Ints]) -> Floats:
+        return run(self, {**inputs, stale: first.setdefault(id(self), inputs[stale])})
+
+    monkeypatch.setattr(captured._Bound, "run", forgets)
+    assert made(session, one_a_text=False).shapes == []
 
 
 def test_a_session_that_cannot_capture_is_told_and_not_used(

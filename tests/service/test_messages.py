@@ -32,7 +32,7 @@ from tests.service.tiny import SPECS
 
 Sent = TypeVar("Sent", bound=Message)
 EXAMPLES: list[Message] = [
-    Hello(16_384, {"mood": 128, "北京": 64}),
+    Hello(16_384, {"mood": 128, "北京": 64}, {"mood": "a" * 64, "北京": "b" * 64}),
     Health(["mood", "names"], 1.25),
     Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32))),
     Cancel(2**62 + 1),

@@ -92,7 +92,8 @@ class Simulation:
 
     def _dispatch(self) -> None:
         while len(self.running) < self.slots:
-            batch = self.queue.take(self.now, self.slots - len(self.running))
+            long_running = sum(batch.is_long for _, _, batch in self.running)
+            batch = self.queue.take(self.now, self.slots - len(self.running), long_running)
             self.dropped += self.queue.expired
             self.queue.expired.clear()
             if batch is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert.errors import EngineError, NotReadyError, QueueFullError
+from bert.errors import BundleError, EngineError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
 from service.link import Link
 from service.meeting import SOCKET
@@ -21,7 +21,7 @@ class Engine:
     """An engine process that answers when the test says so."""
 
     def __init__(self, folder: Path, max_tokens: int = 100) -> None:
-        self.path, self.hello = folder / SOCKET, Hello(max_tokens, {"m": 64})
+        self.path, self.hello = folder / SOCKET, Hello(max_tokens, {"m": 64}, {"m": "v1"})
         self.got: list[Message] = []
         self.links: list[Link] = []
 
@@ -71,9 +71,15 @@ def value(result: Result) -> float:
     return float(output[0, 0])
 
 
+changed: list[Path] = []
+"""Where a frontend would have ended itself."""
+
+
 def run(folder: Path, scenario: Callable[[RemoteScheduler], Awaitable[None]]) -> None:
     async def main() -> None:
-        scheduler = RemoteScheduler(folder, {"m": "classification"})
+        scheduler = RemoteScheduler(
+            folder, {"m": "classification"}, {"m": "v1"}, lambda: changed.append(folder)
+        )
         try:
             async with asyncio.timeout(10):
                 await scenario(scheduler)
@@ -214,5 +220,36 @@ def test_when_it_closes_who_waits_is_refused_and_so_is_who_comes(tmp_path: Path)
         for task in (waiting, submitted(scheduler)):
             with pytest.raises(NotReadyError):
                 await task
+
+    run(tmp_path, scenario)
+
+
+def test_an_engine_that_has_read_other_bundles_gets_nothing(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        first, second = Engine(tmp_path), Engine(tmp_path)
+        await first.start()
+        await scheduler.hello()
+        early = submitted(scheduler)
+        await first.requests(1)
+        second.hello = Hello(100, {"m": 64}, {"m": "v2"})
+        await first.die()
+        await second.start()
+        with pytest.raises(NotReadyError, match="bundles of m were changed while they are served"):
+            await early
+        assert changed == [tmp_path] and second.submitted == []
+        assert scheduler.trouble() is not None
+        await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_a_frontend_that_has_read_other_bundles_does_not_begin(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine = Engine(tmp_path)
+        engine.hello = Hello(100, {"m": 64, "n": 64}, {"m": "v1", "n": "v1"})
+        await engine.start()
+        with pytest.raises(BundleError, match="bundles of n were changed"):
+            await scheduler.hello()
+        await engine.die()
 
     run(tmp_path, scenario)
