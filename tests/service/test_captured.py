@@ -28,7 +28,7 @@ INPUTS = (
 
 
 def graph() -> bytes:
-    """At each position the sum of its own text's tokens: whatever leaks from another text shows."""
+    """At each position its token and the sum of its own text's: whatever leaks from another text shows."""
     chance = np.random.default_rng(0)
     tables = {
         "words": chance.standard_normal((VOCAB, WIDTH)), "kinds": chance.standard_normal((2, WIDTH)),
@@ -42,7 +42,8 @@ def graph() -> bytes:
         node("Gather", ["places", "position_ids"], ["c"]), node("Sum", ["a", "b", "c"], ["x"]),
         node("Unsqueeze", ["text_ids", "row"], ["across"]), node("Unsqueeze", ["text_ids", "column"], ["down"]),
         node("Equal", ["across", "down"], ["same"]), node("Cast", ["same"], ["member"], to=TensorProto.FLOAT),
-        node("MatMul", ["member", "x"], ["sums"]), node("Gather", ["sums", "positions"], ["at"]),
+        node("MatMul", ["member", "x"], ["sums"]), node("Add", ["sums", "x"], ["each"]),
+        node("Gather", ["each", "positions"], ["at"]),
         node("Cast", ["token_offset"], ["o"], to=TensorProto.FLOAT), node("ReduceSum", ["o"], ["p"], keepdims=0),
         node("Cast", ["cumulative_lengths"], ["l"], to=TensorProto.FLOAT), node("ReduceSum", ["l"], ["q"], keepdims=0),
         node("Sum", ["p", "q"], ["r"]), node("Mul", ["r", "nothing"], ["s"]), node("Add", ["at", "s"], ["logits"]),
