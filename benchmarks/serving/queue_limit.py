@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     alike = [round(sum(lengths) / len(lengths))] * len(lengths)
     print(
         f"{plan.slots} slots; a batch takes {1000 * speed.overhead_s:.2f} ms + {1e6 * speed.token_s:.0f} us a token, at "
-        f"most {speed.budget} tokens, {full} where much waits; texts of {min(lengths)} to {max(lengths)} tokens, {alike[0]} on "
-        "average\n"
+        f"most {speed.budget} tokens, {full} where much waits; texts of {min(lengths)} to {max(lengths)} tokens, {alike[0]} "
+        "on average\n"
     )
     print("| texts | share of the most | p50 ms | p99 ms | alone, p50 ms | p99 over p50 alone |")
     print("|---|---|---|---|---|---|")
