@@ -163,6 +163,9 @@ class FairQueue:
         own_s = waiting_s[id(line)] + self._seconds(job.model, job.waiting_tokens)
         others = [(waiting_s[id(each)], each.use(now)) for each in self._lines.values() if each is not line]
         running_s = self._speed(job.model).batch_s
+        full = self.full.get(job.model, 0)
+        if full and self.tokens >= self.slots * full:  # what runs is then a large batch
+            running_s *= full / self.budgets[job.model]
         if line.size == LONG and self.slots > 1 and self._short_texts_come(now):
             own_s *= self.slots / (self.slots - 1)
         needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now

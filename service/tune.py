@@ -60,7 +60,8 @@ def _curve(
         yield "".join((*left, *right))
     budget = given or tuning.knee(curve)
     from_tokens = next((text.tokens for text in alone if text.is_worth_it), None)
-    yield f"  batches of {budget} tokens{' (batch_tokens)' if given else ''}; {_when_wide(from_tokens, plan)}"
+    full = f", of {tuning.knee(curve, tuning.FULL)} where much waits"
+    yield f"  batches of {budget} tokens{' (batch_tokens)' if given else full}; {_when_wide(from_tokens, plan)}"
     if keeps:
         yield from _keep(alike, plan, Measured(tuple(curve), from_tokens))
 
