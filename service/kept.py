@@ -15,6 +15,7 @@ import onnxruntime
 
 from bert.bundle import MODEL, Bundle
 from service.cpus import usable_cores
+from service.engine import CUDA
 from service.logs import LOGGER
 from service.tuning import Plan, Point
 
@@ -37,7 +38,9 @@ def kept_file(bundle: Bundle) -> Path:
 
 def machine_of(bundle: Bundle, provider: str, plan: Plan, wide_slots: int) -> dict[str, object]:
     """Return all that a measurement depends on."""
+    on_gpu = {"gpu": _gpu()} if provider == CUDA else {}
     return {
+        **on_gpu,
         "cpu": _cpu(),
         "cores": usable_cores(),
         "slots": plan.slots,
@@ -92,6 +95,16 @@ def _entries(file: Path) -> list[dict[str, Any]]:
         LOGGER.warning("%s cannot be read, and the models are measured again: %s", file, error)
         return []
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []
+
+
+@functools.cache
+def _gpu() -> str:
+    """Return what the first GPU calls itself, where the driver tells."""
+    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("Model"):
+                return line.partition(":")[2].strip()
+    return ""
 
 
 @functools.cache

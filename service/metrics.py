@@ -5,14 +5,13 @@ all of them, those of processes that have ended too; whichever is scraped answer
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
+
+from service.processes import Processes
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Read by prometheus_client, when it is imported."""
@@ -151,55 +150,5 @@ def shared_registry() -> CollectorRegistry:
     """Return the numbers of all processes of this service."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    registry.register(_Processes(os.getppid()))
+    registry.register(Processes(os.getppid()))
     return registry
-
-
-class _Processes(Collector):
-    """What ProcessCollector tells of a process, summed over a parent and its children."""
-
-    def __init__(self, parent: int) -> None:
-        self._parent = parent
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield the sums; the start is the parent's."""
-        parents = {metric.name: metric for metric in _process_metrics(self._parent)}
-        for child in _children(self._parent):
-            for metric in _process_metrics(child):
-                if metric.name in parents and metric.name != "process_start_time_seconds":
-                    _add(parents[metric.name], metric)
-        if (cpu := parents.get("process_cpu_seconds")) is not None:
-            # A counter must not fall when a child dies.
-            ended_s = _ended_children_s(self._parent)
-            cpu.samples = [sample._replace(value=sample.value + ended_s) for sample in cpu.samples]
-        yield from parents.values()
-
-
-def _process_metrics(pid: int) -> Iterable[Metric]:
-    return ProcessCollector(pid=lambda: pid, registry=None).collect()
-
-
-def _add(total: Metric, other: Metric) -> None:
-    values = {sample.name: sample.value for sample in other.samples}
-    total.samples = [
-        sample._replace(value=sample.value + values.get(sample.name, 0.0)) for sample in total.samples
-    ]
-
-
-def _ended_children_s(pid: int) -> float:
-    """Return the CPU seconds of the children that a process has had, 0 where the system does not tell."""
-    try:
-        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(after_name[13]) + int(after_name[14])) / os.sysconf(
-            "SC_CLK_TCK"
-        )  # cutime, cstime: proc(5)
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started; none where the system does not tell."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 
 from bert.errors import BertError, ConfigError
 from service.checks import check_settings
@@ -30,6 +31,13 @@ def serve(settings: ServeSettings) -> int:
             f"bert-serve: cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
             "stop what uses it, or "
             f"take another with --port",
+            file=sys.stderr,
+        )
+        return FAILURE
+    if settings.frontends and not can_meet():
+        print(
+            f"bert-serve: frontends ({settings.frontends}) need a folder to meet in, and none can be made under "
+            f"{tempfile.gettempdir()}: set TMPDIR, or --frontends 0",
             file=sys.stderr,
         )
         return FAILURE

@@ -7,6 +7,7 @@ import pytest
 
 from service import serve
 from service.serve import frontends_of
+from service.server import FAILURE
 from service.settings import ServeSettings
 
 
@@ -24,3 +25,12 @@ def test_one_process_where_there_is_no_folder_to_meet_in(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     assert frontends_of(ServeSettings()) == 0
     assert frontends_of(ServeSettings(frontends=1)) == 1
+
+
+def test_frontends_that_have_nowhere_to_meet_are_refused_in_a_sentence(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert serve.serve(ServeSettings(bundles=[bundles / "mood"], port=0, frontends=2)) == FAILURE
+    told = capsys.readouterr().err
+    assert "frontends (2) need a folder" in told and str(tmp_path / "nowhere") in told
