@@ -24,6 +24,13 @@ def serve(settings: ServeSettings) -> int:
     except BertError as error:
         print(f"bert-serve: {error}", file=sys.stderr)
         return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
+    if settings.frontends and not can_meet():
+        print(
+            f"bert-serve: frontends ({settings.frontends}) need a folder to meet in, and none can be made under "
+            f"{tempfile.gettempdir()}: set TMPDIR, or --frontends 0",
+            file=sys.stderr,
+        )
+        return FAILURE
     try:
         listener = listen(settings)
     except OSError as error:
@@ -31,13 +38,6 @@ def serve(settings: ServeSettings) -> int:
             f"bert-serve: cannot listen on {settings.host} port {settings.port}: {error.strerror}; "
             "stop what uses it, or "
             f"take another with --port",
-            file=sys.stderr,
-        )
-        return FAILURE
-    if settings.frontends and not can_meet():
-        print(
-            f"bert-serve: frontends ({settings.frontends}) need a folder to meet in, and none can be made under "
-            f"{tempfile.gettempdir()}: set TMPDIR, or --frontends 0",
             file=sys.stderr,
         )
         return FAILURE
