@@ -23,8 +23,12 @@ def _body() -> None:
 
 def main() -> None:
     """Run from the command line."""
+    run(_stoppable)
+
+
+def _stoppable() -> None:
     try:
-        run(_body)
+        _body()
     except KeyboardInterrupt:
         raise SystemExit("stopped; the same command goes on from here") from None
 
