@@ -107,6 +107,8 @@ def _check_yaml(file: Path) -> None:
         raise SettingsError(f"{file} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict | None):
         raise SettingsError(f"{file} holds a {type(content).__name__}; settings are lines of name: value")
+    if strange := next((name for name in content or {} if not isinstance(name, str)), None):
+        raise SettingsError(f"{file} has {strange!r} where the name of a setting should be")
 
 
 INTERRUPTED = 130

@@ -98,4 +98,9 @@ def pick_device(name: str, local_rank: int = 0) -> torch.device:
             raise TrainingError(f"device is {name!r} but torch finds no GPU")
         if name == "cuda":
             return torch.device("cuda", local_rank)
-    return torch.device(name)
+    if not name.startswith(("cpu", "cuda")):
+        raise TrainingError(f"device {name!r} must be cpu, cuda or auto")
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise TrainingError(f"device {name!r} must be cpu, cuda or auto") from None

@@ -4,7 +4,7 @@ import logging
 import shlex
 import sys
 
-from bert.errors import TrainingError
+from bert.errors import BertError, TrainingError
 from training.command_line import run as run_command
 from training.finetune import finetune
 from training.probing.plan import ProbeRun, plan
@@ -57,7 +57,7 @@ class Comparison:
     def _carry_out(self, run: ProbeRun) -> None:
         try:
             result = carry_out(run, self._finetune, self.command, self.settings.keep_checkpoints)
-        except TrainingError as error:  # one seed that diverges is a result too; the others go on
+        except BertError as error:  # one seed that diverges, or data that cannot be read; the others go on
             logger.warning("%s: %s", run, error)
             self.cells[run.row, run.task].failed[run.seed] = str(error)
         else:

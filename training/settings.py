@@ -165,8 +165,8 @@ class FinetuneSettings(CommandSettings):
         "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
     )
     device: str = Field("auto", description="cpu, cuda, or auto")
-    threads: int = Field(0, ge=0, description="CPU threads of torch; 0 leaves torch's own choice")
-    seed: int = Field(42, ge=0, description="seed of weights, order and dropout")
+    threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")
+    seed: int = Field(42, ge=0, lt=2**63, description="seed of weights, order and dropout")
     resume: bool = Field(True, description="go on from the last save in output_dir, if there is one")
     max_steps: int = Field(0, ge=0, description="stop after this many steps; 0 means by epochs")
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from training.distributed import Processes
+from bert.errors import TrainingError
+from training.distributed import Processes, pick_device
 
 
 class WithAnother(Processes):
@@ -22,3 +23,9 @@ def test_processes_agree_on_a_number_or_do_not(step: int, agrees: bool) -> None:
 
 def test_a_process_alone_agrees() -> None:
     assert Processes(0, 1, torch.device("cpu")).agree(7)
+
+
+@pytest.mark.parametrize("name", ["foo", "meta", "cpux", "mps"])
+def test_a_device_that_is_none_is_refused_in_a_sentence(name: str) -> None:
+    with pytest.raises(TrainingError, match="must be cpu, cuda or auto"):
+        pick_device(name)

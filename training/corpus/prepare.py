@@ -47,7 +47,7 @@ def prepare(settings: PrepareSettings) -> PrepareProgress:
     Raises DataError for what cannot be read, ConfigError for a folder that was begun otherwise, and TrainingError
     where a worker process died.
     """
-    files = list_files(settings.sources)
+    files = list_files(settings.sources, besides=settings.output_dir)
     with locked(settings.output_dir):
         return _prepare(settings, files)
 

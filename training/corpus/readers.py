@@ -98,7 +98,7 @@ class Reader:
                                 yield Record(place, (text or "").encode())
                     row += len(batch)
                     self.share = row / rows
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
             raise DataError(self.file.path, None, f"cannot be read as parquet: {error}") from None
 
     def _check_column(self, schema: Any, pa: Any) -> None:
@@ -147,11 +147,41 @@ def _decompressed(raw: BinaryIO, suffix: str) -> IO[bytes]:
     if suffix == ".bz2":
         return bz2.BZ2File(raw)
     if suffix == ".zst":
-        import zstandard
-
-        reader: Any = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return io.BufferedReader(reader, 1 << 20)
+        return io.BufferedReader(_Zstd(raw), 1 << 20)
     return raw
+
+
+class _Zstd(io.RawIOBase):
+    """The text of a file of zstd frames. zstandard's own reader takes a file that was cut off for a whole one."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw, self._frame, self._found = raw, None, b""
+        self._new: Callable[[], Any] = _new_zstd_frame
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._found:
+            data = self._raw.read(1 << 17)
+            if not data:
+                if self._frame is not None:
+                    raise EOFError("it ends inside a compressed frame: it was cut off")
+                return 0
+            while data:
+                frame: Any = self._frame or self._new()
+                self._found += frame.decompress(data)
+                data = frame.unused_data
+                self._frame = None if frame.eof else frame
+        count = min(len(buffer), len(self._found))
+        buffer[:count], self._found = self._found[:count], self._found[count:]
+        return count
+
+
+def _new_zstd_frame() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj()
 
 
 def _json_text(data: bytes, column: str) -> str:
@@ -160,6 +190,8 @@ def _json_text(data: bytes, column: str) -> str:
         row = json.loads(data)
     except json.JSONDecodeError as error:
         raise ValueError(f"is not json: {error.msg} at column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("is json that is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
     if not isinstance(row, dict):

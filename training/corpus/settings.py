@@ -58,7 +58,7 @@ class PrepareSettings(CommandSettings):
         "auto", description="finds words of Chinese, for masking whole words; auto is jieba for zh"
     )
     held_out: float = Field(0.01, ge=0, lt=1, description="share of documents kept away from training")
-    seed: int = Field(42, ge=0, description="decides which documents are held out")
+    seed: int = Field(42, ge=0, lt=2**63, description="decides which documents are held out")
     shard_mb: float = Field(16.0, gt=0, description="text of a shard, in millions of bytes")
     max_documents: int = Field(0, ge=0, description="read no more documents than this; 0 reads all")
     processes: int = Field(0, ge=0, description="worker processes; 0 is one for each usable core")

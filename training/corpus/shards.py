@@ -98,6 +98,9 @@ class Corpus:
         found = info.get("schema_version") if isinstance(info, dict) else None
         if found != SCHEMA_VERSION:
             raise DataError(file, None, f"has schema_version {found!r}; this version reads {SCHEMA_VERSION}")
+        known, tokenizer = info.get("tokenizer", {}).get("sha256"), folder / "tokenizer.json"
+        if known and (not tokenizer.is_file() or file_sha256(tokenizer) != known):
+            raise DataError(tokenizer, None, f"is not the one that made the ids, as {INDEX} says")
         return cls(folder, info)
 
     def shards(self, split: str) -> list[Shard]:

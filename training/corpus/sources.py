@@ -36,12 +36,20 @@ class TextFile:
     hub_revision: str | None = None
 
 
-def list_files(sources: Iterable[str | TextSource]) -> tuple[TextFile, ...]:
-    """Name every file, those of a folder or a pattern sorted. Raises DataError for what is not there."""
+def list_files(sources: Iterable[str | TextSource], besides: Path | None = None) -> tuple[TextFile, ...]:
+    """Name every file, those of a folder or a pattern sorted, without those in the folder `besides`.
+
+    Raises DataError for what is not there.
+    """
     found: list[TextFile] = []
     for source in sources:
         found += _files(TextSource(path=source) if isinstance(source, str) else source)
-    return tuple(found)
+    written = besides.resolve() if besides else None
+    return tuple(
+        file
+        for file in found
+        if written is None or file.format == "hub" or written not in Path(file.path).resolve().parents
+    )
 
 
 def is_saved(folder: Path) -> bool:
@@ -60,6 +68,8 @@ def _files(source: TextSource) -> Iterator[TextFile]:
         return
     paths = _paths(path)
     if not paths:
+        if path.is_dir():
+            raise DataError(path, None, f"holds no file that ends in {', '.join(FORMATS)}")
         raise DataError(path, None, "does not exist; a data set of the hub needs format: hub")
     for each in paths:
         kind = _format(each) if source.format == "auto" else source.format

@@ -4,6 +4,7 @@ The trainer of `tokenizers` counts in hash tables whose order changes from run t
 ties, in that order. Here the characters, and the pieces "##x" of one character, have their ids before it begins.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -23,6 +24,9 @@ MAX_ALPHABET_SHARE = 0.7
 """Of the vocabulary; Chinese has thousands of characters, and BERT's own has 7,322 in 21,128 pieces."""
 MAX_ALPHABET = 1000
 """Characters of a language with an alphabet, as in the trainer's examples."""
+
+_LONG_WORD = re.compile(r"[^\W\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]{101,}")
+"""What WordPiece takes for one word, over 100 letters; Chinese characters are words of their own."""
 
 Texts = Callable[[], Iterable[str]]
 
@@ -52,7 +56,8 @@ def train_vocabulary(texts: Texts, size: int, *, uncased: bool, chinese: bool) -
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    backend.train_from_iterator(texts(), trainer)
+    # Longer words become [UNK] in any case, and the trainer's time grows with the square of a word's length.
+    backend.train_from_iterator((_LONG_WORD.sub(" ", text) for text in texts()), trainer)
     vocabulary: dict[str, int] = backend.get_vocab()
     return _tokenizer([*FIRST_PIECES, *sorted(vocabulary, key=vocabulary.__getitem__)], uncased)
 

@@ -53,6 +53,8 @@ def embeddings(corpus: Corpus, plain: NDArray[np.integer], width: int) -> Tensor
     vectors = directions(torch.from_numpy(counts), width)
     known = torch.zeros(len(vectors), dtype=torch.bool)
     known[torch.from_numpy(plain[seen[plain] > 0].astype(np.int64))] = True
+    if not known.any() or not counts.any():
+        return torch.zeros(len(vectors), width)  # nothing stands near anything
     centred = vectors - vectors[known].mean(0)
     return torch.nn.functional.normalize(centred, dim=1) * known[:, None]
 
@@ -89,7 +91,7 @@ def _texts(corpus: Corpus) -> Iterator[NDArray[np.int32]]:
 def directions(counts: Tensor, width: int) -> Tensor:
     """Return the rows of counts (V, C) as points (V, D) of their strongest directions; the same each time."""
     context = counts.sum(0) ** CONTEXT_POWER
-    expected = counts.sum(1).clamp(min=1e-9)[:, None] * (context / context.sum())[None]
+    expected = counts.sum(1).clamp(min=1e-9)[:, None] * (context / context.sum().clamp(min=1e-9))[None]
     information = (counts / expected.clamp(min=1e-9)).clamp(min=1.0).log()  # log 1 where nothing was seen
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -42,7 +42,9 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     name = given.get("recipe")
     recipe = next((recipe for known, recipe in RECIPES.items() if known == name), {})
     merged = {**recipe, **given}
-    for part, value in recipe.items():
-        if isinstance(value, dict) and isinstance(merged[part], Mapping):
-            merged[part] = {**value, **merged[part]}
+    masking, asked = recipe.get("masking"), given.get("masking")
+    if masking and isinstance(asked, Mapping) and asked.get("kind", masking["kind"]) == masking["kind"]:
+        merged["masking"] = {**masking, **asked}  # what belongs to another kind is left out
+    if merged.get("objective") == "left_to_right" and asked is None:
+        merged.pop("masking", None)
     return merged

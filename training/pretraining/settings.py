@@ -90,7 +90,7 @@ class PretrainSettings(CommandSettings):
         "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
     )
     device: str = Field("auto", description="cpu, cuda, or auto")
-    threads: int = Field(0, ge=0, description="CPU threads of torch; 0 leaves torch's own choice")
+    threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")
     data_workers: int = Field(
         0, ge=0, description="processes that make batches; 0 makes them in between steps"
     )
@@ -103,7 +103,7 @@ class PretrainSettings(CommandSettings):
     sharding: Literal["none", "full"] = Field(
         "none", description="several processes: a whole model each (DDP), or its parts spread (FSDP)"
     )
-    seed: int = Field(42, ge=0, description="seed of weights, order, masks and dropout")
+    seed: int = Field(42, ge=0, lt=2**63, description="seed of weights, order, masks and dropout")
 
     save_every_steps: int = Field(500, ge=0, description="steps between checkpoints; 0 only at the end")
     save_every_minutes: float = Field(0.0, ge=0, description="minutes between checkpoints; 0 goes by steps")
@@ -153,6 +153,13 @@ def _objective(settings: PretrainSettings) -> None:
         raise ValueError(f"objective 'span' needs masking kind spans, not {settings.masking.kind!r}")
     if (settings.objective == "distillation") != (settings.distillation is not None):
         raise ValueError("objective 'distillation' and the distillation settings belong together")
+    distil = settings.distillation
+    if distil and not (distil.soft_weight or distil.hard_weight or distil.cosine_weight):
+        raise ValueError("distillation has three weights, and all are 0: nothing would be learned")
+    if distil and distil.start_from_teacher and settings.model.embeddings != "random":
+        raise ValueError(
+            "distillation.start_from_teacher copies the teacher's embeddings: leave out model.embeddings"
+        )
 
 
 def _masking(settings: PretrainSettings) -> None:

@@ -36,7 +36,7 @@ class ModelSettings(SettingsPart):
     hidden_size: int = 768
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
-    intermediate_size: int | None = None
+    intermediate_size: Annotated[int, Field(ge=1)] | None = None
     """None is four times the hidden size."""
     hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
     attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1

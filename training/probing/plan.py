@@ -91,7 +91,7 @@ def read_task(name: str, given: Path | dict[str, Any]) -> dict[str, Any]:
         values = yaml.safe_load(given.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"task {name!r}: {given} cannot be read: {error}") from None
-    if not isinstance(values, dict):
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise ConfigError(f"task {name!r}: {given} holds no settings of bert-finetune")
     return values
 

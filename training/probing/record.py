@@ -54,6 +54,8 @@ def finished(run: ProbeRun) -> Result | None:
     now, then = identity(run.settings), content["identity"]
     saved = with_newer_settings(then)
     changed = [name for name in {**now, **then} if saved.get(name) != now.get(name)]
+    if changed and not content["result"] and not (run.settings.output_dir / CHECKPOINTS).is_dir():
+        return None  # it never began: nothing is lost
     if changed:
         raise TrainingError(
             f"{run.settings.output_dir} holds a run of {run} with other values ({', '.join(sorted(changed))}); "

@@ -125,6 +125,7 @@ def test_a_folder_and_a_pattern_are_read_in_order(tmp_path: Path) -> None:
         (b'{"text": "a"', "is not json: Expecting ',' delimiter"),
         (b'{"body": "a"}', "has no field 'text'; its fields are 'body'"),
         (b'["a"]', "instead of an object"),
+        (b"[" * 200_000, "is json that is nested too deeply"),
         (b'{"text": 3}', "'text' is '3', which is not text"),
         (b'{"text": "\xff"}', "is not UTF-8 (byte 0xff)"),
         (b'{"text": "\\ud800"}', "half of a surrogate pair"),
@@ -175,3 +176,29 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.doc").write_text("x")
     with pytest.raises(DataError, match="has no ending that says its format"):
         list_files([str(tmp_path / "a.doc")])
+
+
+@pytest.mark.parametrize("kept", [0.3, 0.7, 0.999])
+def test_a_zstd_file_that_was_cut_off_is_not_taken_for_a_whole_one(tmp_path: Path, kept: float) -> None:
+    texts = b"\n\n".join(f"document {n} {'x' * (n % 97)} {n * n}".encode() for n in range(60_000))
+    whole = zstd(texts)
+    (tmp_path / "a.txt.zst").write_bytes(whole)
+    assert len(read(tmp_path / "a.txt.zst")) == 60_000
+    (tmp_path / "b.txt.zst").write_bytes(whole[: int(kept * len(whole))])
+    with pytest.raises(DataError, match=r"b\.txt\.zst: cannot be read: it ends inside a compressed frame"):
+        read(tmp_path / "b.txt.zst")
+
+
+def test_a_folder_without_text_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "picture.png").write_bytes(b"x")
+    with pytest.raises(DataError, match="holds no file that ends in "):
+        list_files([str(tmp_path)])
+
+
+def test_what_is_written_is_not_read_as_a_source(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    (tmp_path / "out" / ".prepare").mkdir(parents=True)
+    (tmp_path / "out" / ".prepare" / "notes.json").write_text("{}")
+    (tmp_path / "out" / "b.jsonl").write_text('{"text": "two"}\n')
+    (only,) = list_files([str(tmp_path)], besides=tmp_path / "out")
+    assert only.path.endswith("a.jsonl")

@@ -52,6 +52,12 @@ def test_what_is_given_beside_a_recipe_wins() -> None:
     settings = read_settings(PretrainSettings, "bert-pretrain", [*arguments, *more])
     assert (settings.objective, settings.examples, settings.bias_correction) == ("mlm+nsp", "pairs", True)
     assert (settings.masking.rate, settings.masking.static_dupes) == (0.3, 10)
+    other = read_settings(
+        PretrainSettings, "bert-pretrain", [*arguments[:-1], "albert", "--masking.kind", "tokens"]
+    )
+    assert (other.masking.kind, other.masking.span_shares) == ("tokens", [])
+    ablation = [*arguments, "--objective", "left_to_right", "--examples", "single"]
+    assert read_settings(PretrainSettings, "bert-pretrain", ablation).masking.static_dupes == 0
     with pytest.raises(ValidationError, match="recipe"):
         read_settings(PretrainSettings, "bert-pretrain", [*arguments[:-1], "bart"])
 

@@ -114,3 +114,10 @@ def test_a_run_starts_from_them_once_and_goes_on_from_its_checkpoint(tmp_path: P
     random = start(arguments(corpus, tmp_path / "random", max_steps=4, schedule="constant"))
     assert not ended(random).count("Traceback")
     assert found["twice"] == found["calm"] != losses(tmp_path / "random")
+
+
+@pytest.mark.parametrize("documents", [[], [[10]], [[10], [11], [12]]])
+def test_where_nothing_stands_near_anything_all_stays_fresh(
+    tmp_path: Path, documents: list[list[int]]
+) -> None:
+    assert not embeddings(corpus_of(tmp_path, *documents), plain(), 8).any()

@@ -53,6 +53,26 @@ def test_no_step_is_lost_on_a_rate_of_zero() -> None:
         ({"masking": {"kind": "phrases"}}, "phrase"),
         ({"masking": {"mask_share": 0.9, "random_share": 0.2}}, "pass 1"),
         ({"ramp_from": 300}, "ramp_from"),
+        ({"seed": 2**64}, "seed"),
+        ({"threads": 2**31}, "threads"),
+        ({"model": {"intermediate_size": 0}}, "intermediate_size"),
+        (
+            {
+                "objective": "distillation",
+                "examples": "single",
+                "distillation": {"teacher": "t", "soft_weight": 0, "hard_weight": 0, "cosine_weight": 0},
+            },
+            "all are 0",
+        ),
+        (
+            {
+                "objective": "distillation",
+                "examples": "single",
+                "model": {"embeddings": "cooccurrence"},
+                "distillation": {"teacher": "t", "start_from_teacher": True},
+            },
+            "leave out model.embeddings",
+        ),
         ({"ramp_from": 8}, "needs ramp_share"),
         (
             {

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bert.errors import TrainingError
+from bert.errors import DataError, TrainingError
 from bert.nn.checkpoint import read_weights
 from bert.tasks.spec import TaskSpec
 from tests.training.conftest import files
@@ -149,6 +149,22 @@ def test_a_seed_that_diverges_does_not_stop_the_others(make: Make) -> None:
     with pytest.raises(TrainingError, match="2 of 6 runs failed"):
         comparison.raise_failures()
     assert table(make())["tiny"]["tasks"]["reviews"]["failed"] == {"2": "the loss is nan"}
+
+
+def test_data_that_cannot_be_read_does_not_stop_the_others_and_may_be_mended(
+    make: Make, tmp_path: Path
+) -> None:
+    def reads(settings: FinetuneSettings, command: str) -> Path:
+        if settings.dev[0].path.name == "bad.csv":
+            raise DataError(settings.dev[0].path, 1, "has another label")
+        return Pretend()(settings, command)
+
+    bad = {**TASK, "dev": [{"path": str(tmp_path / "bad.csv")}]}
+    comparison = Comparison(make(tasks={"bad": bad, "good": TASK}), finetune=reads)
+    assert "2 failed" in comparison.run()
+    assert table(make())["tiny"]["tasks"]["good"]["scores"] == {"1": 0.1, "2": 0.2}
+    comparison = Comparison(make(tasks={"bad": TASK, "good": TASK}), finetune=reads)
+    assert "failed" not in comparison.run()
 
 
 def test_weights_are_kept_where_asked_for(make: Make) -> None:

@@ -87,6 +87,12 @@ class Distillation(Objective):
                 f"the student's layers ({ours.hidden_size} wide, {ours.intermediate_size} inside) must be as the "
                 f"teacher's ({theirs.hidden_size}, {theirs.intermediate_size}) to start from them"
             )
+        for name in ("max_position_embeddings", "type_vocab_size"):
+            if getattr(ours, name) != getattr(theirs, name):
+                raise ConfigError(
+                    f"the student's {name} ({getattr(ours, name)}) must be the teacher's ({getattr(theirs, name)}) to start "
+                    "from it"
+                )
         encoder = self.model.bert.encoder.layer
         copied = {
             f"bert.encoder.layer.{at}.": f"bert.encoder.layer.{taken}."
