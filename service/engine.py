@@ -155,7 +155,8 @@ class OnnxEngine:
         if self._shorten is not None:
             output = self._shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
-        return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
+        texts = [output] if len(heads) == 1 else packing.split(output, [len(head) for head in heads])
+        return Outputs(texts, 1.0 - tokens / places)
 
     def _arrange(
         self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
@@ -163,6 +164,8 @@ class OnnxEngine:
         """Return the graph's inputs and the number of places computed."""
         if self._flat:
             return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
+        if len(encodings) == 1:
+            return packing.lone_inputs(encodings[0], heads[0]), len(encodings[0])
         packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width, self._rules)
         return packing.row_inputs(encodings, packed, heads), packed.places
 

@@ -123,8 +123,9 @@ def test_embeddings_have_length_one(bundles: Path) -> None:
 
 def test_padding_is_measured(bundles: Path) -> None:
     engine, encodings = open_engine(bundles, "mood")
-    run = engine.run([encodings[0]])  # 5 tokens in a row of 8
-    assert run.padding_ratio == pytest.approx(3 / 8)
+    assert engine.run([encodings[0]]).padding_ratio == 0.0
+    run = engine.run([*4 * [encodings[3]], encodings[0]])  # 27 and 5 tokens in a row, 27 in each of three
+    assert run.padding_ratio == pytest.approx(15 / 128)
 
 
 def test_ids_beyond_the_vocabulary_are_an_engine_error_and_the_engine_goes_on(bundles: Path) -> None:

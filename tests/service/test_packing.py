@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.tokenizer import Encoding
-from service.packing import WIDTH_STEP, Packing, candidate_widths, flat_inputs, pack, row_inputs, split
+from service.packing import Packing, candidate_widths, flat_inputs, lone_inputs, pack, row_inputs, split
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=60)
 
@@ -36,15 +36,16 @@ def test_no_text_is_split_over_rows(lengths: list[int]) -> None:
 
 
 @given(LENGTHS)
-def test_width_is_a_multiple_of_the_step_and_no_row_is_empty(lengths: list[int]) -> None:
+def test_the_fullest_row_is_full_and_no_row_is_empty(lengths: list[int]) -> None:
     packing = pack(lengths)
-    assert packing.width % WIDTH_STEP == 0
+    ends = [start % packing.width + length for start, length in zip(packing.starts, lengths, strict=True)]
+    assert max(ends) == packing.width
     assert {start // packing.width for start in packing.starts} == set(range(packing.rows))
 
 
 @given(LENGTHS)
 def test_packing_costs_no_more_than_padding_to_the_longest(lengths: list[int]) -> None:
-    width = -(-max(lengths) // WIDTH_STEP) * WIDTH_STEP
+    width = max(lengths)
     padded = Packing(len(lengths), width, tuple(width * n for n in range(len(lengths))))
     assert pack(lengths).cost() <= padded.cost()
 
@@ -62,7 +63,7 @@ def test_texts_of_unlike_lengths_waste_little() -> None:
 
 
 def test_one_text_is_one_row_of_its_own_length() -> None:
-    assert pack([13]) == Packing(1, 16, (0,))
+    assert pack([13]) == Packing(1, 13, (0,))
 
 
 def test_nothing_cannot_be_packed() -> None:
@@ -71,7 +72,7 @@ def test_nothing_cannot_be_packed() -> None:
 
 
 def test_no_candidate_is_narrower_than_the_longest_text() -> None:
-    assert min(candidate_widths([100, 1, 1])) == 104
+    assert min(candidate_widths([100, 1, 1])) == 100
 
 
 @given(LENGTHS.filter(lambda lengths: sum(lengths) < 3000))
@@ -91,6 +92,17 @@ def test_row_inputs_hold_each_text_where_the_packing_says(lengths: list[int]) ->
         at += count
     assert (inputs["text_ids"] == -1).sum() == packing.places - sum(lengths)
     assert all(array.dtype == np.int32 for array in inputs.values())
+
+
+@pytest.mark.parametrize("length", [1, 13, 512, 513, 2000])
+def test_a_lone_texts_inputs_are_those_of_a_row_of_its_own(length: int) -> None:
+    text, head = encoding(length), np.arange(0, length, 3)
+    usual = row_inputs([text], pack([length]), [head])
+    lone = lone_inputs(text, head)
+    assert lone.keys() == usual.keys()
+    for name, array in lone.items():
+        assert array.dtype == np.int32 and array.flags.c_contiguous
+        assert array.tolist() == usual[name].tolist()
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
