@@ -155,8 +155,7 @@ class OnnxEngine:
         if self._shorten is not None:
             output = self._shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
-        texts = [output] if len(heads) == 1 else packing.split(output, [len(head) for head in heads])
-        return Outputs(texts, 1.0 - tokens / places)
+        return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
 
     def _arrange(
         self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]

@@ -16,6 +16,7 @@ from bert.errors import EngineError, ServiceError
 from bert.tasks.heads import READ_WORDS
 from bert.tokenizer import Encoding
 from service.engine import Floats
+from service.packing import joined, split
 from service.runner import Result
 
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
@@ -62,8 +63,10 @@ class Submit:
         columns = [[e.ids for e in encodings], [e.segment_ids for e in encodings]]
         if task in READ_WORDS:
             columns += [[e.word_ids for e in encodings], [e.sequence_ids for e in encodings]]
-        block = np.concatenate([array for column in columns for array in column], dtype=np.int32)
-        return cls(key, model, deadline, [len(e) for e in encodings], len(columns), block.tobytes())
+        block = b"".join(
+            [array.astype(np.int32, copy=False).tobytes() for column in columns for array in column]
+        )
+        return cls(key, model, deadline, [len(e) for e in encodings], len(columns), block)
 
     def encodings(self) -> list[Encoding]:
         """Return the sequences, as far as the engine reads them."""
@@ -101,16 +104,14 @@ class Done:
     @classmethod
     def of(cls, key: int, result: Result) -> Self:
         """Write a result."""
-        values = np.concatenate(result.outputs)
+        values = joined(result.outputs)
         counts = [len(output) for output in result.outputs]
         return cls(key, counts, values.shape[1:], values.tobytes(), result.queue_s, result.inference_s)
 
     def result(self) -> Result:
         """Return the result."""
         values: Floats = np.frombuffer(self.values, np.float32).reshape(-1, *self.shape)
-        ends = np.cumsum(self.counts)
-        outputs = [values[end - count : end] for end, count in zip(ends, self.counts, strict=True)]
-        return Result(outputs, self.queue_s, self.inference_s)
+        return Result(split(values, self.counts), self.queue_s, self.inference_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Shapes: N texts, T tokens of all of them together, R rows, S tokens a row.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,5 +175,11 @@ def flat_inputs(
 
 def split(output: NDArray[np.float32], counts: Sequence[int]) -> list[NDArray[np.float32]]:
     """Cut the head's output (P, K) into one (P_n, K) for each text, in text order."""
-    ends = np.cumsum(counts)
-    return [output[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    if len(counts) == 1:
+        return [output]
+    return [output[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
+
+
+def joined(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Put what `split` cut together again."""
+    return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)

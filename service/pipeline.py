@@ -9,13 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
 from bert.tasks import classification, embedding, fill_mask, ner, spans
 from bert.tokenizer import Encoding, Window
 from service.call import Call
 from service.encoding import encode_texts, masked_encodings, question_windows, text_windows
 from service.engine import Floats
+from service.packing import joined
 from service.reading import Reader
 from service.registry import Model
 from service.runner import Runner
@@ -68,7 +67,7 @@ class Pipeline:
         )
         outputs = await self._infer(call, model, encodings)
         with call.timed("decode"):
-            results = classification.decode(np.concatenate(outputs), model.spec, top_k)
+            results = classification.decode(joined(outputs), model.spec, top_k)
         return results, [encoding.truncated for encoding in encodings]
 
     async def embed(self, call: Call, model: Model, text: Texts, *, truncate: bool) -> Embedded:
@@ -181,7 +180,7 @@ class Pipeline:
 
         encodings = await self._prepare(call, fields, prepare)
         outputs = await self._infer(call, model, encodings)
-        return Embedded(np.concatenate(outputs), [encoding.truncated for encoding in encodings])
+        return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
 
     def _reader(self, call: Call, model: Model, *, only_ids: bool = False) -> Reader:
         return Reader(call, model.tokenizer, self._scheduler.max_tokens, only_ids)

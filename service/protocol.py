@@ -4,15 +4,19 @@ uvicorn bounds neither a request's head nor how long a client takes to read its 
 """
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.call import choose_request_id
 from service.problems import ProblemError, problem_response
 
 MAX_HEAD_BYTES = 2**16
 """Of request line and headers, and of what stands between a body's chunks; one read from the socket may pass it."""
+INTERIM = b"HTTP/1.1 1"
+"""What an answer that only tells the client to go on begins with: a body is awaited then."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -36,6 +40,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Start counting anew."""
         self._unbounded = 0
         super().on_headers_complete()
+        if self.cycle is not None:  # none where the client asks for another protocol
+            OneWrite.put_before(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Count no byte of a body: its own limit is looked at where it is read."""
@@ -84,3 +90,52 @@ class BoundedProtocol(HttpToolsProtocol):
             ]
             self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
         self.transport.close()
+
+
+class OneWrite:
+    """An answer's way to its connection: the head waits for the first part of the body, and both leave together.
+
+    uvicorn writes them one after the other, and each write wakes the client.
+    """
+
+    __slots__ = ("_head", "_on_response", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, on_response: Callable[[], None]) -> None:
+        """Nothing is held yet."""
+        self._transport, self._on_response = transport, on_response
+        self._head: bytes | None = b""
+
+    @classmethod
+    def put_before(cls, cycle: RequestResponseCycle) -> None:
+        """Let an answer that has not begun go this way."""
+        whole = cls(cycle.transport, cycle.on_response)
+        cycle.transport, cycle.on_response = cast(asyncio.Transport, whole), whole.complete
+
+    def write(self, data: bytes) -> None:
+        """Hold the answer's head; write it with what comes after it; write all else as it comes."""
+        if self._head is None or data.startswith(INTERIM):
+            self._transport.write(data)
+        elif self._head:
+            self._transport.write(self._head + data)
+            self._head = None
+        else:
+            self._head = data
+
+    def complete(self) -> None:
+        """Write what is held, for an answer without a body, and tell that the answer is whole."""
+        self._flush()
+        self._on_response()
+
+    def close(self) -> None:
+        """Write what is held, and close the connection."""
+        self._flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection ends."""
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+        self._head = None

@@ -21,6 +21,7 @@ from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from bert.tokenizer import Encoding
 from service.engine import Engine, Floats, Outputs
 from service.line import Job
+from service.packing import joined
 from service.policy import Batch, FairQueue, next_turn
 from service.runner import Result, stuck
 
@@ -300,7 +301,7 @@ class Scheduler:
             self._deliver(batch, ran.outputs.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
-        at, is_finite = 0, bool(np.isfinite(np.concatenate(outputs, axis=None)).all())
+        at, is_finite = 0, bool(np.isfinite(joined(outputs)).all())
         for share in batch.shares:
             work, count = _work_of(share.job), share.stop - share.start
             part = outputs[at : at + count]

@@ -59,6 +59,32 @@ def test_a_head_within_the_limit_and_a_large_body_after_it_are_read(live: Live) 
     assert reply.status == 200
 
 
+def test_a_client_that_asks_whether_to_go_on_is_told(live: Live) -> None:
+    body = b'{"text": "angela"}'
+    head = b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue\r\n"
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        raw.sendall(head + b"content-length: %d\r\n\r\n" % len(body))
+        assert raw.recv(1000).startswith(b"HTTP/1.1 100 ")
+        raw.sendall(body)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_an_answers_head_and_body_leave_together(live: Live) -> None:
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        for _ in range(20):
+            raw.sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert raw.recv(10_000).endswith(b'{"status":"live"}')
+
+
+def test_an_answer_without_a_body_has_its_head_and_the_next_follows(live: Live) -> None:
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        asked = b"HEAD /health/live HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /health/live HTTP/1.1\r\nhost: x\r\n"
+        raw.sendall(b"".join(asked) + b"connection: close\r\n\r\n")
+        first, second, body = read_all(raw).split(b"\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200 ") and second.startswith(b"HTTP/1.1 200 ")
+    assert body == b'{"status":"live"}'
+
+
 def test_trailers_without_an_end_are_refused(live: Live) -> None:
     head = b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
     with socket.create_connection(live.connect_to(), timeout=20) as raw, pytest.raises(OSError):
