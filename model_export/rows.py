@@ -1,7 +1,7 @@
 """The graph's parts as the CPU runs them fastest: packed rows, float32. T = R * S tokens, H wide, A heads.
 
-Which of two equal forms is written was measured (docs/export.md): on CPU Add + LayerNormalization is several times
-faster than SkipLayerNormalization, and Add + Gelu than BiasGelu.
+Which of two equal forms is written was measured (`python -m benchmarks.engine.operators`): on CPU Add + LayerNormalization
+is several times faster than SkipLayerNormalization, and Gather + Add + LayerNormalization than EmbedLayerNormalization.
 """
 
 import numpy as np
@@ -29,23 +29,19 @@ class RowsForms:
     def embeddings(self) -> str:
         """Write the sum of three embeddings and its norm; (T, H). Also what every attention shares."""
         table = "bert.embeddings.{}_embeddings.weight".format
-        embedded, _ = self.w.nodes(  # the second output, a mask index, is not optional
-            "EmbedLayerNormalization",
-            "input_ids",
-            "segment_ids",
-            *(self.tensor(table(kind)) for kind in ("word", "position", "token_type")),
-            *self.norm_parameters("bert.embeddings.LayerNorm"),
-            "",
-            "position_ids",
-            outputs=2,
-            domain=MICROSOFT,
-            epsilon=self.config.layer_norm_eps,
+        # In the checkpoint's own order (bert.nn.encoder): sums of floats depend on it.
+        read = (("word", "input_ids"), ("token_type", "segment_ids"), ("position", "position_ids"))
+        tokens = self.w.constant("all", [-1])
+        words, segments, places = (
+            self.w.node("Gather", self.tensor(table(kind)), self.w.node("Reshape", ids, tokens))
+            for kind, ids in read
         )
+        embedded = self._add_norm(self.w.node("Add", words, segments), places, "bert.embeddings.LayerNorm")
         self._attention_bias = self.attention_bias()
         shape = self.w.node("Shape", "input_ids")
         width = self.w.constant("width", [self.config.hidden_size])
         self._row_shape = self.w.node("Concat", shape, width, axis=0)
-        return self.as_tokens(embedded)
+        return embedded
 
     def attention_bias(self) -> str:
         """Write (R, 1, S, S): 0 where two tokens are of one text, else a score that softmax makes 0."""

@@ -87,9 +87,10 @@ def test_attention_is_fused_in_every_layer_and_counted_by_domain(tmp_path: Path)
     checkpoint, _ = checkpoint_and_texts(tmp_path)
     graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
     fused = check_structure(graph, 2)
-    assert fused == {"com.microsoft.Attention": 2, "com.microsoft.EmbedLayerNormalization": 1}
+    assert fused == {"com.microsoft.Attention": 2}
     # On CPU these are slower than what is written in their stead (docs/export.md).
-    assert not {"SkipLayerNormalization", "BiasGelu"} & {node.op_type for node in graph.graph.node}
+    slower = {"SkipLayerNormalization", "BiasGelu", "EmbedLayerNormalization"}
+    assert not slower & {node.op_type for node in graph.graph.node}
 
 
 def test_what_is_written_is_what_runs(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ def test_what_is_written_is_what_runs(tmp_path: Path) -> None:
     options.log_severity_level = 3
     ort.InferenceSession(graph.SerializeToString(), options, providers=["CPUExecutionProvider"])
     optimised = onnx.load(tmp_path / "optimised.onnx")
-    kinds = ("Attention", "Gemm", "LayerNormalization", "Gelu", "Add", "EmbedLayerNormalization")
+    kinds = ("Attention", "Gemm", "LayerNormalization", "Gelu", "Add", "Gather", "EmbedLayerNormalization")
     for kind in kinds:
         written, run = (sum(n.op_type == kind for n in g.graph.node) for g in (graph, optimised))
         assert written == run, kind

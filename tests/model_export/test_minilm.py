@@ -92,5 +92,7 @@ def test_cosines_in_8_bits_stay_near(minilm: Path) -> None:
     before, after = np.concatenate(expected(minilm)), np.concatenate(exported(minilm, "int8").packed(texts))
     cosines = [vectors @ vectors.T - 2 * np.eye(len(texts), dtype=np.float32) for vectors in (before, after)]
     assert np.abs(cosines[0] - cosines[1]).max() < 0.03
-    assert (cosines[0].argmax(axis=1) == cosines[1].argmax(axis=1)).mean() > 0.9
+    best = cosines[0].max(axis=1)
+    taken = np.take_along_axis(cosines[0], cosines[1].argmax(axis=1)[:, None], axis=1)[:, 0]
+    assert (taken > best - 1e-6).mean() > 0.95  # some texts are equally near to two others
     assert labels_of("similarity", [before, after]) is None
