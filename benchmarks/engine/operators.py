@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ def compared(part: str, forms: Sequence[Form], provider: str, rounds: int) -> li
     ]
 
 
-def opened(form: Form, provider: str) -> Callable[[], object]:
+def opened(form: Form, provider: str) -> Callable[[], list[Any]]:
     """Return a run of the form, on one thread, at the level of the bundles, which puts no other operators in."""
     options = session_options(1, {})
     session = onnxruntime.InferenceSession(form.model.SerializeToString(), options, providers=[provider])
@@ -82,7 +82,7 @@ def opened(form: Form, provider: str) -> Callable[[], object]:
     return lambda: session.run(None, inputs)
 
 
-def least_seconds(runs: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def least_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Return the least seconds of each; they take turns, and the first round warms up."""
     best = dict.fromkeys(runs, float("inf"))
     for number in range(rounds + 1):

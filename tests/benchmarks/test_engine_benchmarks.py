@@ -63,7 +63,10 @@ def test_inputs_are_as_the_graph_declares_them() -> None:
 
 def test_a_profile_counts_nodes_and_the_operations_of_products() -> None:
     def event(name: str, operator: str, us: int) -> dict[str, Any]:
-        shapes = {"input_type_shape": [{"float": [10, 100]}], "output_type_shape": [{"float": [10, 50]}]}
+        shapes: dict[str, Any] = {
+            "input_type_shape": [{"float": [10, 100]}],
+            "output_type_shape": [{"float": [10, 50]}],
+        }
         return {
             "cat": "Node",
             "name": f"{name}_kernel_time",
