@@ -3,10 +3,11 @@
     python -m benchmarks.serving.hot_path bundles
     python -m benchmarks.serving.hot_path bundles --against ../before    # another checkout, in turns with this one
     python -m benchmarks.serving.hot_path bundles --kinds sentence --connections 8 --profile runs/hot-path.txt
+    python -m benchmarks.serving.hot_path bundles --frontends 1          # the default of bert-serve: an engine process
 
-User and system time of the service's process for a request, in microseconds, and which part of it the event loop's
-thread had. CPU time depends less than time by the wall on what else the machine does; what is left of that falls on both
-checkouts, which take turns.
+User and system time of the service's processes for a request, in microseconds, and which part of it their first threads
+had, on which the event loops run. CPU time depends less than time by the wall on what else the machine does; what is left
+of that falls on both checkouts, which take turns.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from pathlib import Path
 from benchmarks.machine import machine_line
 from benchmarks.serving.load import closed_loop
 from benchmarks.serving.percentiles import Spread
-from benchmarks.serving.process_tree import PROC
+from benchmarks.serving.process_tree import PROC, tree
 from benchmarks.serving.running import ROOT, Running, free_port, prepare_process, server
 from benchmarks.serving.texts import FACTS, SENTENCES, made_up_texts
 from benchmarks.serving.wire import Request, request_bytes
@@ -41,7 +42,7 @@ class Costs:
 
     all_us: list[float] = field(default_factory=list)
     loop_us: list[float] = field(default_factory=list)
-    """Of the event loop's thread alone."""
+    """Of the event loops' threads alone."""
     rates: list[float] = field(default_factory=list)
     """Requests a second; on a machine that does other things too it says little."""
 
@@ -80,6 +81,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=3.0, help="of each measurement")
     add("--rounds", type=int, default=3)
     add("--against", type=Path, help="another checkout, to compare with")
+    add("--frontends", type=int, default=0, help="0: one process; 1 and more: an engine process beside them")
     add("--service", default=SETTINGS, help="settings for bert-serve")
     add("--profile", type=Path, help="file for a profile of the event loop's thread, which slows it down")
     add("--log", type=Path, default=Path("runs/hot-path.log"), help="the service's log")
@@ -122,13 +124,14 @@ def measured(
 
 
 def cpu_us(pid: int) -> tuple[float, float]:
-    """Return the CPU time so far of a process's threads, and of its first, on which the event loop runs.
+    """Return the CPU time so far of a process and its children, and of their first threads, on which the event loops run.
 
     From schedstat, in nanoseconds: `stat` counts hundredths of a second.
     """
-    files = (PROC / str(pid) / "task").glob("*/schedstat")
-    used = {file.parent.name: int(file.read_text().split()[0]) / 1000 for file in files}
-    return sum(used.values()), used[str(pid)]
+    files = [file for each in tree(pid) for file in (PROC / str(each) / "task").glob("*/schedstat")]
+    used = [(file, int(file.read_text().split()[0]) / 1000) for file in files]
+    firsts = [us for file, us in used if file.parent.name == file.parents[2].name]
+    return sum(us for _, us in used), sum(firsts)
 
 
 def row(kind: str, connections: int, costs: Sequence[Costs]) -> str:
@@ -151,6 +154,7 @@ def _service(folders: Sequence[Path], checkout: Path, args: argparse.Namespace) 
     variables = [f"PYTHONPATH={checkout}", *([f"PROFILE={args.profile.resolve()}"] if args.profile else [])]
     bundles = ",".join(str(folder.resolve()) for folder in folders)
     settings = ["--bundles", bundles, "--port", str(port), *shlex.split(args.service)]
+    variables.append(f"BERT_SERVE_FRONTENDS={args.frontends}")
     command = ["env", *variables, sys.executable, "-P", str(file), *settings]
     ready = f"GET /health/ready HTTP/1.1\r\nhost: {url[7:]}\r\n\r\n".encode()
     log = args.log.with_stem(f"{args.log.stem}-{port}")

@@ -2,8 +2,9 @@
 
     PYTHONPATH=. python -P benchmarks/serving/instant_service.py --bundles bundles --port 8000
 
-Takes the settings of bert-serve. PYTHONPATH says which checkout's code is served. With PROFILE=FILE in the environment
-it writes there, when it ends, what the functions on the event loop's thread took.
+Takes the settings of bert-serve, and is one process unless they say otherwise. PYTHONPATH says which checkout's code is
+served. With PROFILE=FILE in the environment it writes there, when it ends, what the functions on the event loop's thread
+took.
 """
 
 import cProfile
@@ -11,6 +12,9 @@ import os
 import pstats
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -46,12 +50,20 @@ class InstantEngine:
         return Outputs([self._logits[: len(self._heads(encoding))] for encoding in encodings], 0.0)
 
 
+def put_in() -> None:
+    """Put the instant engine in the place of the real one, in this process and in those that it starts."""
+    registry.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
+    with suppress(ImportError):  # a service of before had no other processes
+        from service import serve
+
+        sys.path.append(str(Path(__file__).parent))
+        serve.Supervisor = partial(serve.Supervisor, entry="instant_child")  # type: ignore[assignment, attr-defined]
+
+
 def main() -> int:
     """Serve."""
-    os.environ["BERT_SERVE_FRONTENDS"] = (
-        "0"  # the engine has to be this process's; an older service warns of the name
-    )
-    registry.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
+    os.environ.setdefault("BERT_SERVE_FRONTENDS", "0")  # an older service warns of the name
+    put_in()
     file = os.environ.pop("PROFILE", "")
     if not file:
         return cli.main()
