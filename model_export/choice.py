@@ -11,10 +11,9 @@ from typing import Any
 
 import onnxruntime as ort
 
-from bert.errors import BertError, ExportError, ParityError
+from bert.errors import ExportError, ParityError
 from model_export.agreement import check_agreement
 from model_export.candidate import Candidate, Subject, build, prove
-from model_export.precision import Fp32
 from model_export.progress import say, step
 from model_export.session import CUDA
 from model_export.timing import THREADS, Times, speedup, time_graphs
@@ -40,7 +39,7 @@ def _half_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance])
     """Take fp16 if it is near enough. It is not timed: fp32 is written for the CPU, and would not run beside it."""
     tried: Record = {"fp16": {}}
     try:
-        half = prove(subject, _built_for_cuda(subject), tolerance_of("fp16"))
+        half = prove(subject, build(subject, "fp16"), tolerance_of("fp16"))
         tried["fp16"] = _numbers(half)
         return half, _record(tried, "fp16 is within tolerance, and onnxruntime has CUDA")
     except ExportError as error:
@@ -77,15 +76,6 @@ def _eight_bits_or_float32(
     return int8, _record(
         tried, f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({judged})"
     )
-
-
-def _built_for_cuda(subject: Subject) -> Fp32:
-    try:
-        return build(subject, "fp16")
-    except BertError:
-        raise
-    except Exception as error:  # the package's own are not public; onnxruntime-gpu without a GPU ends here
-        raise ExportError(f"it cannot be run here: {str(error).partition(chr(10))[0]}") from None
 
 
 def check_speed(times: Times) -> float:

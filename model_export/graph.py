@@ -119,6 +119,7 @@ def _mean_pooling(forms: Forms, x: str) -> str:
     member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)
     total = w.node("MatMul", member, forms.to_float32(x))
     mean = w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
-    length = w.node("ReduceL2", mean, axis, keepdims=1)
+    # ReduceL2 says the same, and asks for cuDNN on a GPU.
+    length = w.node("Sqrt", w.node("ReduceSumSquare", mean, axis, keepdims=1))
     # The floor is sentence-transformers' own (torch.nn.functional.normalize).
     return w.node("Div", mean, w.node("Max", length, w.constant("smallest_length", 1e-12)))

@@ -1,12 +1,14 @@
 """The three precisions: which forms write the graph, and what can be run here to check it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 
+from bert.errors import BertError, ExportError
 from bert.packing_rules import PackingRules
 from bert.weights import Checkpoint
 from model_export import half_check
@@ -84,7 +86,8 @@ class Fp16(Fp32):
         self._on_gpu = CUDA in ort.get_available_providers()
         if self._on_gpu:
             self.how = "the written graph was run on a GPU"
-            self._runner = Runner(self.model, "flat", self.packing)
+            with _on_gpu():
+                self._runner = Runner(self.model, "flat", self.packing)
             return
         check_types(self.model)
         rounded = {
@@ -92,9 +95,30 @@ class Fp16(Fp32):
         }
         self._runner = Runner(build_graph(config, spec, rounded, RowsForms), "rows", self.packing)
 
+    def alone(self, texts: Sequence[Text]) -> list[Floats]:
+        """Run them one by one. Raises ExportError where the GPU does not."""
+        with _on_gpu():
+            return super().alone(texts)
+
+    def packed(self, texts: Sequence[Text]) -> list[Floats]:
+        """Run them together. Raises ExportError where the GPU does not."""
+        with _on_gpu():
+            return super().packed(texts)
+
     def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
         """Run the texts in the written graph; None where a GPU runs it anyway."""
         return None if self._on_gpu else half_check.run_flat(self.model, texts)
+
+
+@contextmanager
+def _on_gpu() -> Iterator[None]:
+    """Say of what onnxruntime cannot do inside that it is not for this machine: it has CUDA, and perhaps no GPU."""
+    try:
+        yield
+    except BertError:
+        raise
+    except Exception as error:  # the package's own are not public
+        raise ExportError(f"a GPU's graph cannot be run here: {str(error).partition(chr(10))[0]}") from error
 
 
 MAKERS: dict[str, type[Fp32]] = {"fp32": Fp32, "fp16": Fp16, "int8": Int8}

@@ -49,6 +49,8 @@ class Runner:
         # Waiting threads sleep: where the cores are shared, spinning takes them from the thread that is waited for.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         how = recipe(layout)
+        if how["providers"] == [CUDA]:
+            ort.preload_dlls()  # the packages of CUDA's libraries lie where the system does not look
         options.graph_optimization_level = getattr(
             ort.GraphOptimizationLevel, how["graph_optimization_level"]
         )

@@ -28,11 +28,15 @@ from service.logs import LOGGER
 Floats = NDArray[np.float32]
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 CAPTURING = {"enable_cuda_graph": "1"}
+GPU_SLOTS = 2
+"""Batches at once on a GPU: one that runs, and one that is packed and copied meanwhile. Each has buffers of its own."""
 PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
 
 
 _OPENING = threading.Lock()
 """Of models on a GPU, one at a time."""
+_ON_GPU = threading.BoundedSemaphore(GPU_SLOTS)
+"""For runs: where models on the CPU are served beside, there are as many slots as cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class OnnxEngine:
             # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
             # silence.
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+            # The packages of CUDA's libraries lie where the system does not look.
+            onnxruntime.preload_dlls()
         # While a graph is captured no other thread may touch the GPU's memory.
         with _OPENING if self._flat else nullcontext():
             self._open(bundle, options, providers)
@@ -97,7 +103,8 @@ class OnnxEngine:
         try:
             self._session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
         except Exception as error:  # onnxruntime raises its own, undocumented classes
-            raise BundleError(f"{bundle.model_path} cannot be opened: {error}") from error
+            hint = "; a GPU's session needs CUDA 13 and its driver (docs/operations.md)" if self._flat else ""
+            raise BundleError(f"{bundle.model_path} cannot be opened: {error}{hint}") from error
         running = self._session.get_providers()
         if running[0] != self.provider:  # onnxruntime takes the next one where a GPU cannot be opened
             raise BundleError(
@@ -121,7 +128,8 @@ class OnnxEngine:
         one_a_text = self._heads is HEADS["classification"]
         manifest = bundle.manifest
         positions, pieces = manifest.max_position_embeddings, manifest.vocab_size
-        return CapturedGraphs(session, self._plain, positions, "cuda", pieces=pieces, one_a_text=one_a_text)
+        graphs = CapturedGraphs(session, self._plain, positions, "cuda", pieces=pieces, one_a_text=one_a_text)
+        return graphs if graphs.shapes else None  # or a second copy of the weights would be held for nothing
 
     def _replayed(
         self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
@@ -142,6 +150,10 @@ class OnnxEngine:
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Pack, run, unpack. Raises EngineError if the graph fails."""
+        if self._flat:
+            groups = packing.flat_groups([len(encoding) for encoding in encodings])
+            if len(groups) > 1:
+                return self._in_groups(encodings, groups)
         heads = [self._heads(encoding) for encoding in encodings]
         replayed = self._replayed(encodings, heads)
         if replayed is not None:
@@ -149,13 +161,22 @@ class OnnxEngine:
         else:
             inputs, places = self._arrange(encodings, heads)
             try:
-                output = self._plain(inputs)
+                with _ON_GPU if self._flat else nullcontext():
+                    output = self._plain(inputs)
             except Exception as error:
                 raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
         if self._shorten is not None:
             output = self._shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
         return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
+
+    def _in_groups(self, encodings: Sequence[Encoding], groups: Sequence[Sequence[int]]) -> Outputs:
+        """Run the texts at these places one group after the other."""
+        found: list[Floats] = [np.empty(0, np.float32)] * len(encodings)
+        for group in groups:
+            for place, output in zip(group, self.run([encodings[n] for n in group]).texts, strict=True):
+                found[place] = output
+        return Outputs(found, 0.0)
 
     def _arrange(
         self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
@@ -197,8 +218,8 @@ def session_options(
     """Return how every session is opened: what was verified at export is what runs, with so many threads.
 
     Threads do not spin unless that is asked for, and not after a run: they would take the cores from the other sessions
-    and from the event loop. The memory pattern is off and the arena grows by what is asked for, because shapes vary with
-    every batch.
+    and from the event loop. The memory pattern is off and the CPU's arena grows by what is asked for, because shapes vary
+    with every batch.
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

@@ -3,9 +3,10 @@
 import asyncio
 import os
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
-from bert.errors import EngineError
+from bert.errors import EngineError, ServiceError
 from service import tuning
 from service.engines import Engines, open_engines
 from service.ledger import MOST_CRASHES, FileLedger, crashes
@@ -20,7 +21,8 @@ from service.settings import ServeSettings
 HEALTH_EVERY_S = 1.0
 WARM_UP_TOKENS = 16
 STUCK = 70
-"""Exit code of an engine process that gives up on a batch which does not end (EX_SOFTWARE)."""
+"""Exit code of an engine process that gives up: on a batch which does not end, on a GPU that is lost (EX_SOFTWARE)."""
+PROBE_S = 5.0
 END_S = 2.0
 """For the batches that still run when the process is to end: nobody waits for them."""
 
@@ -37,6 +39,8 @@ class EngineServer:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._of_link: dict[Link, set[int]] = {}
         self._engines: Engines | None = None
+        self._on_gpu: set[str] = set()
+        """Models."""
 
     async def run(self, ended: asyncio.Event) -> None:
         """Load, then answer until the event; raises what stands in the way of loading."""
@@ -44,6 +48,7 @@ class EngineServer:
         self._count_restarts()
         self._crashes = await asyncio.to_thread(crashes, ledger)
         self._engines = await open_engines(self._settings, self._metrics, FileLedger(ledger))
+        self._on_gpu = {m.name for m in self._engines.models if m.bundle.manifest.layout == "flat"}
         for name in (model.name for model in self._engines.models):
             await self._scheduler.submit(name, tuning.sample_texts(WARM_UP_TOKENS))
         # Under its name only when it listens: a frontend that finds it can connect.
@@ -136,8 +141,27 @@ class EngineServer:
             if (trouble := self._scheduler.trouble()) is not None:
                 LOGGER.error("the engine is %s: its process ends and is started again", trouble)
                 os._exit(STUCK)
+            if (name := await self._lost_its_gpu()) is not None:
+                LOGGER.error(
+                    "%s fails on the GPU whatever it is given: the process ends and is started again", name
+                )
+                os._exit(STUCK)
             self._metrics.note_queue()
             health = Health(sorted(self._scheduler.suspects()), self._scheduler.longest_run_s())
             for link in self._links:
                 link.send(health)
             await asyncio.sleep(HEALTH_EVERY_S)
+
+    async def _lost_its_gpu(self) -> str | None:
+        """Return a model on a GPU that fails again and again, on a text that nobody sent too; None if there is none.
+
+        After an error on the device every later call of a process fails: only a new process helps.
+        """
+        for name in self._scheduler.suspects() & self._on_gpu:
+            with suppress(TimeoutError, ServiceError):
+                try:
+                    probe = self._scheduler.submit(name, tuning.sample_texts(WARM_UP_TOKENS))
+                    await asyncio.wait_for(probe, PROBE_S)
+                except EngineError:
+                    return name
+        return None

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import platform
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -100,10 +101,11 @@ def _entries(file: Path) -> list[dict[str, Any]]:
 @functools.cache
 def _gpu() -> str:
     """Return what the first GPU calls itself, where the driver tells."""
-    for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("Model"):
-                return line.partition(":")[2].strip()
+    with suppress(OSError):
+        for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                if line.startswith("Model"):
+                    return line.partition(":")[2].strip()
     return ""
 
 

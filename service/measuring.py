@@ -13,8 +13,8 @@ CURVE_TOKENS = {CPU: 512, CUDA: 65_536}
 """The largest batch that is tried; a GPU is not busy before it has some thousand tokens."""
 DISTURBED = 1.5
 """A measurement whose batches took so many times their CPU time is used and not kept: other work was in its way."""
-START_S = 0.5
-"""For a curve, at start."""
+START_S = {CPU: 0.5, CUDA: 3.0}
+"""For a curve, at start; a GPU has more sizes to go through, and each is met for the first time."""
 
 
 def planned(settings: ServeSettings, cores: int) -> tuning.Plan:
@@ -39,7 +39,9 @@ def measure(
         if known is None:
             shape = shape_of(model)
             if shape not in by_shape:
-                by_shape[shape] = Measured(tuple(cost_curve(model, plan, START_S, given)), wide_from(model))
+                by_shape[shape] = Measured(
+                    tuple(cost_curve(model, plan, START_S[model.engine.provider], given)), wide_from(model)
+                )
             known = by_shape[shape]
             if keeps and is_steady(known):
                 kept.keep(model.bundle, machine, known)
@@ -58,6 +60,7 @@ def cost_curve(
         max(16, min(most, given or most)),
         text_tokens=text_tokens(model),
         budget_s=seconds,
+        warms_up=model.engine.provider == CUDA,
         clock=time.thread_time if on_this_thread else time.perf_counter,
     )
 

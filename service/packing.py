@@ -143,6 +143,31 @@ def row_inputs(
     }
 
 
+PADDED_SHARE, PADDED_TOKENS = 4, 16_384
+"""Packed attention's scratch is as large as if all texts were padded to the longest: at most so many times what is real,
+and so many tokens."""
+
+
+def flat_groups(lengths: Sequence[int]) -> list[list[int]]:
+    """Divide texts into runs of the layout "flat"; each is a list of places, and most batches are one run.
+
+    Of one paragraph and 500 words the scratch of attention would be gigabytes, which the GPU's arena keeps.
+    """
+    if len(lengths) * max(lengths) <= PADDED_SHARE * sum(lengths) + PADDED_TOKENS:
+        return [list(range(len(lengths)))]
+    groups: list[list[int]] = [[]]
+    longest = tokens = 0
+    for place in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+        length = lengths[place]
+        if (len(groups[-1]) + 1) * longest > PADDED_SHARE * (tokens + length) + PADDED_TOKENS:
+            groups.append([])
+        if not groups[-1]:
+            longest = tokens = 0
+        groups[-1].append(place)
+        longest, tokens = max(longest, length), tokens + length
+    return groups
+
+
 def flat_inputs(
     encodings: Sequence[Encoding], heads: Sequence[Positions], longest: int | None = None
 ) -> dict[str, Ints]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert.errors import ConfigError
 from bert.tokenizer import Encoding
-from service.engine import Engine
+from service.engine import GPU_SLOTS, Engine
 
 TEXT_TOKENS = 32
 """Length of the texts that the curve is measured with; real sentences have about 35 tokens."""
@@ -22,8 +22,6 @@ MIN_BUDGET = 64
 Clock = Callable[[], float]
 MOST_WIDE = 4
 """Threads that are worth their meeting again after each operator, for a text."""
-GPU_SLOTS = 2
-"""A batch that runs, and one that is packed and copied meanwhile."""
 ALONE_TOKENS = (16, 32, 64, 128, 256, 512)
 WORTH = 0.85
 """A wide run must take at most this part of a narrow one's time, or the other slots are better left for who comes."""
@@ -86,18 +84,25 @@ def cost_curve(
     *,
     text_tokens: int = TEXT_TOKENS,
     budget_s: float = 0.5,
+    warms_up: bool = False,
     clock: Clock = time.perf_counter,
     wall: Clock = time.perf_counter,
 ) -> list[Point]:
     """Time batches of 16, 32, 64 ... `max_tokens` tokens, the best of REPEATS each.
 
+    With `warms_up` each size runs once before: a GPU's first of a size loads kernels, which takes longer than the batch.
+
     Stops before `budget_s` on the clock on the `wall` is used, but not before the second size. `clock` may be the
     thread's CPU time, which other programs on the machine disturb less. No text is longer than `text_tokens`.
     """
-    began, points, tokens = wall(), list[Point](), 16
+    points, tokens = list[Point](), 16
     engine.run(sample_texts(tokens, text_tokens))
+    began = wall()
     while tokens <= max_tokens:
-        texts, started = sample_texts(tokens, text_tokens), wall()
+        texts = sample_texts(tokens, text_tokens)
+        if warms_up:
+            engine.run(texts)
+        started = wall()
         best_s = min(_timed(engine, texts, clock) for _ in range(REPEATS))
         now = wall()
         points.append(Point(tokens, best_s, (now - started) / REPEATS))

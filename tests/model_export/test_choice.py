@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -13,12 +14,15 @@ from safetensors.numpy import load_file, save_file
 from bert.bundle import read_bundle
 from bert.errors import ExportError, ParityError
 from bert.manifest import Manifest
+from bert.packing_rules import PackingRules
 from model_export.agreement import answers_of, check_agreement
 from model_export.batch import Text
 from model_export.choice import SMALLEST_SPEEDUP, check_speed
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.precision import MAKERS, Fp16, Fp32
+from model_export.reference import Floats
+from model_export.session import Runner
 from model_export.timing import ROUNDS, Times, best_milliseconds, speedup, time_graphs
 from model_export.tolerance import Tolerance
 from tests.model_export.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
@@ -202,17 +206,39 @@ class TestWithCuda:
         assert (manifest.precision, manifest.layout) == ("fp16", "flat")
         assert list(manifest.choice["tried"]) == ["fp16"]
 
-    @pytest.mark.parametrize("error", [ExportError("too large"), RuntimeError("no device\nmore")])
-    def test_float32_is_taken_where_fp16_cannot_be(
-        self, error: Exception, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_float32_is_taken_where_float16_cannot_hold_the_weights(
+        self, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fails(*_: object) -> None:
-            raise error
+            raise ExportError("too large")
 
         self.use(monkeypatch, fails)
         manifest = run(checkpoint, tmp_path / "b")
-        assert manifest.precision == "fp32" and manifest.choice["why"].startswith("fp16 is refused: ")
-        assert "more" not in manifest.choice["why"]
+        assert (manifest.precision, manifest.choice["why"]) == ("fp32", "fp16 is refused: too large")
+
+    @pytest.mark.parametrize("opens", [True, False])
+    def test_float32_is_taken_where_the_gpu_fails(
+        self, opens: bool, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As onnxruntime-gpu does without a driver, or at the first run where a library is missing."""
+
+        class Fails(Runner):
+            def __init__(self, model: onnx.ModelProto, layout: str, rules: PackingRules) -> None:
+                if layout == "flat" and not opens:
+                    raise RuntimeError("no device\nmore")
+                if layout == "rows":
+                    super().__init__(model, layout, rules)
+                self._is_flat = layout == "flat"
+
+            def run(self, *arguments: Any, **more: Any) -> list[Floats]:
+                if self._is_flat:
+                    raise RuntimeError("no device\nmore")
+                return super().run(*arguments, **more)
+
+        monkeypatch.setattr("model_export.precision.Runner", Fails)
+        manifest = run(checkpoint, tmp_path / "b")
+        assert manifest.precision == "fp32"
+        assert manifest.choice["why"] == "fp16 is refused: a GPU's graph cannot be run here: no device"
 
 
 def test_answers_of_questions_are_compared(tmp_path: Path) -> None:

@@ -170,3 +170,13 @@ def test_captured_graphs_that_fail_are_left_for_the_session(
     found = engine.run(texts)
     assert [each.tolist() for each in found.texts] == [each.tolist() for each in expected.texts]
     assert engine._captured is None and "the device is lost" in caplog.text
+
+
+def test_texts_that_run_in_groups_are_answered_in_their_order(bundles: Path) -> None:
+    """As on a GPU, where texts of very unlike length are not run together."""
+    engine, encodings = open_engine(bundles, "mood")
+    whole = engine.run(encodings).texts
+    for found, expected in zip(
+        engine._in_groups(encodings, [[3, 5], [0], [2, 1, 4]]).texts, whole, strict=True
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-5)

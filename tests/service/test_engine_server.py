@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from service.ledger import MOST_CRASHES, FileLedger, crashes
 from service.link import Link
 from service.meeting import LEDGER, SOCKET
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.scheduler import SUSPECT_AFTER
 from service.settings import ServeSettings
 
 NEVER = float("inf")
@@ -107,6 +108,32 @@ def test_it_says_what_it_has_loaded_and_answers_with_the_engines_outputs(
         assert np.allclose(np.concatenate(got), np.concatenate(outputs(service.texts, bundles / "mood")))
         hello = frontend.got[0]
         assert isinstance(hello, Hello) and hello.budgets == {"mood": 128} and hello.max_tokens >= 16_384
+
+    service.run(scenario)
+
+
+@pytest.mark.parametrize("on_gpu", [True, False])
+def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
+    service: Service, monkeypatch: pytest.MonkeyPatch, on_gpu: bool
+) -> None:
+    """After an error on the device all that follows fails in this process; a CPU has no such state."""
+    ended = list[int]()
+    monkeypatch.setattr("service.engine_server.HEALTH_EVERY_S", 0.02)
+    monkeypatch.setattr("service.engine_server.os._exit", ended.append)
+
+    def lost(_: OnnxEngine, __: Sequence[Encoding]) -> None:
+        raise EngineError("an illegal memory access was encountered")
+
+    async def scenario(frontend: Frontend) -> None:
+        service.server._on_gpu = {"mood"} if on_gpu else set()
+        monkeypatch.setattr(OnnxEngine, "run", lost)
+        for key in range(SUSPECT_AFTER):
+            assert not ended
+            frontend.link.send(service.request(key))
+            assert isinstance(await frontend.answer(key), EngineError)
+        await asyncio.sleep(0.2)
+        assert bool(ended) == on_gpu
+        monkeypatch.undo()
 
     service.run(scenario)
 

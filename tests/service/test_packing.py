@@ -4,7 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.tokenizer import Encoding
-from service.packing import Packing, candidate_widths, flat_inputs, lone_inputs, pack, row_inputs, split
+from service.packing import (
+    PADDED_SHARE,
+    PADDED_TOKENS,
+    Packing,
+    candidate_widths,
+    flat_groups,
+    flat_inputs,
+    lone_inputs,
+    pack,
+    row_inputs,
+    split,
+)
 
 LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=60)
 
@@ -122,3 +133,19 @@ def test_flat_inputs_are_what_packed_attention_reads() -> None:
     assert inputs["position_ids"].tolist() == [0, 1, 0, 1, 2]
     assert inputs["text_ids"].tolist() == [0, 0, 1, 1, 1]
     assert inputs["positions"].tolist() == [0, 2, 4]
+
+
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=3000))
+def test_no_run_on_a_gpu_has_much_more_scratch_than_texts(lengths: list[int]) -> None:
+    groups = flat_groups(lengths)
+    assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
+    for group in groups:
+        inside = [lengths[place] for place in group]
+        assert len(inside) * max(inside) <= PADDED_SHARE * sum(inside) + PADDED_TOKENS
+
+
+def test_usual_batches_on_a_gpu_are_one_run_in_their_order() -> None:
+    lengths = np.random.default_rng(0).lognormal(3.4, 0.9, 1000).astype(int).clip(4, 256).tolist()
+    assert flat_groups(lengths[:100]) == [list(range(100))]
+    assert len(flat_groups(lengths)) <= 3
+    assert len(flat_groups([512] + [8] * 8000)) == 2
