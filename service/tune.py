@@ -3,8 +3,9 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from service import kept, measuring, tuning
+from service import division, kept, measuring, tuning
 from service.cpus import usable_cores
+from service.engine import CPU
 from service.kept import Measured
 from service.measuring import shape_of
 from service.registry import OpenedModel, load_models
@@ -62,8 +63,14 @@ def _curve(
     from_tokens = next((text.tokens for text in alone if text.is_worth_it), None)
     full = f", of {tuning.knee(curve, tuning.FULL)} where much waits"
     yield f"  batches of {budget} tokens{' (batch_tokens)' if given else full}; {_when_wide(from_tokens, plan)}"
+    if model.engine.provider == CPU and len(plans := division.divisions(plan.slots * plan.threads)) > 1:
+        texts = tuning.sample_texts(budget, measuring.text_tokens(model))
+        yield from division.lines(plan, plans, division.throughputs(model.bundle, plans, texts), budget)
+    found = Measured(tuple(curve), from_tokens)
+    if not measuring.is_steady(found):
+        yield "  other work was in the way of this: measure again when the machine is quiet"
     if keeps:
-        yield from _keep(alike, plan, Measured(tuple(curve), from_tokens))
+        yield from _keep(alike, plan, found)
 
 
 def _keep(alike: Sequence[OpenedModel], plan: tuning.Plan, measured: Measured) -> Iterator[str]:
