@@ -84,8 +84,9 @@ class PerTensorForms(RowsForms):
 class TokenInt8Forms(Int8Forms):
     """A scale for each token everywhere, behind LayerNorms too."""
 
-    def _fixed_products(self, x: str, linears: Sequence[Any]) -> list[str]:
-        return [self._product(x, linear) for linear in linears]
+    def _fixed_products(self, x: str, linears: Sequence[Any], *, in_rows: bool = False) -> list[str]:
+        products = [self._product(x, linear) for linear in linears]
+        return [self.w.node("Reshape", p, self._row_shape) for p in products] if in_rows else products
 
 
 class PlainInt8Forms(TokenInt8Forms):

@@ -62,10 +62,9 @@ class Int8Forms(RowsForms):
     def attention(self, x: str, name: str) -> str:
         """Write self-attention, its three projections of one quantised input; (T, H) → (T, H)."""
         parts = [self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value")]
-        projections = self._fixed_products(x, parts)
         attended = self.w.node(
             "MultiHeadAttention",
-            *(self.w.node("Reshape", part, self._row_shape) for part in projections),
+            *self._fixed_products(x, parts, in_rows=True),
             "",
             "",
             self._attention_bias,
@@ -85,7 +84,7 @@ class Int8Forms(RowsForms):
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
         return self._add_norm(self._product(x, self._from_checkpoint(dense)), residual, norm)
 
-    def _fixed_products(self, x: str, linears: Sequence[_Linear]) -> list[str]:
+    def _fixed_products(self, x: str, linears: Sequence[_Linear], *, in_rows: bool = False) -> list[str]:
         """Write x W + b in 8 bits for layers that read the same x, a LayerNorm's output; each (T, in) → (T, out).
 
         One scale that calibration found serves all tokens, so that it, and the bias, go into the product.
@@ -101,6 +100,8 @@ class Int8Forms(RowsForms):
         smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / factors))
         fixed, middle = self.w.constant(f"{name}.scale", scale), self._middle()
         quantised = self.w.node("QuantizeLinear", smooth, fixed, middle)
+        if in_rows:
+            quantised = self.w.node("Reshape", quantised, self._row_shape)
         products = []
         for linear in linears:
             smoothed = _Linear(linear.name, linear.weight * factors[:, None], linear.bias, inputs)
@@ -156,9 +157,8 @@ class Int8Forms(RowsForms):
         """Write a vector of both signs as 128 ± 127; returns it, its scales (T,), and the layer that it is for."""
         smooth, linear = self._smoothed(x, linear)
         axis = self.w.constant("last_axis", [-1])
-        highest = self.w.node("ReduceMax", smooth, axis, keepdims=0)
-        lowest = self.w.node("ReduceMin", smooth, axis, keepdims=0)
-        scale = self._scale(self.w.node("Max", highest, self.w.node("Neg", lowest)), levels=127)
+        largest = self.w.node("ReduceMax", self.w.node("Abs", smooth), axis, keepdims=0)
+        scale = self._scale(largest, levels=127)
         middle = self.w.constant("middles", np.array([MIDDLE], np.uint8))
         zeros = self.w.node("Expand", middle, self.w.node("Shape", scale))
         return self.w.node("QuantizeLinear", smooth, scale, zeros, axis=0), scale, linear
