@@ -60,7 +60,7 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
     )
     engines = {model.name: model.engine for model in models}
     scheduler = Scheduler(engines, queue, plan.slots, wide=wide, observe=metrics.observe_batch, ledger=ledger)
-    metrics.watch_queue(lambda: queue.tokens, lambda: queue.texts)
+    metrics.watch_queue(lambda: scheduler.waiting_tokens, lambda: scheduler.waiting_texts)
     LOGGER.info(
         "%d models opened in %.1f s: %d engine slots of %d threads, batches of %s tokens, at most %d tokens wait",
         len(models),

@@ -5,6 +5,7 @@ A bundle is immutable and travels; how fast it runs is the machine's. Where noth
 
 import functools
 import json
+import math
 import os
 import platform
 from contextlib import suppress
@@ -22,6 +23,8 @@ from service.tuning import Plan, Point
 
 MOST_MACHINES = 32
 """Entries of a file; the oldest goes first."""
+MOST_TOKENS = 2**20
+"""Of a batch; no curve goes so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,26 @@ def read(bundle: Bundle, machine: dict[str, object]) -> Measured | None:
                     Point(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"])) for p in entry["curve"]
                 )
                 wide = entry["wide_from"]
-                return Measured(curve, None if wide is None else int(wide)) if curve else None
-            except (KeyError, TypeError, ValueError):
+                found = Measured(curve, None if wide is None else int(wide))
+                return found if _is_sound(found) else None
+            except (KeyError, TypeError, ValueError, OverflowError):
                 return None
     return None
+
+
+def _is_sound(measured: Measured) -> bool:
+    """Tell whether this can have been measured: rising sizes, times above 0."""
+    sizes = [point.tokens for point in measured.curve]
+    times = [point.seconds for point in measured.curve] + [
+        point.wall_s for point in measured.curve if point.wall_s
+    ]
+    return (
+        bool(sizes)
+        and sizes == sorted(set(sizes))
+        and sizes[0] > 0
+        and sizes[-1] <= MOST_TOKENS
+        and all(0 < seconds < math.inf for seconds in times)
+    )
 
 
 def keep(bundle: Bundle, machine: dict[str, object], measured: Measured) -> bool:

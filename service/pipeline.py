@@ -26,6 +26,8 @@ INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
 costs twice as much as the work."""
 INLINE_TOKENS = 2_000
 """Results of fewer tokens are decoded on the event loop: a thread's hand-over costs more than the work."""
+INLINE_PAIRS = 1_000
+"""As many similarities are ranked and written on the event loop, in some 4 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +74,30 @@ class Pipeline:
 
     async def embed(self, call: Call, model: Model, text: Texts, *, truncate: bool) -> Embedded:
         """Return a vector for each text."""
-        return await self._embed(call, model, [text], truncate=truncate)
+        return await self.embed_all(call, model, [text], truncate=truncate)
 
-    async def rank(
-        self, call: Call, model: Model, text: Texts, candidates: Texts, *, top_k: int | None, truncate: bool
-    ) -> tuple[list[list[embedding.Ranked]], Embedded]:
-        """Rank the candidates for each text, best first; the vectors are the texts', then the candidates'."""
-        embedded = await self._embed(call, model, [text, candidates], truncate=truncate)
+    async def embed_all(
+        self, call: Call, model: Model, fields: Sequence[Texts], *, truncate: bool
+    ) -> Embedded:
+        """Return a vector for each text of the first field, then of the next."""
+        reader = self._reader(call, model, only_ids=True)
+
+        def prepare() -> list[Encoding]:
+            return [
+                e for field in fields for e in encode_texts(reader, model, field, None, truncate=truncate)
+            ]
+
+        encodings = await self._prepare(call, fields, prepare)
+        outputs = await self._infer(call, model, encodings)
+        return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
+
+    def rank(
+        self, call: Call, embedded: Embedded, queries: int, top_k: int | None
+    ) -> list[list[embedding.Ranked]]:
+        """Rank for each of the first vectors, the queries', all that come after them, best first."""
         with call.timed("decode"):
-            queries, others = embedded.vectors[: len(text)], embedded.vectors[len(text) :]
-            return [embedding.rank(query, others, top_k) for query in queries], embedded
+            asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
+            return [embedding.rank(query, others, top_k) for query in asked]
 
     async def entities(self, call: Call, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows, a text without a word has none."""
@@ -169,18 +185,6 @@ class Pipeline:
     async def close(self) -> None:
         """End the threads."""
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
-
-    async def _embed(self, call: Call, model: Model, fields: Sequence[Texts], *, truncate: bool) -> Embedded:
-        reader = self._reader(call, model, only_ids=True)
-
-        def prepare() -> list[Encoding]:
-            return [
-                e for field in fields for e in encode_texts(reader, model, field, None, truncate=truncate)
-            ]
-
-        encodings = await self._prepare(call, fields, prepare)
-        outputs = await self._infer(call, model, encodings)
-        return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
 
     def _reader(self, call: Call, model: Model, *, only_ids: bool = False) -> Reader:
         return Reader(call, model.tokenizer, self._scheduler.max_tokens, only_ids)

@@ -15,7 +15,7 @@ from service.bodies import parse, read_body
 from service.call import Call
 from service.guard import Guard, timeout_ms
 from service.lifecycle import Service
-from service.pipeline import Pipeline
+from service.pipeline import INLINE_PAIRS, Pipeline
 from service.problems import FieldError, unprocessable
 from service.registry import Model
 from service.texts import Texts, check_count, pair_count
@@ -53,10 +53,15 @@ async def similarity(request: Request) -> Response:
     candidates = Texts.of("candidates", body.candidates)
     _check_count(request, text, candidates)
     with Guard(request, call):
-        rankings, embedded = await pipeline.rank(
-            call, model, text, candidates, top_k=body.top_k, truncate=body.truncate
-        )
-    return answers.answer(call, answers.ranked(rankings, embedded))
+        embedded = await pipeline.embed_all(call, model, [text, candidates], truncate=body.truncate)
+
+        def ranked() -> Response:
+            rankings = pipeline.rank(call, embedded, len(text), body.top_k)
+            return answers.answer(call, answers.ranked(rankings, embedded))
+
+        if len(text) * len(candidates) <= INLINE_PAIRS:
+            return ranked()
+        return await pipeline.aside(ranked)
 
 
 async def qa(request: Request) -> Response:

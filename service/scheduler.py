@@ -115,12 +115,25 @@ class Scheduler:
         self._alone: deque[Batch] = deque()
         """Batches that have the whole engine to themselves."""
         self._running_alone: Batch | None = None
+        self._had_alone: Job | None = None
+        self._others_until = 0.0
+        """The others' turn, before the next part of the job that had the engine to itself last."""
         self._closed = False
 
     @property
     def max_tokens(self) -> int:
         """Return the bound of the queue."""
         return self.queue.max_tokens
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Return the tokens of all that waits for a batch."""
+        return self.queue.tokens + sum(batch.tokens for batch in self._alone)
+
+    @property
+    def waiting_texts(self) -> int:
+        """Return the texts and windows that wait for a batch."""
+        return self.queue.texts + sum(batch.texts for batch in self._alone)
 
     async def submit(
         self,
@@ -135,7 +148,7 @@ class Scheduler:
         """Run the encodings; see `Runner`. `deadline` is on the scheduler's clock, `key` is for the ledger.
 
         `again`: they were let in before, by an engine that died, and are not refused now. `alone`: nothing else is in
-        the engine meanwhile, and nobody is before them.
+        the engine meanwhile, and nobody is before them; of more than one batch, the others have turns as long between.
         """
         work = self._work(model, encodings, deadline)
         work.key = key
@@ -227,12 +240,16 @@ class Scheduler:
         if self._running_alone is not None:
             return None
         while self._alone:
+            job = self._alone[0].shares[0].job
+            if job.gone:
+                self._alone.popleft()
+                continue
+            if job is self._had_alone and self.queue.texts and self._clock() < self._others_until:
+                break
             if self._running:
                 return None
-            batch = self._alone.popleft()
-            if not batch.shares[0].job.gone:
-                self._running_alone = batch
-                return batch
+            self._running_alone = self._alone.popleft()
+            return self._running_alone
         return self.queue.take(self._clock(), self._free, self._long_running)
 
     def _parts(self, work: Work) -> list[Batch]:
@@ -285,9 +302,11 @@ class Scheduler:
     def _finish(self, batch: Batch, slots: int, ran: Ran) -> None:
         """Hand the outputs of a batch to its jobs, and use its slots again."""
         self._free += slots
+        now = self._clock()
+        seconds = now - self._running.pop(id(batch))
         if batch is self._running_alone:
             self._running_alone = None
-        seconds = self._clock() - self._running.pop(id(batch))
+            self._had_alone, self._others_until = batch.shares[0].job, now + seconds
         self._long_running -= batch.is_long
         if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
             # The slot's seconds: the engine's, and the event loop's when it was late.

@@ -108,3 +108,17 @@ def test_what_other_work_disturbed_is_not_kept(model: OpenedModel, monkeypatch: 
     monkeypatch.setattr(measuring, "cost_curve", lambda *_: list(slow))
     measure([model], ONE, keeps=True)
     assert not kept_file(model.bundle).exists()
+
+
+@pytest.mark.parametrize("field", ["tokens", "seconds", "wall_s"])
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_numbers_that_nobody_can_have_measured_are_measured_again(
+    model: OpenedModel, field: str, value: float
+) -> None:
+    machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
+    assert kept.keep(model.bundle, machine, Measured(CURVE, 64))
+    file = kept_file(model.bundle)
+    content = json.loads(file.read_text())
+    content[0]["curve"][-1][field] = value
+    file.write_text(json.dumps(content))
+    assert kept.read(model.bundle, machine) is None

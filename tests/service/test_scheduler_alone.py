@@ -120,6 +120,27 @@ def test_one_longer_than_the_budget_runs_in_parts_with_nobody_between() -> None:
     bench.run(scenario)
 
 
+def test_between_its_parts_the_others_have_as_long() -> None:
+    """A document that was in the engine when it died must not stop the service for as long as it takes."""
+    bench = Bench(budget=10)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        lone, others = alone(scheduler, 1, 2, 3), [submitted(scheduler, mark) for mark in (7, 8, 9)]
+        await bench.started(1)
+        assert scheduler.waiting_tokens == 50
+        assert scheduler.waiting_texts == 5
+        for run, seconds in enumerate((2.0, 1.5, 1.5, 1.0, 1.0, 1.0), 1):
+            await bench.started(run)
+            bench.clock.now += seconds
+            bench.engine.gate.release(1)
+        await asyncio.gather(lone, *others)
+        # The first part took 2 s, then two others took 3, the second part 1, and the last of the others had its turn.
+        assert bench.engine.batches == [[1], [7], [8], [2], [9], [3]]
+        assert scheduler.waiting_tokens == 0
+
+    bench.run(scenario)
+
+
 def test_a_text_longer_than_the_budget_runs_whole() -> None:
     bench = Bench(budget=25)
 
