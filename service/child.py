@@ -72,7 +72,8 @@ def _run_frontend(settings: ServeSettings, folder: Path, listener: int, *, annou
     server = Server(
         settings, address(sock), open_engines=partial(connect_engines, folder=folder), announces=announces
     )
-    _when_orphaned(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    # As by Ctrl-C: to go on taking requests for `drain_s` would be of no use, nobody is there to run them.
+    _when_orphaned(lambda: os.kill(os.getpid(), signal.SIGINT))
     server.run(sockets=[sock])
     return FAILURE if server.failed else 0
 

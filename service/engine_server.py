@@ -9,6 +9,7 @@ from pathlib import Path
 from bert.errors import EngineError, ServiceError
 from service import tuning
 from service.engines import Engines, open_engines
+from service.heartbeat import beat
 from service.ledger import MOST_CRASHES, FileLedger, crashes
 from service.link import Link
 from service.logs import LOGGER
@@ -146,6 +147,7 @@ class EngineServer:
                     "%s fails on the GPU whatever it is given: the process ends and is started again", name
                 )
                 os._exit(STUCK)
+            beat(self._folder)
             self._metrics.note_queue()
             health = Health(sorted(self._scheduler.suspects()), self._scheduler.longest_run_s())
             for link in self._links:

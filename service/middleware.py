@@ -1,11 +1,13 @@
 """Around every request: id, key, timing headers, metrics, errors to problem+json, a log line."""
 
+import asyncio
 import hmac
 import time
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from bert.errors import NotReadyError
 from service.call import Call, choose_request_id
 from service.headers import header
 from service.logs import LOGGER
@@ -50,6 +52,8 @@ class Observed:
             await self._app(_as_get(scope), receive, answer.send)
         except Exception as error:
             await self._refuse(error, call, answer, scope, receive)
+        except asyncio.CancelledError:  # the server's time to stop is over
+            await self._refuse(NotReadyError("the service is stopping"), call, answer, scope, receive)
         finally:
             if counted:
                 self._metrics.requests_in_flight.dec()

@@ -38,7 +38,7 @@ ERRORS = {
         "unknown-model",
         "No model of that name, or none for this task, is loaded; the detail lists those that are.",
     ),
-    408: ("body-timeout", "The body took too long to arrive."),
+    408: ("body-timeout", "The head or the body took too long to arrive."),
     413: (
         "body-too-large",
         "The body, or the number of tokens in it, is over what the service takes at all.",

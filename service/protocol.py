@@ -1,9 +1,10 @@
 """HTTP/1.1 on a connection: uvicorn's parser, bounded.
 
-uvicorn bounds neither a request's head nor how long a client takes to read its answer.
+uvicorn bounds neither a request's head, nor how long it takes to arrive, nor how long a client takes to read its answer.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import cast
@@ -17,6 +18,7 @@ MAX_HEAD_BYTES = 2**16
 """Of request line and headers, and of what stands between a body's chunks; one read from the socket may pass it."""
 INTERIM = b"HTTP/1.1 1"
 """What an answer that only tells the client to go on begins with: a body is awaited then."""
+UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -24,24 +26,40 @@ class BoundedProtocol(HttpToolsProtocol):
 
     answer_timeout_s = 30.0
     """A client that has not taken what was written for it after so long loses the connection."""
+    head_timeout_s = 10.0
+    """A head that has begun must have arrived after so long, and so must the rest of a request that was answered."""
     _unbounded = 0
     """Bytes since the last that were part of a body, or since the head was complete."""
+    _in_head = True
     _giving_up: asyncio.TimerHandle | None = None
+    _late: asyncio.TimerHandle | None = None
+    _watched = False
+    _cycles: tuple[RequestResponseCycle, ...] = ()
+    """Of the requests that are not answered."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a first byte as long as for the next request."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(self.timeout_keep_alive, self._silent)
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived; refuse a head that goes on and on."""
         self._unbounded += len(data)
-        super().data_received(data)
-        if self._unbounded > MAX_HEAD_BYTES and not self.transport.is_closing():
+        super().data_received(without_upgrade(data) if self._in_head else data)
+        if self.transport.is_closing():
+            return
+        if self._unbounded > MAX_HEAD_BYTES:
             detail = f"the request's headers are over {MAX_HEAD_BYTES} bytes"
             self._refuse(ProblemError(431, "headers-too-large", detail))
+        elif self._late is not None or self._is_unfinished():
+            self._watch_arrival()
 
     def on_headers_complete(self) -> None:
         """Start counting anew."""
-        self._unbounded = 0
+        self._unbounded, self._in_head = 0, False
         super().on_headers_complete()
-        if self.cycle is not None:  # none where the client asks for another protocol
-            OneWrite.put_before(self.cycle)
+        OneWrite.put_before(self.cycle)
+        self._cycles = (*(cycle for cycle in self._cycles if not cycle.response_complete), self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """Count no byte of a body: its own limit is looked at where it is read."""
@@ -50,7 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Start counting anew."""
-        self._unbounded = 0
+        self._unbounded, self._in_head = 0, True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -68,9 +86,45 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up."""
+        """Clean up, and tell every request that nobody waits for it: uvicorn tells the last."""
         self._stop_waiting()
+        if self._late is not None:
+            self._late.cancel()
+        for cycle in self._cycles:
+            if not cycle.response_complete:
+                cycle.disconnected = True
+                cycle.message_event.set()
         super().connection_lost(exc)
+
+    def _is_unfinished(self) -> bool:
+        """Tell whether a head has begun, or a body still arrives whose request was answered."""
+        return self._unbounded > 0 if self._in_head else self.cycle.response_complete
+
+    def _watch_arrival(self) -> None:
+        """Give what is unfinished its time, from its first byte on."""
+        is_unfinished = self._is_unfinished()
+        if is_unfinished and self._watched:
+            return
+        if self._late is not None:
+            self._late.cancel()
+        self._late = self.loop.call_later(self.head_timeout_s, self._too_late) if is_unfinished else None
+        self._watched = is_unfinished
+
+    def _silent(self) -> None:
+        """Close a connection that never sent anything."""
+        self._late = None
+        self.transport.close()
+
+    def _too_late(self) -> None:
+        """Give up a request that does not arrive, but not while an earlier one is answered."""
+        self._late, self._watched = None, False
+        if any(not cycle.response_complete for cycle in self._cycles):
+            self._watch_arrival()
+        elif self._in_head:
+            detail = f"the request's head had not arrived after {self.head_timeout_s:g} s (body_timeout_ms)"
+            self._refuse(ProblemError(408, "body-timeout", detail))
+        else:
+            self.transport.close()
 
     def _stop_waiting(self) -> None:
         if self._giving_up is not None:
@@ -90,6 +144,16 @@ class BoundedProtocol(HttpToolsProtocol):
             ]
             self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
         self.transport.close()
+
+
+def without_upgrade(data: bytes) -> bytes:
+    """Rename a head's offer to speak another protocol: here is none, and the parser would take the body for it.
+
+    A server answers in HTTP/1.1 then (RFC 9110, 7.8); curl and Java's client offer h2c with a plain POST.
+    """
+    end = data.find(b"\r\n\r\n")
+    found = UPGRADE.search(data, 0, end if end >= 0 else len(data))
+    return data if found is None else data[: found.start()] + b"\r\nx-upgrade:" + data[found.end() :]
 
 
 class OneWrite:
@@ -128,7 +192,8 @@ class OneWrite:
 
     def close(self) -> None:
         """Write what is held, and close the connection."""
-        self._flush()
+        if not self._transport.is_closing():
+            self._flush()
         self._transport.close()
 
     def is_closing(self) -> bool:

@@ -26,8 +26,14 @@ from service.runner import Result, stuck
 from service.settings import ServeSettings
 
 CONNECT_EVERY_S = 0.05
+SILENT_S = 10.0
+"""An engine process says how it goes every second; one that has said nothing for so long does not answer either."""
 AWAY_S = 2.0
 """About how long an engine process takes to come back: what a request is told that finds no room to wait."""
+LEAVE_S = 2.0
+"""For the refusals to reach their clients."""
+CHANGED = 75
+"""Exit code of a frontend whose bundles were changed (EX_TEMPFAIL)."""
 MOST_TOKENS = 16_384
 """That may wait before the first engine process has told its bound."""
 
@@ -49,7 +55,7 @@ class RemoteScheduler:
         folder: Path,
         tasks: dict[str, str],
         versions: dict[str, str],
-        on_changed: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGTERM),
+        on_changed: Callable[[], None] | None = None,
     ) -> None:
         """`folder` is where the processes of one service meet, `tasks` and `versions` are by model.
 
@@ -57,7 +63,8 @@ class RemoteScheduler:
         started again.
         """
         self._path, self._tasks, self._versions = folder / SOCKET, tasks, versions
-        self._on_changed = on_changed
+        self._on_changed = on_changed if on_changed is not None else leave
+        self._changes = ""
         self._link: Link | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, Pending] = {}
@@ -82,6 +89,8 @@ class RemoteScheduler:
         """Run the encodings; cancel the caller to take them back."""
         if self._closed:
             raise NotReadyError("the service is stopping")
+        if self._changes:
+            raise NotReadyError(self._changes)
         tokens = sum(len(encoding) for encoding in encodings)
         if self._link is None and self._tokens + tokens > self.max_tokens:
             raise QueueFullError(self._tokens, self.max_tokens, AWAY_S)
@@ -110,6 +119,8 @@ class RemoteScheduler:
         if self._link is None:
             return "waiting for its engine, which ended and is being started again"
         since = time.monotonic() - self._heard
+        if since > SILENT_S:
+            return f"waiting for its engine, which has said nothing for {since:.0f} s"
         return stuck(self._health.busy_s + since if self._health.busy_s else since)
 
     async def close(self) -> None:
@@ -171,6 +182,7 @@ class RemoteScheduler:
             f"the bundles of {', '.join(differing)} were changed while they are served: restart the service"
         )
         LOGGER.error(what)
+        self._changes = what
         for pending in self._pending.values():
             if not pending.done.done():
                 pending.done.set_exception(NotReadyError(what))
@@ -188,6 +200,12 @@ class RemoteScheduler:
             for pending in self._pending.values():
                 pending.message = replace(pending.message, again=True)
         self._connecting = asyncio.create_task(self._connect())
+
+
+def leave() -> None:
+    """End this process soon: it can answer nobody any more, and while it is there no other takes its place."""
+    os.kill(os.getpid(), signal.SIGINT)  # not SIGTERM, after which requests are still taken for `drain_s`
+    asyncio.get_running_loop().call_later(LEAVE_S, os._exit, CHANGED)
 
 
 async def connect_engines(settings: ServeSettings, _: Metrics, folder: Path) -> Engines:

@@ -46,7 +46,11 @@ def protocol(settings: ServeSettings) -> type[asyncio.Protocol] | Literal["h11"]
         return "h11"
     from service.protocol import BoundedProtocol
 
-    return type("Protocol", (BoundedProtocol,), {"answer_timeout_s": settings.answer_timeout_ms / 1000})
+    limits = {
+        "answer_timeout_s": settings.answer_timeout_ms / 1000,
+        "head_timeout_s": settings.body_timeout_ms / 1000,
+    }
+    return type("Protocol", (BoundedProtocol,), limits)
 
 
 def address(listener: socket.socket) -> str:
@@ -79,6 +83,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=protocol(settings),
+                ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,

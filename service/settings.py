@@ -73,7 +73,7 @@ class ServeSettings(BaseSettings):
         10_000,
         ge=1,
         le=1000 * HOUR_S,
-        description="A request's body must have arrived after so long, milliseconds (408).",
+        description="A request's head, and then its body, must have arrived after so long, milliseconds (408).",
     )
     answer_timeout_ms: int = Field(
         30_000,
@@ -82,7 +82,10 @@ class ServeSettings(BaseSettings):
         description="A client that has not read its answer after so long, milliseconds, loses its connection.",
     )
     keep_alive_s: int = Field(
-        75, ge=1, le=HOUR_S, description="An idle connection is closed after so many seconds."
+        75,
+        ge=1,
+        le=HOUR_S,
+        description="An idle connection, one that sent nothing too, is closed after so many seconds.",
     )
     backlog_connections: int = Field(
         2048, ge=1, le=65_535, description="Connections that the system holds until they are accepted."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from service.child import ENGINE, FRONTEND, start_message
+from service.heartbeat import Pulse
 from service.logs import LOGGER
 from service.meeting import SOCKET, meeting_place
 from service.metrics import SHARED
@@ -25,6 +26,10 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 STEADY_S = 30.0
 """A process that has run for so long starts with the first pause again."""
 POLL_S = 0.5
+HUNG_S = 70.0
+"""Without a sign of life: longer than the engine process itself waits for a batch."""
+END_S = 10.0
+"""For what is to end, beyond the time that it was given: then it is killed."""
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 _SIGNALS = (signal.SIGCHLD, *_STOPS)
 
@@ -79,8 +84,11 @@ class Supervisor:
     frontends: int
     entry: str = "service.child"
     """The module whose `main` every process runs."""
+    hung_s: float = HUNG_S
     folder: Path = field(init=False)
     """Where they meet, while this runs."""
+    _pulse: Pulse = field(init=False)
+    _end_by: float = math.inf
     _children: list[Child] = field(default_factory=list)
     _stopping: bool = False
     _failed: bool = False
@@ -91,6 +99,7 @@ class Supervisor:
         self._children = [Child(ENGINE), *(Child(FRONTEND, not n) for n in range(self.frontends))]
         with Signals() as signals:
             self.folder = meeting_place()
+            self._pulse = Pulse(self.folder)
             try:
                 while self._step():
                     for number in signals.wait(self._rest_s()):
@@ -107,6 +116,7 @@ class Supervisor:
         for child in self._children:
             if child.process is not None and child.process.poll() is not None:
                 self._ended(child, child.process)
+        self._kill_hung()
         wanted = self._wanted()
         for child in wanted:
             if child.process is None and time.monotonic() >= child.again:
@@ -115,7 +125,25 @@ class Supervisor:
         if not wanted and engine.process is not None and engine.process.stdin is not None:
             engine.process.stdin.close()  # its sign to end
             engine.process.stdin = None
+            self._end_by = min(self._end_by, time.monotonic() + END_S)
         return bool(wanted) or engine.process is not None
+
+    def _kill_hung(self) -> None:
+        """Kill an engine process that gives no sign of life, and whoever does not end in time."""
+        engine = self._children[0]
+        silent_s = self._pulse.look()
+        if engine.process is not None and silent_s > self.hung_s:
+            LOGGER.error(
+                "%s process %d has given no sign of life for %.0f s", ENGINE, engine.process.pid, silent_s
+            )
+            self._pulse.forget()
+            engine.process.kill()
+        if time.monotonic() > self._end_by:
+            self._end_by = math.inf
+            for child in self._children:
+                if child.process is not None:
+                    LOGGER.error("%s process %d does not end and is killed", child.kind, child.process.pid)
+                    child.process.kill()
 
     def _wanted(self) -> list[Child]:
         """Return the processes that are to be there: the engine's as long as a frontend is."""
@@ -134,6 +162,8 @@ class Supervisor:
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; from {self.entry} import main; sys.exit(main(sys.argv))"
         )
+        if child.kind == ENGINE:
+            self._pulse.forget()
         listener = self.listener.fileno() if child.kind == FRONTEND else None
         child.process = subprocess.Popen(
             [sys.executable, "-c", code, "bert-serve", child.kind],
@@ -185,6 +215,9 @@ class Supervisor:
 
     def _stop(self, number: signal.Signals) -> None:
         """Tell the frontends to finish; the engine process goes on until they have."""
+        if not self._stopping:
+            given_s = self.settings.drain_s + self.settings.shutdown_grace_s
+            self._end_by = time.monotonic() + given_s + END_S
         self._stopping = True
         self.listener.close()  # theirs stay open while they take requests, then who comes is refused
         for child in self._children[1:]:

@@ -14,7 +14,7 @@ from service import child
 from service.command_line import load_settings
 from service.engine import OnnxEngine, Outputs
 from service.server import address, listen
-from service.supervisor import Supervisor
+from service.supervisor import HUNG_S, Supervisor
 
 ABORT, SLOW, HANG = 11, 13, 14
 """Tokens of the texts that end the process, that take SLOW_S, and that take forever."""
@@ -46,7 +46,9 @@ def serve() -> int:
     listener = listen(settings)
     print(f"listening on {address(listener)}", flush=True)
     assert settings.frontends is not None
-    return Supervisor(settings, listener, settings.frontends, entry="tests.service.crashing_child").run()
+    hung_s = float(os.environ.get("HUNG_S", HUNG_S))
+    entry = "tests.service.crashing_child"
+    return Supervisor(settings, listener, settings.frontends, entry, hung_s).run()
 
 
 if __name__ == "__main__":

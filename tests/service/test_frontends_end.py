@@ -1,6 +1,7 @@
 """How a service of several processes ends: all of it, leaving nothing, whatever ended it."""
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from service.child import ENGINE
-from service.supervisor import POLL_S
-from tests.service.crashing_child import SLOW
+from service.heartbeat import FILE
+from service.supervisor import END_S, POLL_S
+from tests.service.crashing_child import HANG, SLOW
 from tests.service.fleet import Fleet, fleet, frozen, is_alive, kill, soon
 from tests.service.test_frontends_crash import COMMAND, in_flight, text
 from tests.service.test_process import started
@@ -127,3 +129,38 @@ def test_temporary_files_may_lie_deep(bundles: Path, tmp_path: Path) -> None:
         assert not left_in(deep)
         process.popen.terminate()
         assert process.popen.wait(30) == 0
+
+
+def test_an_engine_that_does_not_end_is_killed(bundles: Path) -> None:
+    """Stopped, it stands for native code that holds the interpreter: no signal but SIGKILL reaches it."""
+    with fleet("--bundles", str(bundles / "mood"), "--shutdown-grace-s", "1", frontends=1) as running:
+        os.kill(running.engine, signal.SIGSTOP)
+        running.stop()
+        assert running.process.popen.wait(1 + 2 * END_S) == 0
+        assert not left_in(running.temporary)
+
+
+def test_an_engine_without_a_sign_of_life_is_replaced_and_its_requests_are_answered(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUNG_S", "3")
+    with fleet("--bundles", str(bundles / "mood"), frontends=1, command=COMMAND) as running:
+        engine = running.engine
+        soon(lambda: any(running.temporary.glob(f"*/{FILE}")))
+        os.kill(engine, signal.SIGSTOP)
+        assert running.post("/classify", TEXT).status == 200
+        assert running.engine != engine
+
+
+def test_what_outlives_the_grace_is_told_that_the_service_stops(bundles: Path) -> None:
+    arguments = ("--bundles", str(bundles / "mood"), "--shutdown-grace-s", "1")
+    with (
+        fleet(*arguments, frontends=1, command=COMMAND) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        reply = pool.submit(running.post, "/classify", text(HANG))
+        in_flight(running, 1)
+        running.stop()
+        assert reply.result(30).status == 503
+        assert reply.result().json["type"] == "urn:bert-serve:not-ready"
+        assert running.process.popen.wait(30) == 0

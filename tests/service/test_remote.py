@@ -212,6 +212,20 @@ def test_it_knows_the_models_that_fail_and_a_batch_that_does_not_end(tmp_path: P
     run(tmp_path, scenario)
 
 
+def test_an_engine_that_says_nothing_is_not_there(tmp_path: Path) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine = Engine(tmp_path)
+        await engine.start()
+        await scheduler.hello()
+        scheduler._heard -= SILENT_S + 1
+        assert "has said nothing for 11 s" in str(scheduler.trouble())
+        engine.links[-1].send(Health([], 0.0))
+        await until(lambda: scheduler.trouble() is None)
+        await engine.die()
+
+    run(tmp_path, scenario)
+
+
 def test_when_it_closes_who_waits_is_refused_and_so_is_who_comes(tmp_path: Path) -> None:
     async def scenario(scheduler: RemoteScheduler) -> None:
         waiting = submitted(scheduler)
@@ -236,6 +250,8 @@ def test_an_engine_that_has_read_other_bundles_gets_nothing(tmp_path: Path) -> N
         await second.start()
         with pytest.raises(NotReadyError, match="bundles of m were changed while they are served"):
             await early
+        with pytest.raises(NotReadyError, match="were changed"):  # at once: no engine will ever run it
+            await submitted(scheduler)
         assert changed == [tmp_path] and second.submitted == []
         assert scheduler.trouble() is not None
         await second.die()

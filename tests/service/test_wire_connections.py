@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from service.protocol import MAX_HEAD_BYTES
+from service.protocol import MAX_HEAD_BYTES, without_upgrade
 from tests.service.live import Live, eventually, serving
 
 
 @pytest.fixture(scope="module")
 def hasty(bundles: Path) -> Iterator[Live]:
     """A service that does not wait long for a client to read."""
-    with serving(bundles=[bundles / "names"], answer_timeout_ms=300) as running:
+    with serving(
+        bundles=[bundles / "names"], answer_timeout_ms=300, body_timeout_ms=500, keep_alive_s=1
+    ) as running:
         yield running
 
 
@@ -83,6 +85,81 @@ def test_an_answer_without_a_body_has_its_head_and_the_next_follows(live: Live) 
         first, second, body = read_all(raw).split(b"\r\n\r\n")
     assert first.startswith(b"HTTP/1.1 200 ") and second.startswith(b"HTTP/1.1 200 ")
     assert body == b'{"status":"live"}'
+
+
+ASK = b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 18\r\n"
+BODY = b'{"text": "angela"}'
+
+
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket"])
+def test_an_offer_to_speak_another_protocol_is_passed_over(live: Live, protocol: bytes) -> None:
+    """As `curl --http2` and Java's client make it, with a body."""
+    offer = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: "
+        + protocol
+        + b"\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+    )
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        for _ in range(2):
+            raw.sendall(ASK + offer + BODY)
+            assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+        raw.sendall(ASK + offer)
+        raw.sendall(BODY)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_only_a_heads_offer_is_renamed() -> None:
+    body = b"\r\n\r\n\r\nupgrade: x"
+    assert (
+        without_upgrade(b"GET / HTTP/1.1\r\nUPGRADE : x" + body) == b"GET / HTTP/1.1\r\nx-upgrade: x" + body
+    )
+    assert without_upgrade(b"GET /upgrade: HTTP/1.1" + body) == b"GET /upgrade: HTTP/1.1" + body
+
+
+def test_a_connection_that_sends_nothing_is_closed(hasty: Live) -> None:
+    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+        began = time.monotonic()
+        assert raw.recv(100) == b""
+    assert 0.9 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("start", [b"POST /ne", b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-ty"])
+@pytest.mark.parametrize("before", [b"", ASK + b"\r\n" + BODY])
+def test_a_head_that_does_not_arrive_is_given_up(hasty: Live, start: bytes, before: bytes) -> None:
+    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+        if before:
+            raw.sendall(before)
+            assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+        began = time.monotonic()
+        for byte in start[:-1]:
+            raw.sendall(bytes([byte]))  # each byte would put off a timer that is set anew
+        answer = read_all(raw)
+    assert 0.4 < time.monotonic() - began < 5
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert json.loads(head_of(answer)[1])["type"] == "urn:bert-serve:body-timeout"
+
+
+def test_the_rest_of_a_request_that_was_answered_has_its_time_too(hasty: Live) -> None:
+    head = (
+        b"POST /nobody HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n"
+    )
+    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+        raw.sendall(head + b"{")
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 404 ")
+        with pytest.raises(OSError):
+            for _ in range(100):
+                raw.sendall(b" ")
+                time.sleep(0.05)
+
+
+def test_a_slow_head_behind_a_request_does_not_cut_its_answer(hasty: Live) -> None:
+    text = b'{"text": "' + b"angela merkel met in munich " * 8_000 + b'"}'
+    head = ASK.replace(b"18", b"%d" % len(text))
+    with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+        raw.sendall(head + b"\r\n" + text)
+        time.sleep(0.05)
+        raw.sendall(b"GET / HT")
+        assert raw.recv(100).startswith(b"HTTP/1.1 200 ")
 
 
 def test_trailers_without_an_end_are_refused(live: Live) -> None:

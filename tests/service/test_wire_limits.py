@@ -175,6 +175,21 @@ def test_a_longer_deadline_than_the_services_own_is_not_granted(small: Live) -> 
         assert reply.json["detail"] == "no answer within 5000 ms"
 
 
+def test_a_client_that_leaves_with_requests_in_line_takes_all_of_them_along(small: Live) -> None:
+    """uvicorn tells only the last of a connection's requests that nobody reads its answer."""
+    before = rejected(small, "client_gone")
+    body = b'{"text": "a film in munich"}'
+    head = (
+        f"POST /classify HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    )
+    with gated(small, "mood") as engine:
+        with socket.create_connection(small.connect_to(), timeout=10) as raw:
+            raw.sendall(head.encode() + b"\r\n\r\n" + body + b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+            eventually(lambda: engine.batches == 1)
+        eventually(lambda: rejected(small, "client_gone") == before + 1)
+    eventually(lambda: is_idle(small))
+
+
 def test_a_client_that_leaves_takes_its_queued_work_along(small: Live, pool: ThreadPoolExecutor) -> None:
     before = rejected(small, "client_gone")
     with gated(small, "mood") as engine:

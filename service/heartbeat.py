@@ -1,0 +1,46 @@
+"""The engine process's sign of life: a file that changes every second, which the parent looks at.
+
+The engine process watches its own batches; what it cannot watch is itself, stopped or held by native code that lets no
+other thread run.
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = "engine.beat"
+LONGEST_STEP_S = 1.0
+"""Of silence between two looks: whoever was stopped along with the other has heard nothing either."""
+
+
+def beat(folder: Path) -> None:
+    """Give the sign."""
+    (folder / FILE).write_text(str(time.monotonic_ns()))
+
+
+@dataclass(slots=True)
+class Pulse:
+    """What the parent has seen of it."""
+
+    folder: Path
+    silent_s: float = 0.0
+    """Since it changed last; 0 before the first: loading takes what it takes."""
+    _seen: bytes = b""
+    _looked: float = 0.0
+
+    def look(self) -> float:
+        """Return for how long there has been no sign."""
+        now = time.monotonic()
+        step, self._looked = min(now - self._looked, LONGEST_STEP_S), now
+        try:
+            found = (self.folder / FILE).read_bytes()
+        except OSError:
+            found = b""
+        self.silent_s = self.silent_s + step if found and found == self._seen else 0.0
+        self._seen = found
+        return self.silent_s
+
+    def forget(self) -> None:
+        """Begin anew: another process is to give it."""
+        (self.folder / FILE).unlink(missing_ok=True)
+        self.silent_s, self._seen = 0.0, b""

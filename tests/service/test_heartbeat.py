@@ -1,0 +1,56 @@
+"""The engine process's sign of life, as its parent sees it."""
+
+from pathlib import Path
+
+import pytest
+
+from service.heartbeat import Pulse, beat
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("service.heartbeat.time.monotonic", lambda: clock.now)
+    return clock
+
+
+def looked(pulse: Pulse, clock: Clock, seconds: float, times: int) -> float:
+    for _ in range(times):
+        clock.now += seconds
+        pulse.look()
+    return pulse.silent_s
+
+
+def test_before_the_first_sign_nobody_is_silent(tmp_path: Path, clock: Clock) -> None:
+    assert looked(Pulse(tmp_path), clock, 0.5, 100) == 0.0
+
+
+def test_silence_is_counted_until_the_next_sign(tmp_path: Path, clock: Clock) -> None:
+    pulse = Pulse(tmp_path)
+    beat(tmp_path)
+    pulse.look()
+    assert looked(pulse, clock, 0.5, 10) == 5.0
+    beat(tmp_path)
+    assert looked(pulse, clock, 0.5, 1) == 0.0
+    assert looked(pulse, clock, 0.5, 4) == 2.0
+
+
+def test_who_was_stopped_along_with_it_counts_a_second(tmp_path: Path, clock: Clock) -> None:
+    pulse = Pulse(tmp_path)
+    beat(tmp_path)
+    pulse.look()
+    assert looked(pulse, clock, 3600, 1) == 1.0
+
+
+def test_of_another_process_nothing_is_known(tmp_path: Path, clock: Clock) -> None:
+    pulse = Pulse(tmp_path)
+    beat(tmp_path)
+    pulse.look()
+    looked(pulse, clock, 0.5, 10)
+    pulse.forget()
+    assert looked(pulse, clock, 0.5, 10) == 0.0
