@@ -13,7 +13,7 @@ from bert.tokenizer import Encoding
 from service.link import Link
 from service.meeting import SOCKET
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
-from service.remote import AWAY_S, RemoteScheduler
+from service.remote import AWAY_S, SILENT_S, RemoteScheduler
 from service.runner import STUCK_AFTER_S, Result
 
 
