@@ -1,7 +1,7 @@
 """The three precisions: which forms write the graph, and what can be run here to check it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -97,13 +97,16 @@ class Fp16(Fp32):
 
     def alone(self, texts: Sequence[Text]) -> list[Floats]:
         """Run them one by one. Raises ExportError where the GPU does not."""
-        with _on_gpu():
+        with self._said():
             return super().alone(texts)
 
     def packed(self, texts: Sequence[Text]) -> list[Floats]:
         """Run them together. Raises ExportError where the GPU does not."""
-        with _on_gpu():
+        with self._said():
             return super().packed(texts)
+
+    def _said(self) -> AbstractContextManager[None]:
+        return _on_gpu() if self._on_gpu else nullcontext()
 
     def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
         """Run the texts in the written graph; None where a GPU runs it anyway."""

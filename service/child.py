@@ -20,6 +20,8 @@ from service.server import FAILURE, Server, address
 from service.settings import ENV_PREFIX, ServeSettings
 
 ENGINE, FRONTEND = "engine", "frontend"
+ORPHANED_S = 5.0
+"""For the end of a frontend whose parent is gone."""
 
 
 def start_message(
@@ -73,9 +75,17 @@ def _run_frontend(settings: ServeSettings, folder: Path, listener: int, *, annou
         settings, address(sock), open_engines=partial(connect_engines, folder=folder), announces=announces
     )
     # As by Ctrl-C: to go on taking requests for `drain_s` would be of no use, nobody is there to run them.
-    _when_orphaned(lambda: os.kill(os.getpid(), signal.SIGINT))
+    _when_orphaned(_leave)
     server.run(sockets=[sock])
     return FAILURE if server.failed else 0
+
+
+def _leave() -> None:
+    """End soon, without waiting for answers that no engine will give."""
+    os.kill(os.getpid(), signal.SIGINT)
+    last = threading.Timer(ORPHANED_S, os._exit, (FAILURE,))
+    last.daemon = True
+    last.start()
 
 
 def _read_line(fd: int) -> bytes:

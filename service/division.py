@@ -22,17 +22,19 @@ def divisions(cores: int) -> list[Plan]:
 
 
 def throughputs(bundle: Bundle, plans: Sequence[Plan], texts: Sequence[Encoding]) -> list[float]:
-    """Return the tokens a second of each plan with all its slots busy with such batches; the plans take turns."""
-    # Threads that have the cores alone may wait for one another awake, as the service lets them.
-    engines = [OnnxEngine(bundle, plan.threads, has_cores_alone=plan.slots == 1) for plan in plans]
-    rounds = [
-        [
-            tokens_per_s(engine, plan.slots, texts, ROUND_S)
-            for engine, plan in zip(engines, plans, strict=True)
-        ]
-        for _ in range(ROUNDS)
-    ]
-    return [statistics.median(rates) for rates in zip(*rounds, strict=True)]
+    """Return the tokens a second of each plan with all its slots busy with such batches.
+
+    One plan after the other: each has the weights in memory once more.
+    """
+    found = []
+    for plan in plans:
+        engine = OnnxEngine(
+            bundle, plan.threads
+        )  # as the service opens it: its threads sleep between operators
+        found.append(
+            statistics.median(tokens_per_s(engine, plan.slots, texts, ROUND_S) for _ in range(ROUNDS))
+        )
+    return found
 
 
 def tokens_per_s(engine: Engine, slots: int, texts: Sequence[Encoding], seconds: float) -> float:

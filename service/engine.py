@@ -7,7 +7,7 @@ N texts, P head positions, K outputs at each, H width.
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -35,8 +35,6 @@ PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
 
 _OPENING = threading.Lock()
 """Of models on a GPU, one at a time."""
-_ON_GPU = threading.BoundedSemaphore(GPU_SLOTS)
-"""For runs: where models on the CPU are served beside, there are as many slots as cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +68,24 @@ class OnnxEngine:
     """A bundle's graph in an ONNX Runtime session."""
 
     def __init__(
-        self, bundle: Bundle, threads: int, *, has_cores_alone: bool = False, captures: bool = False
+        self,
+        bundle: Bundle,
+        threads: int,
+        *,
+        has_cores_alone: bool = False,
+        captures: bool = False,
+        turn: AbstractContextManager[object] | None = None,
     ) -> None:
         """Open the graph with `threads` threads; raises BundleError if this machine cannot run it.
 
         `has_cores_alone` where nothing else runs while it does: then its threads may wait for one another awake.
-        `captures`: on a GPU, small batches are replayed (`service.captured`), from a second copy of the weights.
+        `captures`: on a GPU, small batches are replayed (`service.captured`), from a second copy of the weights. Each run
+        takes its `turn`, which several engines may share.
         """
         manifest = bundle.manifest
         providers = providers_of(bundle)
         self.provider = providers[0]
+        self._turn: AbstractContextManager[object] = turn if turn is not None else nullcontext()
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
@@ -161,7 +167,7 @@ class OnnxEngine:
         else:
             inputs, places = self._arrange(encodings, heads)
             try:
-                with _ON_GPU if self._flat else nullcontext():
+                with self._turn:
                     output = self._plain(inputs)
             except Exception as error:
                 raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
@@ -185,7 +191,8 @@ class OnnxEngine:
         if self._flat:
             return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
         if len(encodings) == 1:
-            return packing.lone_inputs(encodings[0], heads[0]), len(encodings[0])
+            width = packing.row_width(len(encodings[0]), self._rules)
+            return packing.lone_inputs(encodings[0], heads[0], self._rules), width
         packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width, self._rules)
         return packing.row_inputs(encodings, packed, heads), packed.places
 

@@ -137,22 +137,28 @@ class EngineServer:
         self._of_link.get(link, set()).discard(key)
 
     async def _tick(self) -> None:
-        """Tell the frontends how it goes; end the process when the engine does not come back."""
+        """Tell the parent and the frontends how it goes; end the process when the engine does not come back."""
+        probe: asyncio.Task[str | None] | None = None
         while True:
-            if (trouble := self._scheduler.trouble()) is not None:
-                LOGGER.error("the engine is %s: its process ends and is started again", trouble)
-                os._exit(STUCK)
-            if (name := await self._lost_its_gpu()) is not None:
-                LOGGER.error(
-                    "%s fails on the GPU whatever it is given: the process ends and is started again", name
-                )
-                os._exit(STUCK)
             beat(self._folder)
             self._metrics.note_queue()
             health = Health(sorted(self._scheduler.suspects()), self._scheduler.longest_run_s())
             for link in self._links:
                 link.send(health)
+            if (trouble := self._scheduler.trouble()) is not None:
+                self._give_up(f"the engine is {trouble}")
+            # A task of its own: it waits in the queue, and what was said above is to be said every second.
+            if probe is not None and probe.done():
+                if (name := probe.result()) is not None:
+                    self._give_up(f"{name} fails on the GPU whatever it is given")
+                probe = None
+            if probe is None and self._scheduler.suspects() & self._on_gpu:
+                probe = asyncio.create_task(self._lost_its_gpu())
             await asyncio.sleep(HEALTH_EVERY_S)
+
+    def _give_up(self, why: str) -> None:
+        LOGGER.error("%s: the process ends and is started again", why)
+        os._exit(STUCK)
 
     async def _lost_its_gpu(self) -> str | None:
         """Return a model on a GPU that fails again and again, on a text that nobody sent too; None if there is none.

@@ -1,10 +1,12 @@
-"""The engine process's sign of life: a file that changes every second, which the parent looks at.
+"""The engine process's sign of life: a file that it touches every second, and at which the parent looks.
 
 The engine process watches its own batches; what it cannot watch is itself, stopped or held by native code that lets no
 other thread run.
 """
 
+import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +16,11 @@ LONGEST_STEP_S = 1.0
 
 
 def beat(folder: Path) -> None:
-    """Give the sign."""
-    (folder / FILE).write_text(str(time.monotonic_ns()))
+    """Give the sign; a full disk or a removed folder must not end who gives it."""
+    with suppress(OSError):
+        file = folder / FILE
+        file.touch()
+        os.utime(file)
 
 
 @dataclass(slots=True)
@@ -25,22 +30,23 @@ class Pulse:
     folder: Path
     silent_s: float = 0.0
     """Since it changed last; 0 before the first: loading takes what it takes."""
-    _seen: bytes = b""
+    _seen: int | None = None
     _looked: float = 0.0
 
     def look(self) -> float:
         """Return for how long there has been no sign."""
         now = time.monotonic()
         step, self._looked = min(now - self._looked, LONGEST_STEP_S), now
-        try:
-            found = (self.folder / FILE).read_bytes()
-        except OSError:
-            found = b""
-        self.silent_s = self.silent_s + step if found and found == self._seen else 0.0
+        found = self._seen
+        with suppress(OSError):
+            found = (self.folder / FILE).stat().st_mtime_ns
+        is_silent = found is not None and found == self._seen
+        self.silent_s = self.silent_s + step if is_silent else 0.0
         self._seen = found
         return self.silent_s
 
     def forget(self) -> None:
         """Begin anew: another process is to give it."""
-        (self.folder / FILE).unlink(missing_ok=True)
-        self.silent_s, self._seen = 0.0, b""
+        with suppress(OSError):
+            (self.folder / FILE).unlink(missing_ok=True)
+        self.silent_s, self._seen = 0.0, None

@@ -31,6 +31,10 @@ class BoundedProtocol(HttpToolsProtocol):
     _unbounded = 0
     """Bytes since the last that were part of a body, or since the head was complete."""
     _in_head = True
+    _has_begun = False
+    """Whether a byte of the next request has come."""
+    _end_of_head = b""
+    """The last bytes of a head that is not complete: its end may be half in them."""
     _giving_up: asyncio.TimerHandle | None = None
     _late: asyncio.TimerHandle | None = None
     _watched = False
@@ -45,7 +49,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived; refuse a head that goes on and on."""
         self._unbounded += len(data)
-        super().data_received(without_upgrade(data) if self._in_head else data)
+        super().data_received(without_upgrade(data, self._end_of_head) if self._in_head else data)
+        self._end_of_head = (self._end_of_head + data)[-3:] if self._in_head and self._has_begun else b""
         if self.transport.is_closing():
             return
         if self._unbounded > MAX_HEAD_BYTES:
@@ -53,6 +58,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(ProblemError(431, "headers-too-large", detail))
         elif self._late is not None or self._is_unfinished():
             self._watch_arrival()
+
+    def on_message_begin(self) -> None:
+        """Note that it has begun; line ends between requests do not begin one."""
+        self._has_begun = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """Start counting anew."""
@@ -68,7 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Start counting anew."""
-        self._unbounded, self._in_head = 0, True
+        self._unbounded, self._in_head, self._has_begun = 0, True, False
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
@@ -94,11 +104,12 @@ class BoundedProtocol(HttpToolsProtocol):
             if not cycle.response_complete:
                 cycle.disconnected = True
                 cycle.message_event.set()
+        self._cycles = ()  # they know this connection, and nothing but a collector would free the two
         super().connection_lost(exc)
 
     def _is_unfinished(self) -> bool:
         """Tell whether a head has begun, or a body still arrives whose request was answered."""
-        return self._unbounded > 0 if self._in_head else self.cycle.response_complete
+        return self._has_begun if self._in_head else self.cycle.response_complete
 
     def _watch_arrival(self) -> None:
         """Give what is unfinished its time, from its first byte on."""
@@ -146,14 +157,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def without_upgrade(data: bytes) -> bytes:
+def without_upgrade(data: bytes, before: bytes = b"") -> bytes:
     """Rename a head's offer to speak another protocol: here is none, and the parser would take the body for it.
 
-    A server answers in HTTP/1.1 then (RFC 9110, 7.8); curl and Java's client offer h2c with a plain POST.
+    A server answers in HTTP/1.1 then (RFC 9110, 7.8); curl and Java's client offer h2c with a plain POST. `before` are the
+    last bytes of the head that came already.
     """
-    end = data.find(b"\r\n\r\n")
-    found = UPGRADE.search(data, 0, end if end >= 0 else len(data))
+    end = (before + data).find(b"\r\n\r\n") - len(before)
+    found = UPGRADE.search(data, 0, max(0, end) if end >= -len(before) else len(data))
     return data if found is None else data[: found.start()] + b"\r\nx-upgrade:" + data[found.end() :]
+
+
+def _nothing() -> None:
+    """Do so."""
 
 
 class OneWrite:
@@ -188,7 +204,8 @@ class OneWrite:
     def complete(self) -> None:
         """Write what is held, for an answer without a body, and tell that the answer is whole."""
         self._flush()
-        self._on_response()
+        on_response, self._on_response = self._on_response, _nothing
+        on_response()
 
     def close(self) -> None:
         """Write what is held, and close the connection."""

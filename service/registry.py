@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import BoundedSemaphore
 
 from bert.bundle import MANIFEST, Bundle, read_bundle
 from bert.errors import BundleError, ConfigError, InputError, UnknownModelError
 from bert.manifest import SHA256
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine import CPU, CUDA, PROVIDER_OF_LAYOUT, OnnxEngine, share_memory_arena
+from service.engine import CPU, CUDA, GPU_SLOTS, PROVIDER_OF_LAYOUT, OnnxEngine, share_memory_arena
 from service.problems import shown
 
 MOST_WIDE_BYTES = 2**29
@@ -181,10 +182,13 @@ def load_models(
     many, unless they are large.
     """
     share_memory_arena()
+    # Beside models on the CPU there are as many slots as cores, and each batch on a GPU takes memory of its own.
+    turn = None if all_on_gpu(paths) else BoundedSemaphore(GPU_SLOTS)
 
     def load(folder: Path) -> OpenedModel:
         model = read_model(folder, verify_hashes=verify_hashes)
-        engine = OnnxEngine(model.bundle, threads, captures=captures)
+        is_flat = model.bundle.manifest.layout == "flat"
+        engine = OnnxEngine(model.bundle, threads, captures=captures, turn=turn if is_flat else None)
         is_small = model.bundle.model_path.stat().st_size <= MOST_WIDE_BYTES
         has_wide = wide_threads > 1 and engine.provider == CPU and is_small
         wide = OnnxEngine(model.bundle, wide_threads, has_cores_alone=True) if has_wide else None

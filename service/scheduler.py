@@ -244,12 +244,20 @@ class Scheduler:
             if job.gone:
                 self._alone.popleft()
                 continue
-            if job is self._had_alone and self.queue.texts and self._clock() < self._others_until:
-                break
+            is_others_turn = (
+                job is self._had_alone and self.queue.texts and self._clock() < self._others_until
+            )
+            # If nothing came of it (all were late) and nothing runs, nobody would wake this again.
+            if is_others_turn and ((batch := self._of_queue()) is not None or self._running):
+                return batch
             if self._running:
                 return None
             self._running_alone = self._alone.popleft()
             return self._running_alone
+        self._had_alone = None
+        return self._of_queue()
+
+    def _of_queue(self) -> Batch | None:
         return self.queue.take(self._clock(), self._free, self._long_running)
 
     def _parts(self, work: Work) -> list[Batch]:

@@ -68,8 +68,8 @@ def _curve(
         yield from division.lines(plan, plans, division.throughputs(model.bundle, plans, texts), budget)
     found = Measured(tuple(curve), from_tokens)
     if not measuring.is_steady(found):
-        yield "  other work was in the way of this: measure again when the machine is quiet"
-    if keeps:
+        yield "  not kept, other work was in the way of this: measure again when the machine is quiet"
+    elif keeps:
         yield from _keep(alike, plan, found)
 
 

@@ -106,9 +106,8 @@ def cost_curve(
         best_s = min(_timed(engine, texts, clock) for _ in range(REPEATS))
         now = wall()
         points.append(Point(tokens, best_s, (now - started) / REPEATS))
-        if (
-            len(points) > 1 and now - began + 2 * (now - started) > budget_s
-        ):  # the next size takes twice as long
+        next_s = 2 * (now - started) * (1 + warms_up / REPEATS)  # twice as many tokens
+        if len(points) > 1 and now - began + next_s > budget_s:
             break
         tokens *= 2
     return points

@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     print(row, flush=True)
             lone += [f"| {name} | " + " | ".join(alone(engines, args.rounds)) + " |"]
             if args.trace is not None:
-                print(timeline.report(engines, in_batches(texts, args.batch_tokens)[0], args.trace / name))
+                batch = in_batches(texts, args.batch_tokens)[0]
+                print(timeline.report(engines, batch, args.trace / name, on_gpu=args.half))
     print(f"\nA text of {LONE_TOKENS} tokens alone, ms, median and p99:\n\n| model | {' | '.join(engines)} |")
     print("|---" * (len(engines) + 1) + "|\n" + "\n".join(lone))
     return 0
@@ -80,7 +81,7 @@ def opened(name: str, folder: Path, args: argparse.Namespace) -> tuple[dict[str,
     model = random_model(name)
     config = model.bert.config
     bundle = write_random_bundle(model, folder / name, "flat" if args.half else "rows")
-    # As the service opens what is alone: on a CPU its threads may wait awake, on a GPU small batches are replayed.
+    # All that may help: on a CPU the threads wait for one another awake, on a GPU small batches are replayed.
     ours = OnnxEngine(bundle, args.threads, has_cores_alone=not args.half, captures=args.half)
     engines: dict[str, Run] = {OURS: lambda texts: np.concatenate(ours.run(texts).texts)}
     for compiled in (False, True) if args.compile else (False,):

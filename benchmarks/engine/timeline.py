@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.profiler import ProfilerActivity, profile
 
 from bert.encoding import Encoding
@@ -17,11 +16,14 @@ ROWS = 15
 
 
 def report(
-    engines: dict[str, Callable[[Sequence[Encoding]], Any]], batch: Sequence[Encoding], folder: Path
+    engines: dict[str, Callable[[Sequence[Encoding]], Any]],
+    batch: Sequence[Encoding],
+    folder: Path,
+    *,
+    on_gpu: bool,
 ) -> str:
     """Run the batch once with each engine; write a trace for chrome://tracing, return a table of what took longest."""
     folder.mkdir(parents=True, exist_ok=True)
-    on_gpu = torch.cuda.is_available()
     kinds = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     lines = list[str]()
     for name, run in engines.items():

@@ -85,7 +85,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--service", default=SETTINGS, help="settings for bert-serve")
     add("--profile", type=Path, help="file for a profile of the event loop's thread, which slows it down")
     add("--log", type=Path, default=Path("runs/hot-path.log"), help="the service's log")
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    if args.profile and args.frontends:
+        parser.error("--profile looks at one process: leave --frontends out")
+    return args
 
 
 def requests_of(kind: str, url: str) -> list[Request]:

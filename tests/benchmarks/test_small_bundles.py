@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving import deep_queue, hot_path, mixed_traffic
+from benchmarks.serving import cold_steps, deep_queue, hot_path, in_turns, mixed_traffic
 from benchmarks.serving.engine_loop import (
     WINDOWS,
     document_batches,
@@ -110,3 +110,21 @@ def test_a_request_is_measured_without_its_engine(
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert [row[:2] for row in rows[1:]] == [["| sentence", "2"], ["| list", "2"], ["| ner", "2"]]
     assert all(len(row) == 7 for row in rows)
+
+
+@pytest.mark.slow
+def test_two_versions_of_the_service_are_asked_in_turns(
+    mood: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    brief = ["--bursts", "4", "--seconds", "0.1", "--connections", "1,2", "--log", str(tmp_path / "log")]
+    here = ["--against", str(Path(__file__).parents[2]), "--settings", "--frontends 0"]
+    assert in_turns.main([str(mood), *here, *brief]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert [row[0] for row in rows[1:]] == ["| 1", "| 2"]
+    assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in rows[1:])
+
+
+def test_steps_are_timed_hot_and_cold(mood: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cold_steps.main([str(mood), "--texts", "3"]) == 0
+    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+    assert len(rows) == 9 and all(float(row[1]) >= 0 for row in rows[1:])

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert.packing_rules import PackingRules
 from bert.tokenizer import Encoding
 from service.packing import (
     PADDED_SHARE,
@@ -14,6 +15,7 @@ from service.packing import (
     lone_inputs,
     pack,
     row_inputs,
+    row_width,
     split,
 )
 
@@ -114,6 +116,20 @@ def test_a_lone_texts_inputs_are_those_of_a_row_of_its_own(length: int) -> None:
     for name, array in lone.items():
         assert array.dtype == np.int32 and array.flags.c_contiguous
         assert array.tolist() == usual[name].tolist()
+
+
+def test_where_a_rows_tail_is_computed_otherwise_rows_end_where_texts_may_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In 8 bits, on processors whose softmax adds up the last of a row one by one."""
+    monkeypatch.setattr("service.packing.MASKS_TAILS", False)
+    rules = PackingRules(align_tokens=4)
+    assert pack([13, 9], rules=rules).width % 4 == 0
+    text, head = encoding(13), np.zeros(1, np.intp)
+    padded = lone_inputs(text, head, rules)
+    assert padded["text_ids"].tolist() == [[0] * 13 + [-1] * 3]
+    assert lone_inputs(text, head)["text_ids"].tolist() == [[0] * 13]
+    assert row_width(13, rules) == 16
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=20))

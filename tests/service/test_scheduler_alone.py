@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bert.errors import EngineError, NotReadyError
+from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from service.policy import FairQueue
 from service.runner import Result
 from service.scheduler import Scheduler
@@ -137,6 +137,24 @@ def test_between_its_parts_the_others_have_as_long() -> None:
         # The first part took 2 s, then two others took 3, the second part 1, and the last of the others had its turn.
         assert bench.engine.batches == [[1], [7], [8], [2], [9], [3]]
         assert scheduler.waiting_tokens == 0
+
+    bench.run(scenario)
+
+
+def test_it_goes_on_though_those_whose_turn_it_was_were_late() -> None:
+    """Nothing runs then, and nobody else may ever come to wake the scheduler."""
+    bench = Bench(budget=10)
+
+    async def scenario(scheduler: Scheduler) -> None:
+        lone = alone(scheduler, 1, 2)
+        late = asyncio.create_task(scheduler.submit("m", [text(10, 7)], deadline=1.5))
+        await bench.started(1)
+        bench.clock.now = 2.0
+        bench.engine.gate.release(2)
+        assert values(await asyncio.wait_for(lone, 5)) == [1, 2]
+        with pytest.raises(DeadlineExceededError):
+            await late
+        assert bench.engine.batches == [[1], [2]]
 
     bench.run(scenario)
 

@@ -10,6 +10,7 @@ import pytest
 
 from service.protocol import MAX_HEAD_BYTES, without_upgrade
 from tests.service.live import Live, eventually, serving
+from tests.service.slow import gated
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +154,36 @@ def test_the_rest_of_a_request_that_was_answered_has_its_time_too(hasty: Live) -
 
 
 def test_a_slow_head_behind_a_request_does_not_cut_its_answer(hasty: Live) -> None:
-    text = b'{"text": "' + b"angela merkel met in munich " * 8_000 + b'"}'
-    head = ASK.replace(b"18", b"%d" % len(text))
+    with gated(hasty, "names") as engine, socket.create_connection(hasty.connect_to(), timeout=20) as raw:
+        raw.sendall(ASK + b"\r\n" + BODY + b"GET / HT")
+        eventually(lambda: engine.batches == 1)
+        time.sleep(0.8)  # longer than a head may take
+        engine.gate.set()
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_line_ends_between_requests_are_no_request(hasty: Live) -> None:
     with socket.create_connection(hasty.connect_to(), timeout=20) as raw:
-        raw.sendall(head + b"\r\n" + text)
+        raw.sendall(ASK + b"\r\n" + BODY)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+        raw.sendall(b"\r\n")
+        time.sleep(0.7)
+        raw.sendall(ASK + b"\r\n" + BODY)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_body_is_left_as_it_is_where_the_heads_end_was_cut(live: Live) -> None:
+    body = b'{"text":\r\nUpgrade: x'
+    head = ASK.replace(b"18", b"%d" % len(body))
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        raw.sendall(head[:-1])
         time.sleep(0.05)
-        raw.sendall(b"GET / HT")
-        assert raw.recv(100).startswith(b"HTTP/1.1 200 ")
+        raw.sendall(b"\n\r")
+        time.sleep(0.05)
+        raw.sendall(b"\n" + body)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 400 ")
+        raw.sendall(ASK + b"\r\n" + BODY)
+        assert raw.recv(10_000).startswith(b"HTTP/1.1 200 ")
 
 
 def test_trailers_without_an_end_are_refused(live: Live) -> None:
