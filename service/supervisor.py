@@ -92,6 +92,8 @@ class Supervisor:
     _children: list[Child] = field(default_factory=list)
     _stopping: bool = False
     _failed: bool = False
+    _was_ready: bool = False
+    """Whether there has been an engine that could be asked."""
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
@@ -113,6 +115,7 @@ class Supervisor:
 
     def _step(self) -> bool:
         """See who ended and start who is to run; False when all is over."""
+        self._was_ready |= (self.folder / SOCKET).exists()
         for child in self._children:
             if child.process is not None and child.process.poll() is not None:
                 self._ended(child, child.process)
@@ -164,6 +167,9 @@ class Supervisor:
         )
         if child.kind == ENGINE:
             self._pulse.forget()
+            if not self.folder.is_dir():
+                LOGGER.error("%s was removed, where the processes meet; it is made again", self.folder)
+                self.folder.mkdir(mode=0o700)
         listener = self.listener.fileno() if child.kind == FRONTEND else None
         child.process = subprocess.Popen(
             [sys.executable, "-c", code, "bert-serve", child.kind],
@@ -190,7 +196,7 @@ class Supervisor:
         child.process = None
         if process.stdin is not None:
             process.stdin.close()
-        if process.returncode > 0 and not (self.folder / SOCKET).exists():
+        if process.returncode > 0 and not self._was_ready:
             # The first engine never came so far: it has said why, and trying again would not help. Later it may.
             self._failed |= child.kind == FRONTEND or not self._stopping
             child.again = math.inf

@@ -164,3 +164,16 @@ def test_what_outlives_the_grace_is_told_that_the_service_stops(bundles: Path) -
         assert reply.result(30).status == 503
         assert reply.result().json["type"] == "urn:bert-serve:not-ready"
         assert running.process.popen.wait(30) == 0
+
+
+def test_a_folder_of_temporary_files_that_is_cleaned_up_is_made_again(running: Fleet) -> None:
+    (folder,) = left_in(running.temporary)
+    shutil.rmtree(folder)
+    kill(running.engine)
+    soon(lambda: folder.is_dir())
+    running.all_ready()
+    assert running.post("/classify", TEXT).status == 200
+    assert running.get("/metrics").status == 200
+    running.stop()
+    assert running.process.popen.wait(30) == 0
+    assert not left_in(running.temporary)
