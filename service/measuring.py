@@ -40,7 +40,8 @@ def measure(
             shape = shape_of(model)
             if shape not in by_shape:
                 by_shape[shape] = Measured(
-                    tuple(cost_curve(model, plan, START_S[model.engine.provider], given)), wide_from(model)
+                    tuple(cost_curve(model, plan, START_S[model.engine.provider], given)),
+                    wide_from(model, plan),
                 )
             known = by_shape[shape]
             if keeps and is_steady(known):
@@ -65,11 +66,12 @@ def cost_curve(
     )
 
 
-def wide_from(model: OpenedModel) -> int | None:
+def wide_from(model: OpenedModel, plan: tuning.Plan) -> int | None:
     """Measure from how many tokens a lone text is faster on several slots, None if on none."""
     if model.wide is None:
         return None
-    return tuning.wide_from(model.engine, model.wide, model.bundle.manifest.max_position_embeddings)
+    most = model.bundle.manifest.max_position_embeddings
+    return tuning.wide_from(model.engine, model.wide, most, plan.wide_slots)
 
 
 def is_steady(measured: Measured) -> bool:

@@ -4,6 +4,7 @@ Throughput rises with the tokens of a batch until the cores are used well, then 
 batch only makes everyone in it wait longer. The budget is the knee.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,12 @@ MOST_WIDE = 4
 ALONE_TOKENS = (16, 32, 64, 128, 256, 512)
 WORTH = 0.85
 """A wide run must take at most this part of a narrow one's time, or the other slots are better left for who comes."""
+PATIENCE_S, AGAIN_S = 3.0, 0.2
+"""For the cores to be free, in all, and from one try to the next."""
+UNDISTURBED = 0.9
+"""Of its cores a run must have had, or it says nothing."""
+LEAST_MS = 1.0
+"""A shorter run ends before its threads are all awake, whatever else the cores do."""
 KNEE = 0.9
 """The budget is the smallest batch with this share of the best throughput."""
 FULL = 0.98
@@ -120,6 +127,8 @@ class Alone:
     tokens: int
     narrow_ms: float
     wide_ms: float | None
+    wide_cores: float = math.inf
+    """That the wide run had, by its CPU time: its threads wait awake, so fewer than it has threads were not to be had."""
 
     @property
     def is_worth_it(self) -> bool:
@@ -128,13 +137,34 @@ class Alone:
 
 
 def wide_from(
-    narrow: Engine, wide: Engine, max_tokens: int, *, clock: Clock = time.perf_counter
+    narrow: Engine,
+    wide: Engine,
+    max_tokens: int,
+    slots: int,
+    *,
+    clock: Clock = time.perf_counter,
+    wait: Callable[[float], None] = time.sleep,
 ) -> int | None:
-    """Return from how many tokens a text is clearly faster on `wide`, None if on none of up to `max_tokens`."""
+    """Return from how many tokens a text is clearly faster on `wide`, None if on none of up to `max_tokens`.
+
+    While something else has a part of the cores of its `slots`, as the service's other processes have when they start, it
+    is measured again, for PATIENCE_S in all.
+    """
+    patience_s = PATIENCE_S
     for tokens in (size for size in ALONE_TOKENS if size <= max_tokens):
-        if _alone(narrow, wide, tokens, clock).is_worth_it:
+        found = _alone(narrow, wide, tokens, clock)
+        while _was_disturbed(found, slots) and patience_s > 0:
+            wait(AGAIN_S)
+            patience_s -= AGAIN_S
+            found = _alone(narrow, wide, tokens, clock)
+        if found.is_worth_it:
             return tokens
     return None
+
+
+def _was_disturbed(found: Alone, slots: int) -> bool:
+    is_real = found.narrow_ms >= LEAST_MS
+    return is_real and not found.is_worth_it and found.wide_cores < UNDISTURBED * slots
 
 
 def one_text(
@@ -148,9 +178,19 @@ def _alone(narrow: Engine, wide: Engine | None, tokens: int, clock: Clock) -> Al
     """Time one text, the best of some runs; the engines take turns, so that what else happens, happens to both."""
     engines, text = [narrow, *([wide] if wide is not None else [])], [_sample_text(tokens)]
     engines[-1].run(text)
-    rounds = [[1000 * _timed(engine, text, clock) for engine in engines] for _ in range(ALONE_REPEATS)]
+    rounds = list[list[float]]()
+    cores = list[tuple[float, float]]()
+    for _ in range(ALONE_REPEATS):
+        rounds.append([1000 * _timed(engine, text, clock) for engine in engines])
+        if wide is not None:
+            cpu_s, seconds = time.process_time(), time.perf_counter()
+            wide.run(text)
+            seconds = max(time.perf_counter() - seconds, 1e-6)
+            cores.append((seconds, (time.process_time() - cpu_s) / seconds))
     best = [min(times) for times in zip(*rounds, strict=True)]
-    return Alone(tokens, best[0], best[1] if wide is not None else None)
+    if wide is None:
+        return Alone(tokens, best[0], None)
+    return Alone(tokens, best[0], best[1], min(cores)[1])
 
 
 def _timed(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:

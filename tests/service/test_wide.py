@@ -18,7 +18,7 @@ from service.policy import FairQueue
 from service.scheduler import Scheduler, Wide
 from service.settings import ServeSettings
 from service.speed import Speed
-from service.tuning import MOST_WIDE, plan, wide_from
+from service.tuning import AGAIN_S, MOST_WIDE, PATIENCE_S, Alone, plan, wide_from
 
 
 @dataclass
@@ -129,7 +129,7 @@ def test_wide_from_is_where_it_is_clearly_faster(
 ) -> None:
     clock = [0.0]
     narrow, wide = TimedEngine(clock, 0.0, 1e-4), TimedEngine(clock, wide_run_s, 5e-5)
-    assert wide_from(narrow, wide, max_tokens, clock=lambda: clock[0]) == expected
+    assert wide_from(narrow, wide, max_tokens, 2, clock=lambda: clock[0], wait=lambda _: None) == expected
 
 
 def test_slots_of_one_thread_can_be_joined_and_others_cannot() -> None:
@@ -144,7 +144,7 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
 ) -> None:
     opened: list[weakref.ref[Engine]] = []
 
-    def never(narrow: Engine, wide: Engine, max_tokens: int) -> None:
+    def never(narrow: Engine, wide: Engine, max_tokens: int, slots: int) -> None:
         opened.append(weakref.ref(wide))
 
     monkeypatch.setattr("service.engines.usable_cores", lambda: 2)
@@ -158,3 +158,24 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
         await service.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected", "waits"),
+    [
+        ([Alone(16, 3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
+        ([Alone(16, 3.0, 3.5, 1.1), Alone(16, 3.0, 3.4, 1.2), Alone(16, 3.0, 2.3, 2.0)], 16, 2),
+        ([Alone(16, 3.0, 2.9, 2.0), Alone(32, 5.0, 3.9, 2.0)], 32, 0),  # undisturbed, and not worth it
+        ([Alone(16, 0.2, 0.3, 0.5), Alone(32, 0.3, 0.4, 0.5)], None, 0),  # too short to say
+        ([Alone(16, 3.0, 3.5, 1.0)] * 30, None, round(PATIENCE_S / AGAIN_S)),
+    ],
+)
+def test_where_something_else_has_the_cores_it_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, runs: list[Alone], expected: int | None, waits: int
+) -> None:
+    """As at a start, when the service's other processes begin too: a wrong answer would be kept."""
+    given, waited = iter(runs), list[float]()
+    monkeypatch.setattr("service.tuning._alone", lambda *_: next(given))
+    engine = TimedEngine([0.0], 1.0, 1.0)
+    assert wide_from(engine, engine, 32, 2, wait=waited.append) == expected
+    assert len(waited) == waits
