@@ -5,19 +5,16 @@ uvicorn bounds neither a request's head, nor how long it takes to arrive, nor ho
 
 import asyncio
 import re
-from collections.abc import Callable
 from http import HTTPStatus
-from typing import cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.call import choose_request_id
+from service.one_write import OneWrite
 from service.problems import ProblemError, problem_response
 
 MAX_HEAD_BYTES = 2**16
 """Of request line and headers, and of what stands between a body's chunks; one read from the socket may pass it."""
-INTERIM = b"HTTP/1.1 1"
-"""What an answer that only tells the client to go on begins with: a body is awaited then."""
 UPGRADE = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 
 
@@ -166,58 +163,3 @@ def without_upgrade(data: bytes, before: bytes = b"") -> bytes:
     end = (before + data).find(b"\r\n\r\n") - len(before)
     found = UPGRADE.search(data, 0, max(0, end) if end >= -len(before) else len(data))
     return data if found is None else data[: found.start()] + b"\r\nx-upgrade:" + data[found.end() :]
-
-
-def _nothing() -> None:
-    """Do so."""
-
-
-class OneWrite:
-    """An answer's way to its connection: the head waits for the first part of the body, and both leave together.
-
-    uvicorn writes them one after the other, and each write wakes the client.
-    """
-
-    __slots__ = ("_head", "_on_response", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, on_response: Callable[[], None]) -> None:
-        """Nothing is held yet."""
-        self._transport, self._on_response = transport, on_response
-        self._head: bytes | None = b""
-
-    @classmethod
-    def put_before(cls, cycle: RequestResponseCycle) -> None:
-        """Let an answer that has not begun go this way."""
-        whole = cls(cycle.transport, cycle.on_response)
-        cycle.transport, cycle.on_response = cast(asyncio.Transport, whole), whole.complete
-
-    def write(self, data: bytes) -> None:
-        """Hold the answer's head; write it with what comes after it; write all else as it comes."""
-        if self._head is None or data.startswith(INTERIM):
-            self._transport.write(data)
-        elif self._head:
-            self._transport.write(self._head + data)
-            self._head = None
-        else:
-            self._head = data
-
-    def complete(self) -> None:
-        """Write what is held, for an answer without a body, and tell that the answer is whole."""
-        self._flush()
-        on_response, self._on_response = self._on_response, _nothing
-        on_response()
-
-    def close(self) -> None:
-        """Write what is held, and close the connection."""
-        if not self._transport.is_closing():
-            self._flush()
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Tell whether the connection ends."""
-        return self._transport.is_closing()
-
-    def _flush(self) -> None:
-        if self._head:
-            self._transport.write(self._head)
-        self._head = None

@@ -175,7 +175,9 @@ def test_a_longer_deadline_than_the_services_own_is_not_granted(small: Live) -> 
         assert reply.json["detail"] == "no answer within 5000 ms"
 
 
-def test_a_client_that_leaves_with_requests_in_line_takes_all_of_them_along(small: Live) -> None:
+def test_a_client_that_leaves_with_requests_in_line_takes_all_of_them_along(
+    small: Live, caplog: pytest.LogCaptureFixture
+) -> None:
     """uvicorn tells only the last of a connection's requests that nobody reads its answer."""
     before = rejected(small, "client_gone")
     body = b'{"text": "a film in munich"}'
@@ -188,6 +190,7 @@ def test_a_client_that_leaves_with_requests_in_line_takes_all_of_them_along(smal
             eventually(lambda: engine.batches == 1)
         eventually(lambda: rejected(small, "client_gone") == before + 1)
     eventually(lambda: is_idle(small))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"], "nobody was answered"
 
 
 def test_a_client_that_leaves_takes_its_queued_work_along(small: Live, pool: ThreadPoolExecutor) -> None:
