@@ -12,9 +12,8 @@ import json
 import shlex
 import sys
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import onnxruntime
 from benchmarks.engine.forms import Arrays, Form, Shape, inputs_of, linear, linear_8_bits, parts
 from benchmarks.engine.texts import random_texts
 from benchmarks.machine import machine_line
+from benchmarks.timing import least_seconds
 from bert.bundle import Bundle, read_bundle
 from service import packing
 from service.engine import providers_of, session_options
@@ -80,18 +80,6 @@ def opened(form: Form, provider: str) -> Callable[[], list[Any]]:
     session = onnxruntime.InferenceSession(form.model.SerializeToString(), options, providers=[provider])
     inputs: Arrays = inputs_of(form.model)
     return lambda: session.run(None, inputs)
-
-
-def least_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the least seconds of each; they take turns, and the first round warms up."""
-    best = dict.fromkeys(runs, float("inf"))
-    for number in range(rounds + 1):
-        for name, run in runs.items():
-            started = time.perf_counter()
-            run()
-            if number:
-                best[name] = min(best[name], time.perf_counter() - started)
-    return best
 
 
 def large_products(provider: str, rounds: int) -> list[tuple[Form, float]]:

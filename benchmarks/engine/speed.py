@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from benchmarks.engine.padded_torch import PaddedTorch, Scores, matmul_flops
 from benchmarks.engine.shapes import MODELS, flops, random_model, write_random_bundle
 from benchmarks.engine.texts import MIXED, in_batches, random_texts
 from benchmarks.machine import machine_line
+from benchmarks.timing import least_seconds
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from service.cpus import usable_cores
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{machine_line('torch', 'numpy')}{_gpu(args.device)}")
     print(f"Command: python -m benchmarks.engine.speed {shlex.join(arguments or sys.argv[1:])}\n")
     torch.set_num_threads(args.threads)
-    peak = matmul_flops(args.device, lambda product: best_of(product, 10))
+    peak = matmul_flops(args.device, lambda product: least_seconds({"product": product}, 10)["product"])
     print(f"A large product: {peak / 1e12:.2f} Tflop/s in {'float16' if args.half else 'float32'}\n")
     print("| model | tokens a text | engine | tokens/s | to PyTorch | of the matmul rate | logits apart |")
     print("|---|---|---|---|---|---|---|", flush=True)
@@ -139,17 +139,6 @@ def alone(engines: dict[str, Run], rounds: int) -> list[str]:
             run([text])
             taken[name].append(1000 * (time.perf_counter() - started))
     return [f"{np.median(times[3:]):.2f}, {np.quantile(times[3:], 0.99):.2f}" for times in taken.values()]
-
-
-def best_of(run: Callable[[], Any], times: int) -> float:
-    """Return the least seconds of a run; the first warms up."""
-    run()
-    taken = []
-    for _ in range(times):
-        started = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - started)
-    return min(taken)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

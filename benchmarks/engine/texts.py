@@ -19,7 +19,7 @@ def random_texts(lengths: str, tokens: int, pieces: int = 30_000) -> list[Encodi
         drawn = rng.lognormal(np.log(30), 0.9, max(1, tokens // 45)).astype(int).clip(4, LONGEST)
     else:
         drawn = np.full(max(1, tokens // int(lengths)), int(lengths))
-    return [_text(rng.integers(pieces, size=length, dtype=np.int32)) for length in drawn]
+    return [as_text(rng.integers(pieces, size=length, dtype=np.int32)) for length in drawn]
 
 
 def in_batches(texts: Sequence[Encoding], tokens: int) -> list[list[Encoding]]:
@@ -35,6 +35,7 @@ def in_batches(texts: Sequence[Encoding], tokens: int) -> list[list[Encoding]]:
     return batches
 
 
-def _text(ids: Any) -> Encoding:
+def as_text(ids: Any) -> Encoding:
+    """Return ids (T,) as one text."""
     zeros, words = np.zeros(len(ids), np.int32), np.arange(len(ids), dtype=np.int32)
     return Encoding(ids, zeros, np.zeros((len(ids), 2), np.int32), words, zeros)

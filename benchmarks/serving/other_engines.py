@@ -11,7 +11,6 @@ import argparse
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.engine.texts import as_text
+from benchmarks.timing import least_seconds
 from bert.bundle import read_bundle
-from bert.encoding import Encoding
 from service.engine import OnnxEngine
 
 SHAPES = ((1, 16), (1, 32), (8, 32), (8, 128))
@@ -39,9 +39,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print("| texts x tokens, ms | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
     for texts, tokens in args.shapes:
         ids = np.random.default_rng(0).integers(1000, 20_000, (texts, tokens)).astype(np.int32)
-        runs: list[Run] = [partial(engine.run, [text(row) for row in ids]) for engine in ours.values()]
+        runs: list[Run] = [partial(engine.run, [as_text(row) for row in ids]) for engine in ours.values()]
         runs += [openvino(args.onnx, kind, ids) for kind in ("f32", "bf16")]
-        best = [1000 * seconds for seconds in timed(runs, args.rounds)]
+        seconds = least_seconds(dict(zip(names, runs, strict=True)), args.rounds)
+        best = [1000 * seconds[name] for name in names]
         print(f"| {texts} x {tokens} | " + " | ".join(f"{ms:.2f}" for ms in best) + " |", flush=True)
     return 0
 
@@ -58,24 +59,6 @@ def openvino(onnx: Path, precision: str, ids: Any) -> Run:
     hints = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
     request = core.compile_model(model, "CPU", hints).create_infer_request()
     return partial(request.infer, inputs)
-
-
-def timed(runs: Sequence[Run], rounds: int) -> list[float]:
-    """Return the least seconds of each."""
-    best = [float("inf")] * len(runs)
-    for _ in range(rounds + 1):  # the first warms up, and is slower
-        for index, run in enumerate(runs):
-            started = time.perf_counter()
-            run()
-            best[index] = min(best[index], time.perf_counter() - started)
-    return best
-
-
-def text(ids: Any) -> Encoding:
-    """Return ids (T,) as one text."""
-    zeros = np.zeros(len(ids), np.int32)
-    words = np.arange(len(ids), dtype=np.int32)
-    return Encoding(ids, zeros, np.zeros((len(ids), 2), np.int32), words, zeros)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
