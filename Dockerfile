@@ -22,7 +22,8 @@ RUN --mount=type=cache,target=/root/.cache/pip \
 COPY bert bert
 COPY model_export model_export
 COPY models models
-# auto measures where the image is built. For an image that goes to other kinds of CPU: --build-arg PRECISION=fp32
+# auto takes 8 bits, where they are faster where the image is built, and puts the float32 graphs beside them: the service takes those
+# on a processor where the others answer otherwise. --build-arg PRECISION=fp32 or int8 for one graph each.
 ARG PRECISION=auto
 RUN /opt/bert/bin/python -m model_export.cli --demo --out /bundles --precision "$PRECISION"
 

@@ -9,13 +9,15 @@ PYTHON ?=
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 PRECISION ?=
+# pytest's workers: one for each core that may be used; 0 runs the tests in one process (for --pdb)
+WORKERS ?= auto
 # more arguments for the command that the target runs: make test ARGS="-k offsets"
 ARGS ?=
 export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick check format bench bench-compare containers lock clean venv
+.PHONY: help serve bundles test test-quick test-slow check format bench bench-compare containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,11 +33,17 @@ bundles: ## build the demo bundles again
 venv:
 	@scripts/make_venv.sh test
 
-test: venv ## set up with torch, run every test
-	@$(BIN)/python -m pytest $(ARGS)
+# A file of tests stays on one worker, so that what its tests share is made once; tests/conftest.py orders the files.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test: venv ## set up with torch, run every test but the soak tests
+	@$(PYTEST) -m "not soak" $(ARGS)
 
 test-quick: venv ## the tests of a second or two each
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow and not soak" $(ARGS)
+
+test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once
+	@$(PYTEST) -m soak $(ARGS)
 
 check: venv ## lint, format, types, import contracts
 	$(BIN)/ruff check .

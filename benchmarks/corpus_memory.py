@@ -35,7 +35,15 @@ class Measured(NamedTuple):
 def measure(sources: list[str], tokenizer: Path, processes: int, shard_mb: float, language: str) -> Measured:
     """Run bert-prepare in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "training.prepare", "--output-dir", folder, "--language", language]
+        command = [
+            sys.executable,
+            "-m",
+            "training.commands.prepare",
+            "--output-dir",
+            folder,
+            "--language",
+            language,
+        ]
         command += ["--tokenizer", str(tokenizer), "--processes", str(processes), "--shard-mb", str(shard_mb)]
         for source in sources:
             command += ["--sources", source]

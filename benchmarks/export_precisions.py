@@ -7,12 +7,10 @@ checkpoint on the texts shipped with bert-export, and the largest change of a sc
 """
 
 import argparse
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from benchmarks.machine import machine_line
 from bert.config import BertConfig
 from bert.packing_rules import PackingRules
 from bert.tensor_names import Weights
@@ -30,9 +29,10 @@ from model_export.calibration import calibrate
 from model_export.graph import build_graph
 from model_export.int8 import Int8Forms
 from model_export.reference import Floats, Reference
+from model_export.rounding import round_weight
 from model_export.rows import RowsForms
 from model_export.session import Runner, packing_rules
-from model_export.texts import shipped_texts
+from model_export.texts import sentences, shipped_texts
 from model_export.verify import references
 from model_export.writer import MICROSOFT, GraphWriter
 
@@ -127,6 +127,20 @@ class WeaklySmoothedInt8Forms(Int8Forms):
     fixed_smoothing = Int8Forms.smoothing
 
 
+class AllLevelsForms(Int8Forms):
+    """The written form with weights on 127 levels, pairs of which saturate on processors without VNNI."""
+
+    def _rounded(self, linear: Any) -> Any:
+        return round_weight(linear.weight, linear.inputs, 127, 254)
+
+
+class FewLevelsForms(Int8Forms):
+    """The written form with weights on 63 levels, which never saturate either."""
+
+    def _rounded(self, linear: Any) -> Any:
+        return round_weight(linear.weight, linear.inputs, 63, 126)
+
+
 class FusedForms(RowsForms):
     """The operators that fuse most, as on CUDA: SkipLayerNormalization and BiasGelu."""
 
@@ -156,7 +170,8 @@ Make = Callable[[GraphWriter, BertConfig, Weights], RowsForms]
 
 def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
     """Return what is compared, by name."""
-    encodings = [text.encoding for text in texts[::2]]
+    calibrating = [*texts[::2], *sentences(checkpoint.tokenizer, checkpoint.spec).for_calibration]
+    encodings = [text.encoding for text in calibrating]
     calibration = calibrate(checkpoint.config, checkpoint.spec, checkpoint.weights, encodings)
     return {
         "fp32 (written)": RowsForms,
@@ -168,6 +183,8 @@ def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
         "int8, and GELU shifted": partial(ShiftedInt8Forms, calibration=calibration),
         "int8, and weights rounded for their inputs": partial(TokenInt8Forms, calibration=calibration),
         "int8, and fixed scales behind LayerNorms (written)": partial(Int8Forms, calibration=calibration),
+        "int8, the written form on 127 levels": partial(AllLevelsForms, calibration=calibration),
+        "int8, the written form on 63 levels": partial(FewLevelsForms, calibration=calibration),
         "int8, the written form with smoothing 0.5": partial(
             WeaklySmoothedInt8Forms, calibration=calibration
         ),
@@ -228,13 +245,8 @@ def main() -> None:
     checkpoint = read_checkpoint(arguments.checkpoint)
     texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
     expected = references(Reference(checkpoint.config, checkpoint.spec, checkpoint.weights), texts)
-    print(
-        f"{date.today()}, {platform.processor() or platform.machine()}, onnxruntime {ort.__version__}, ",
-        end="",
-    )
-    print(
-        f"{arguments.threads} thread(s)\n$ python -m benchmarks.export_precisions {' '.join(sys.argv[1:])}\n"
-    )
+    print(f"{machine_line('onnxruntime')}, {arguments.threads} thread(s)")
+    print(f"$ python -m benchmarks.export_precisions {' '.join(sys.argv[1:])}\n")
     heads = [f"ms at {rows} x {tokens}" for rows, tokens in SHAPES]
     print(f"| form | {' | '.join(heads)} | relative error | neighbours change | MB |")
     print("|---" * (len(heads) + 4) + "|")

@@ -149,7 +149,7 @@ def prepare(data: Path, folder: Path) -> Path:
     command = [
         sys.executable,
         "-m",
-        "training.prepare",
+        "training.commands.prepare",
         "--sources",
         str(source),
         "--max-documents",

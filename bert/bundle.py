@@ -1,10 +1,12 @@
-"""A bundle: the folder that export writes and the service reads. `bundle.json`, `model.onnx`, `tokenizer.json`."""
+"""A bundle: the folder that export writes and the service reads. `bundle.json`, `model.onnx`, `tokenizer.json`,
+and the graph's embedding tables.
+"""
 
 import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +15,24 @@ from bert.manifest import SHA256, Manifest, own_sha256
 from bert.replace_folder import move_into_place, put_back, sync, write_synced, written_aside
 
 __all__ = [
+    "FALLBACK",
     "MANIFEST",
     "MODEL",
+    "TABLE_SUFFIX",
     "TOKENIZER",
     "Bundle",
     "Manifest",
     "check_target",
+    "creation_time",
     "read_bundle",
     "write_bundle",
 ]
 
 MANIFEST, MODEL, TOKENIZER = "bundle.json", "model.onnx", "tokenizer.json"
+FALLBACK = "fallback.onnx"
+"""The float32 graph beside one in 8 bits, where the manifest has a `fallback`."""
+TABLE_SUFFIX = ".npy"
+"""Ending of an embedding table's file; the rest of its name is that of the graph's initializer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +41,46 @@ class Bundle:
 
     folder: Path
     manifest: Manifest
+    verify_hashes: bool = field(default=True, compare=False)
+    """`read` compares the hash of a file with the manifest's."""
+    graph: str = MODEL
+    """File of the graph that `manifest` describes."""
 
     @property
     def model_path(self) -> Path:
         """The ONNX graph."""
-        return self.folder / MODEL
+        return self.folder / self.graph
+
+    @property
+    def fallback(self) -> "Bundle | None":
+        """The bundle with its float32 graph in place of the one in 8 bits; None where it has one graph."""
+        if not self.manifest.fallback:
+            return None
+        return replace(self, manifest=self.manifest.of_fallback(), graph=FALLBACK)
 
     @property
     def tokenizer_path(self) -> Path:
         """The tokenizer's file."""
         return self.folder / TOKENIZER
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """The graph's initializers that lie in files of their own, so that sessions can share them: name → file name."""
+        names = (name for name in self.manifest.files if name.endswith(TABLE_SUFFIX))
+        return {name.removesuffix(TABLE_SUFFIX): name for name in names}
+
+    def read(self, name: str) -> bytes:
+        """Return the content of one of the bundle's files, as it was when its hash was compared.
+
+        Raises BundleIntegrityError if it is missing or not the file that the manifest describes.
+        """
+        try:
+            content = (self.folder / name).read_bytes()
+        except OSError as error:
+            raise BundleIntegrityError(f"{self.folder / name} cannot be read: {error.strerror}") from None
+        if self.verify_hashes:
+            _check_hash(self.folder / name, hashlib.sha256(content).hexdigest(), self.manifest.files[name])
+        return content
 
 
 def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
@@ -69,7 +108,16 @@ def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
     if verify_hashes:
         _check_own_hash(file, values)
     _check_files(folder, manifest, verify_hashes=verify_hashes)
-    return Bundle(folder, manifest)
+    return Bundle(folder, manifest, verify_hashes)
+
+
+def creation_time(folder: Path) -> str:
+    """Return `created` of the manifest in a folder; "" where there is none, or nothing that can be read."""
+    try:
+        found = json.loads((folder / MANIFEST).read_bytes())["created"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return found if isinstance(found, str) else ""
 
 
 def check_target(folder: Path, *, overwrite: bool) -> None:
@@ -122,7 +170,8 @@ def write_bundle(
 
 
 def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> None:
-    for name in {MODEL, TOKENIZER} | set(manifest.files):
+    needed = {MODEL, TOKENIZER} | ({FALLBACK} if manifest.fallback else set())
+    for name in needed | set(manifest.files):
         if name not in manifest.files or Path(name).name != name:
             raise BundleIntegrityError(
                 f"{folder / MANIFEST} names no sha256 for {name}, or is no plain file name"
@@ -133,12 +182,15 @@ def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> No
         return
     for name, expected in manifest.files.items():
         with (folder / name).open("rb") as stream:
-            actual = hashlib.file_digest(stream, "sha256").hexdigest()
-        if actual != expected:
-            raise BundleIntegrityError(
-                f"{folder / name} has sha256 {actual}, the manifest says {expected}: the file was changed; "
-                "export the checkpoint again"
-            )
+            _check_hash(folder / name, hashlib.file_digest(stream, "sha256").hexdigest(), expected)
+
+
+def _check_hash(file: Path, actual: str, expected: str) -> None:
+    if actual != expected:
+        raise BundleIntegrityError(
+            f"{file} has sha256 {actual}, the manifest says {expected}: the file was changed; "
+            "export the checkpoint again"
+        )
 
 
 def _may_go(folder: Path) -> bool:

@@ -5,12 +5,20 @@ from pathlib import Path
 
 from bert.errors import CheckpointError
 
+_DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json")
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
 def has_weights(folder: Path) -> bool:
     """Tell whether a folder holds weights of its own, whole or in shards."""
     return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
+
+
+def find_checkpoint(folder: Path) -> Path:
+    """Return the folder, or `best/` in it where it is that of a run of bert-finetune."""
+    is_checkpoint = has_weights(folder) or any((folder / name).is_file() for name in _DESCRIPTIONS)
+    best = folder / "best"
+    return best if best.is_dir() and not is_checkpoint else folder
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -14,6 +14,7 @@ BertError
 │   └── TextTooLongError           longer than the model reads
 └── ServiceError           what the service answers instead of a result
     ├── UnknownModelError
+    ├── ModelLeftOutError
     ├── QueueFullError
     │   └── TooLateError               what waits would take longer than the request has
     ├── DeadlineExceededError
@@ -102,27 +103,47 @@ class UnknownModelError(ServiceError):
         super().__init__(f"there is no model {model!r}; loaded are {', '.join(known) or 'none'}")
 
 
-class QueueFullError(ServiceError):
-    """The queue's bound in tokens would be passed; nothing of the request was taken."""
+class ModelLeftOutError(ServiceError):
+    """The model's bundle could not be loaded when the service started, so nothing answers for it."""
 
-    def __init__(self, queued_tokens: int, max_queue_tokens: int, retry_after_s: float) -> None:
-        """`retry_after_s` is when the queue should have room again."""
+    def __init__(self, model: str) -> None:
+        """Say where the reason is, not the reason: it names files, and clients without a key may read this."""
+        self.model = model
+        super().__init__(
+            f"model {model!r} is not served: its bundle could not be loaded; the log and /models say why"
+        )
+
+
+class QueueFullError(ServiceError):
+    """The queue's bound would be passed; nothing of the request was taken."""
+
+    def __init__(
+        self, queued_tokens: int, max_queue_tokens: int, retry_after_s: float, *, unit: str = "tokens"
+    ) -> None:
+        """`retry_after_s` is when the queue should have room again, `unit` what the queue counts."""
         self.queued_tokens, self.max_queue_tokens = queued_tokens, max_queue_tokens
         self.retry_after_s = retry_after_s
-        super().__init__(f"{queued_tokens} tokens are waiting and at most {max_queue_tokens} may")
+        super().__init__(f"{queued_tokens} {unit} are waiting and at most {max_queue_tokens} may")
 
 
 class TooLateError(QueueFullError):
     """A request could not be answered by its deadline behind what already waits; nothing of it was taken."""
 
     def __init__(
-        self, queued_tokens: int, max_queue_tokens: int, retry_after_s: float, needs_s: float, has_s: float
+        self,
+        queued_tokens: int,
+        max_queue_tokens: int,
+        retry_after_s: float,
+        needs_s: float,
+        has_s: float,
+        *,
+        unit: str = "tokens",
     ) -> None:
         """`needs_s` is what it would take from now, `has_s` how long until its deadline."""
-        super().__init__(queued_tokens, max_queue_tokens, retry_after_s)
+        super().__init__(queued_tokens, max_queue_tokens, retry_after_s, unit=unit)
         self.needs_s, self.has_s = needs_s, has_s
         self.args = (
-            f"{queued_tokens} tokens are waiting: an answer would take about {needs_s:.1f} s, too near to or "
+            f"{queued_tokens} {unit} are waiting: an answer would take about {needs_s:.1f} s, too near to or "
             f"over the {max(0.0, has_s):.1f} s that are left for it",
         )
 

@@ -3,13 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
 from bert.tasks.spec import TaskSpec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 PRECISIONS = ("fp32", "fp16", "int8")
 LAYOUTS = ("rows", "flat")
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
@@ -18,7 +18,18 @@ SHA256 = "manifest_sha256"
 """Key of `bundle.json`: the hash of all its other keys, so that a label that was changed by hand is noticed."""
 
 _COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
-_OBJECTS = ("session", "packing", "files", "parity", "dev_score", "choice", "fused_operators", "source")
+_OBJECTS = (
+    "session",
+    "packing",
+    "files",
+    "parity",
+    "dev_score",
+    "choice",
+    "fused_operators",
+    "source",
+    "fallback",
+)
+FALLBACK_KEYS = ("precision", "layout", "session", "packing", "parity", "fused_operators")
 _PACKING = {"align_tokens": 1, "block_tokens": 0}  # key → smallest value
 
 
@@ -55,6 +66,12 @@ class Manifest:
     """"domain.Operator" → how many; `com.microsoft` only."""
     source: dict[str, Any] = field(default_factory=dict)
     """The checkpoint's files by name and sha256, its base among them."""
+    fallback: dict[str, Any] = field(default_factory=dict)
+    """The float32 graph beside one in 8 bits, served where that one fails or answers otherwise: its `precision`, `layout`,
+    `session`, `packing`, `parity` and `fused_operators`. Empty where the bundle has one graph."""
+    created: str = ""
+    """When the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several bundles
+    for one task in a folder of bundles, the oldest is the default."""
     made_by: str = ""
     schema_version: int = SCHEMA_VERSION
 
@@ -72,6 +89,8 @@ class Manifest:
                 f"max_tokens ({self.task.max_tokens}) must be at most max_position_embeddings "
                 f"({self.max_position_embeddings})"
             )
+        if self.fallback:
+            self.of_fallback()
         _check_session(self.session)
         _check_packing(self.packing)
 
@@ -81,6 +100,14 @@ class Manifest:
         if self.task.task == "similarity":
             return "embeddings", self.hidden_size
         return "logits", self.vocab_size if self.task.task == "fill_mask" else self.task.head_outputs
+
+    def of_fallback(self) -> "Manifest":
+        """Return the manifest as it is of the float32 graph. Raises BundleError where `fallback` is not complete."""
+        if set(self.fallback) != set(FALLBACK_KEYS):
+            raise BundleError(
+                f"fallback has the keys {sorted(self.fallback)}; needed are {sorted(FALLBACK_KEYS)}"
+            )
+        return replace(self, fallback={}, **self.fallback)
 
     def check_output(self, name: str, width: object) -> None:
         """Raise BundleError unless the graph's output has the name and the width that task and labels ask for.
@@ -127,9 +154,9 @@ class Manifest:
         return {**values, SHA256: own_sha256(values)}
 
     def _check_types(self) -> None:
-        for name in ("name", "version", "made_by"):
+        for name in ("name", "version", "created", "made_by"):
             value = getattr(self, name)
-            if not isinstance(value, str) or not (value or name == "made_by"):
+            if not isinstance(value, str) or not (value or name in ("created", "made_by")):
                 raise BundleError(f"{name} ({value!r}) must be a text")
         for name in _COUNTS:
             if not _is_whole(getattr(self, name), 1):

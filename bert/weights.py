@@ -14,7 +14,9 @@ from bert.base_models import resolve_base
 from bert.checkpoint_files import WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
+from bert.tasks.cross_encoder import UNKNOWN_PAIR, reads_pairs
 from bert.tasks.from_config import spec_from_config
+from bert.tasks.sentence_transformers import MODULES, UNKNOWN_POOLING, honour, prompts_of
 from bert.tasks.spec import TaskSpec
 from bert.tensor_names import Weights, canonical_name, check_shapes, is_weight
 from bert.tokenizer import Tokenizer
@@ -31,15 +33,26 @@ class Checkpoint:
     tokenizer: Tokenizer
     sources: dict[str, Any]
     """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""
+    remarks: tuple[str, ...] = ()
+    """Assumptions about the checkpoint, a sentence each."""
 
 
-def read_checkpoint(folder: Path, base: Path | None = None) -> Checkpoint:
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Facts that a user states about a checkpoint; None takes what the checkpoint says."""
+
+    pair: bool | None = None
+    pooling: str | None = None
+
+
+def read_checkpoint(folder: Path, base: Path | None = None, stated: Stated | None = None) -> Checkpoint:
     """Read a fine-tuned checkpoint: a full one, a LoRA adapter, or a `task.json` that names a base as it is.
 
     `base` says where the adapter's base is; by default `task.json` or `adapter_config.json` names it. Its weights must
     have the hash that `task.json` records, if it does. Raises CheckpointError for what is missing or does not fit
-    together.
+    together, and for a part of the model that would be passed over.
     """
+    stated = stated or Stated()
     if not folder.is_dir():
         raise CheckpointError(
             f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
@@ -49,7 +62,8 @@ def read_checkpoint(folder: Path, base: Path | None = None) -> Checkpoint:
             f"{folder} holds whole weights, and a base ({base}) is for adapters: leave it out"
         )
     try:
-        checkpoint = _read_full(folder) if has_weights(folder) else _read_with_base(folder, base)
+        checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
+        _check_stated(checkpoint.spec, stated)
         check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
         checkpoint.config.check_fits(checkpoint.tokenizer.vocab_size, checkpoint.spec.max_tokens)
     except ConfigError as error:
@@ -102,23 +116,72 @@ def _read_with_base(folder: Path, base: Path | None) -> Checkpoint:
     name = str(base or spec.base.get("name") or adapter_config.get("base_model_name_or_path") or "")
     if not name:
         raise CheckpointError(f"{folder}/task.json names no base; say where it is with --base")
-    whole = _read_full(resolve_base(name, spec.base.get("sha256")))
+    base_folder = resolve_base(name, spec.base.get("sha256"))
+    whole = _read_base(base_folder, spec)
     base_name = spec.base.get("name") or Path(name).name
     sources = {"files": file_hashes(folder), "base": {"name": base_name, **whole.sources}}
     if not is_adapter:
-        return replace(whole, spec=spec, sources=sources)
+        _check_pooling(base_folder, whole)
+        return replace(whole, sources=sources)
     adapter = read_safetensors(folder / lora.ADAPTER_WEIGHTS)
     merged = lora.merge(whole.weights, adapter, adapter_config)
-    return replace(whole, spec=spec, weights=merged, sources=sources)
+    return replace(whole, weights=merged, sources=sources)
 
 
-def _read_full(folder: Path) -> Checkpoint:
-    config = BertConfig.read(folder)
-    has_task = (folder / "task.json").is_file()
+def _read_full(folder: Path, stated: Stated) -> Checkpoint:
+    if (folder / "task.json").is_file():
+        checkpoint = _read_base(folder, TaskSpec.read(folder))
+        _check_pooling(folder, checkpoint)
+        return checkpoint
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    spec = TaskSpec.read(folder) if has_task else spec_from_config(values, config.max_position_embeddings)
-    tokenizer = Tokenizer.load(folder)
+    positions = BertConfig.read(folder).max_position_embeddings
+    return _described(folder, _read_base(folder, spec_from_config(values, positions)), values, stated)
+
+
+def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
+    """Read a folder of whole weights, whatever it says of its task."""
+    config, tokenizer = BertConfig.read(folder), Tokenizer.load(folder)
     return Checkpoint(config, spec, read_weights(folder), tokenizer, {"files": file_hashes(folder)})
+
+
+def _described(folder: Path, checkpoint: Checkpoint, values: dict[str, Any], stated: Stated) -> Checkpoint:
+    """Return a checkpoint without `task.json` with what its other files, or the user, say of pairs and pooling."""
+    spec, remarks = checkpoint.spec, []
+    if spec.task == "classification":
+        pair = reads_pairs(values, spec.labels, stated.pair)
+        remarks += [UNKNOWN_PAIR] if pair is None else []
+        spec = replace(spec, pair=bool(pair))
+    if spec.task == "similarity" and (folder / MODULES).is_file():
+        spec = honour(folder, spec, checkpoint.tokenizer, checkpoint.config.max_position_embeddings)
+        remarks += (
+            [f"texts have to be sent with their prompt: {prompts}"] if (prompts := prompts_of(folder)) else []
+        )
+    elif spec.task == "similarity":
+        remarks += [UNKNOWN_POOLING] if stated.pooling is None else []
+        spec = replace(spec, pooling=stated.pooling or "mean")
+    return replace(checkpoint, spec=spec, remarks=tuple(remarks))
+
+
+def _check_stated(spec: TaskSpec, stated: Stated) -> None:
+    for name, task in (("pair", "classification"), ("pooling", "similarity")):
+        said, found = getattr(stated, name), getattr(spec, name)
+        if said is not None and spec.task != task:
+            raise ConfigError(f"{name} is said of {task}, and the task is {spec.task}")
+        if said is not None and said != found:
+            raise ConfigError(
+                f"{name} is {found!r} by the checkpoint's own files, and {said!r} was asked for"
+            )
+
+
+def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
+    """Raise ConfigError where `task.json` has embeddings pooled otherwise than sentence-transformers would."""
+    spec = checkpoint.spec
+    if spec.task == "similarity" and (folder / MODULES).is_file():
+        own = honour(folder, spec, checkpoint.tokenizer, checkpoint.config.max_position_embeddings)
+        if own.pooling != spec.pooling:
+            raise ConfigError(
+                f"task.json has pooling {spec.pooling!r}, and {folder / MODULES} {own.pooling!r}: make them agree"
+            )
 
 
 def _sha256(file: Path) -> str:

@@ -2,6 +2,8 @@
 
 import json
 import unicodedata
+from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,26 @@ def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
             special_tokens=[(piece, vocabulary[piece]) for piece in ("[CLS]", "[SEP]")],
         )
     return backend
+
+
+def word_bounds(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """Return start and end, in code points, of each word of each text, as BERT splits them before any vocabulary.
+
+    Words are what lies between blanks and punctuation; a punctuation mark and a Chinese character are words of their own.
+    """
+    return [
+        encoded.offsets for encoded in _word_splitter().encode_batch(list(texts), add_special_tokens=False)
+    ]
+
+
+@cache
+def _word_splitter() -> tokenizers.Tokenizer:
+    splitter = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    splitter.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False
+    )
+    splitter.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return splitter
 
 
 def stated_config(backend: tokenizers.Tokenizer) -> dict[str, object]:

@@ -10,8 +10,8 @@ from bert.tasks.spec import TaskSpec
 from bert.tensor_names import Weights
 from model_export.reference import Floats, Reference
 
-MAX_TOKENS = 2048
-"""Of each layer's inputs are kept: more changed nothing, and BERT large would fill the memory."""
+MAX_TOKENS = 4096
+"""Tokens whose inputs are kept for each layer: more changed nothing, and BERT large would fill the memory."""
 
 
 class Calibration:

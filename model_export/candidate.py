@@ -6,25 +6,61 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bert.data.labelled_file import LabelledFile
+from bert.errors import BertError
 from bert.weights import Checkpoint
+from model_export.agreement import Changes, can_show, label_changes
 from model_export.batch import Text
+from model_export.dev_data import recorded_dev_files, recorded_files
 from model_export.dev_score import DevSet, read_dev
 from model_export.precision import MAKERS, Fp32
-from model_export.progress import step
+from model_export.progress import say, step
 from model_export.reference import Floats, Reference
 from model_export.structure import check_structure
-from model_export.texts import shipped_texts
+from model_export.texts import Sentences, sentences, shipped_texts
 from model_export.tolerance import Tolerance
 from model_export.verify import check_parity, check_score, references
+
+MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
+"""Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
 
 
 class Subject:
     """A checkpoint and what its graphs are compared on; what takes time is worked out once, when it is asked for."""
 
-    def __init__(self, checkpoint: Checkpoint, dev: Path | None = None, dev_limit: int | None = None) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, dev: LabelledFile | Path | None = None, dev_limit: int | None = None
+    ) -> None:
         """`dev` is labelled data, of which at most `dev_limit` examples are read."""
-        self.checkpoint, self.dev_file, self._dev_limit = checkpoint, dev, dev_limit
+        self.checkpoint, self._dev, self._dev_limit = checkpoint, dev, dev_limit
+        self.dev_file = dev.path if isinstance(dev, LabelledFile) else dev
         self.texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
+
+    def take_recorded_dev(self) -> None:
+        """Score on the first recorded dev file that is at hand, can be read and has enough texts, where none was given."""
+        if self.dev_file is not None or self.checkpoint.spec.task in ("multiple_choice", "fill_mask"):
+            return
+        spec, limit = self.checkpoint.spec, self._dev_limit or MAX_RECORDED_DEV
+        try:
+            recorded, here = recorded_files(spec, "dev"), recorded_dev_files(spec)
+        except BertError as error:
+            say(f"  not scored on the dev file of task.json: {error}")
+            return
+        if recorded and not here:
+            names = ", ".join(str(file.path) for file in recorded)
+            say(f"  dev file of task.json is not here: {names}; --dev FILE scores on one")
+        for file in here:
+            try:
+                dev = read_dev(file, spec, self.checkpoint.tokenizer, limit)
+            except BertError as error:
+                say(f"  not scored on the dev file of task.json: {error}")
+                continue
+            if len(dev.texts) >= MIN_RECORDED_DEV:
+                self.dev, self.dev_file = dev, file.path
+                return
+            say(
+                f"  {file.path} has {len(dev.texts)} texts, too few to decide; --dev scores on it all the same"
+            )
 
     @cached_property
     def expected(self) -> list[Floats]:
@@ -33,15 +69,35 @@ class Subject:
         return references(Reference(c.config, c.spec, c.weights), self.texts)
 
     @cached_property
+    def sentences(self) -> Sentences:
+        """The shipped sentences, for calibration and for judging 8 bits."""
+        return sentences(self.checkpoint.tokenizer, self.checkpoint.spec)
+
+    @property
+    def calibration_texts(self) -> list[Text]:
+        """Texts that an 8-bit graph is fitted to: every other shipped one, so that the rest is new to it, and sentences."""
+        return [*self.texts[::2], *self.sentences.for_calibration]
+
+    @property
+    def judged_texts(self) -> list[Text]:
+        """The texts on which a graph in 8 bits is compared with the float32 one."""
+        return [*self.texts, *self.sentences.unseen]
+
+    @cached_property
+    def float32_on_judged(self) -> list[Floats]:
+        """Outputs of the float32 graph for `judged_texts`."""
+        return self.float32.packed(self.judged_texts)
+
+    @cached_property
     def float32(self) -> Fp32:
         """The float32 graph."""
-        return MAKERS["fp32"](self.checkpoint, self.texts)
+        return MAKERS["fp32"](self.checkpoint, ())
 
     @cached_property
     def dev(self) -> DevSet:
         """The labelled data. Raises DataError or ExportError."""
-        assert self.dev_file is not None
-        return read_dev(self.dev_file, self.checkpoint.spec, self.checkpoint.tokenizer, self._dev_limit)
+        assert self._dev is not None
+        return read_dev(self._dev, self.checkpoint.spec, self.checkpoint.tokenizer, self._dev_limit)
 
     @cached_property
     def _on_dev(self) -> list[Floats]:
@@ -58,7 +114,7 @@ class Candidate:
 
     exported: Fp32
     answers: list[Floats]
-    """To the shipped texts, packed with others."""
+    """Outputs for the judged texts, packed with others; empty except in 8 bits."""
     parity: dict[str, Any]
     dev_score: dict[str, Any]
     """Empty where no labelled data were given."""
@@ -68,8 +124,11 @@ def build(subject: Subject, precision: str) -> Fp32:
     """Build a graph and look at its structure. Raises ExportError."""
     with step(f"building the {precision} graph"):
         checkpoint = subject.checkpoint
-        is_float32 = precision == "fp32"
-        exported = subject.float32 if is_float32 else MAKERS[precision](checkpoint, subject.texts)
+        if precision == "fp32":
+            exported = subject.float32
+        else:
+            texts = subject.calibration_texts if precision == "int8" else ()
+            exported = MAKERS[precision](checkpoint, texts)
         check_structure(exported.model, checkpoint.config.num_hidden_layers)
         return exported
 
@@ -79,19 +138,45 @@ def prove(subject: Subject, exported: Fp32, tolerance: Tolerance) -> Candidate:
     texts = subject.texts
     parity = {"check": exported.how, "on": "texts shipped with bert-export"}
     with step(f"comparing {len(texts)} texts with the checkpoint"):
-        answers = exported.packed(texts)
         parity |= check_parity(
             exported.precision,
             subject.checkpoint.spec,
             subject.expected,
             exported.alone(texts),
-            answers,
+            exported.packed(texts),
             tolerance,
             exported.in_numpy(texts),
         )
-    return Candidate(
-        exported, answers, parity, _score(subject, exported, tolerance) if subject.dev_file else {}
-    )
+    scores = _score(subject, exported, tolerance) if subject.dev_file else {}
+    on_judged: list[Floats] = []
+    if exported.precision == "int8":
+        with step(f"comparing {len(subject.judged_texts)} texts with fp32"):
+            on_judged = exported.packed(subject.judged_texts)
+        parity |= _check_labels(subject, on_judged, scores, tolerance)
+    return Candidate(exported, on_judged, parity, scores)
+
+
+def _check_labels(
+    subject: Subject, answers: Sequence[Floats], scores: dict[str, Any], tolerance: Tolerance
+) -> dict[str, Any]:
+    """Return how many labels are changed on the judged texts. Raises ParityError where too many are.
+
+    The labelled data decide where there are enough of them, else the sentences. Of a whole vocabulary's pieces the best are
+    often as good as one another: a swap is reported, not judged.
+    """
+    spec = subject.checkpoint.spec
+    changes = label_changes(spec, subject.float32_on_judged, answers)
+    if changes is None:
+        return {}
+    allowed = tolerance.changed_share(spec.task)
+    if spec.task != "fill_mask":
+        labelled = Changes("labels", scores.get("labels", 0), scores.get("changed_labels", 0))
+        if can_show(labelled.count, allowed):
+            labelled.check(allowed)
+        else:
+            labelled.check_few(allowed)
+            changes.check(allowed)
+    return changes.to_dict()
 
 
 def _score(subject: Subject, exported: Fp32, tolerance: Tolerance) -> dict[str, Any]:

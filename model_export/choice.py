@@ -7,11 +7,13 @@ taken goes into the manifest's `choice`.
 import math
 import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import onnxruntime as ort
 
 from bert.errors import ExportError, ParityError
+from bert.processor import instructions
 from model_export.agreement import check_agreement
 from model_export.candidate import Candidate, Subject, build, prove
 from model_export.progress import say, step
@@ -25,8 +27,18 @@ SMALLEST_SPEEDUP = 1.1
 Record = dict[str, Any]
 
 
-def choose(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> tuple[Candidate, Record]:
-    """Build, prove and time graphs; return the one to write, and the manifest's `choice`.
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The graph to write, why, and the float32 one where that is another."""
+
+    taken: Candidate
+    record: Record
+    """The manifest's `choice`."""
+    float32: Candidate | None = None
+
+
+def choose(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+    """Build, prove and time graphs; return the one to write.
 
     Raises ParityError where fp32 does not answer as the checkpoint either.
     """
@@ -35,22 +47,20 @@ def choose(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> tuple[
     return _eight_bits_or_float32(subject, tolerance_of)
 
 
-def _half_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> tuple[Candidate, Record]:
+def _half_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
     """Take fp16 if it is near enough. It is not timed: fp32 is written for the CPU, and would not run beside it."""
     tried: Record = {"fp16": {}}
     try:
         half = prove(subject, build(subject, "fp16"), tolerance_of("fp16"))
         tried["fp16"] = _numbers(half)
-        return half, _record(tried, "fp16 is within tolerance, and onnxruntime has CUDA")
+        return Choice(half, _record(tried, "fp16 is within tolerance, and onnxruntime has CUDA"))
     except ExportError as error:
         why = _refuse(tried["fp16"], "fp16", error)
     float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
-    return float32, _record(tried | {"fp32": _numbers(float32)}, why)
+    return Choice(float32, _record(tried | {"fp32": _numbers(float32)}, why))
 
 
-def _eight_bits_or_float32(
-    subject: Subject, tolerance_of: Callable[[str], Tolerance]
-) -> tuple[Candidate, Record]:
+def _eight_bits_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
     """Take int8 if it is near enough and faster."""
     float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
     tried: Record = {"fp32": _numbers(float32), "int8": {}}
@@ -67,15 +77,14 @@ def _eight_bits_or_float32(
             tried["int8"]["agreement"] = _agreement(subject, int8, tolerance_of("int8"))
         factor = check_speed(times)
     except ExportError as error:
-        return float32, _record(tried, _refuse(tried["int8"], "int8", error))
+        return Choice(float32, _record(tried, _refuse(tried["int8"], "int8", error)))
     judged = (
         f"by its {int8.dev_score['metric']}"
         if int8.dev_score
         else "on unlabelled texts; --dev judges by score"
     )
-    return int8, _record(
-        tried, f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({judged})"
-    )
+    why = f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({judged})"
+    return Choice(int8, _record(tried, why), float32)
 
 
 def check_speed(times: Times) -> float:
@@ -90,7 +99,7 @@ def check_speed(times: Times) -> float:
 
 def _agreement(subject: Subject, found: Candidate, tolerance: Tolerance) -> Record:
     spec = subject.checkpoint.spec
-    return check_agreement(spec, subject.texts, subject.expected, found.answers, tolerance)
+    return check_agreement(spec, subject.judged_texts, subject.float32_on_judged, found.answers, tolerance)
 
 
 def _refuse(tried: Record, precision: str, error: ExportError) -> str:
@@ -113,5 +122,10 @@ def _numbers(candidate: Candidate) -> Record:
 
 def _record(tried: Record, why: str) -> Record:
     say(f"  {why}")
-    machine = {"architecture": platform.machine(), "threads": THREADS, "onnxruntime": ort.__version__}
+    machine = {
+        "architecture": platform.machine(),
+        "instructions": instructions(),
+        "threads": THREADS,
+        "onnxruntime": ort.__version__,
+    }
     return {"asked": AUTO, "why": why, "tried": tried, "machine": machine}

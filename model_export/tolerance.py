@@ -9,6 +9,9 @@ AUTO: Final = "auto"
 _DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}
 _NEIGHBOURS = {"fp32": 1e-5, "fp16": 1e-2, "int8": 1e-3}
 
+SAME_LABELS = {"classification": 0.98, "multiple_choice": 0.98, "ner": 0.995, "qa": 0.95}
+"""Share of answers that must stay in 8 bits, by task. Most words have no entity, so of words more must."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
@@ -20,8 +23,9 @@ class Tolerance:
     and the score on labelled data."""
     neighbours: float
     """Largest difference that the other texts of a batch may make to an answer: to a probability or a vector."""
-    same_labels: float = 0.995
-    """int8: share of texts (NER: words) whose top label must stay."""
+    same_labels: float | None = None
+    """int8: share of answers that must stay, a label for each text (NER: each word) or what a question is told; None takes
+    that of the task."""
     score_drop: float = 0.005
     """Of the score on labelled data, 0 to 1."""
     relative_error: float = 0.15
@@ -33,7 +37,7 @@ class Tolerance:
         precision: str,
         difference: float | None = None,
         neighbours: float | None = None,
-        same_labels: float = 0.995,
+        same_labels: float | None = None,
         score_drop: float = 0.005,
     ) -> "Tolerance":
         """Return a precision's tolerances; None takes its own."""
@@ -44,6 +48,7 @@ class Tolerance:
             score_drop,
         )
 
-    def labels_that_may_change(self, labels: int) -> int:
-        """Return how many of so many may differ: one label of a few texts says nothing of half a percent."""
-        return max(1, int(labels * (1 - self.same_labels)))
+    def changed_share(self, task: str) -> float:
+        """Return the largest share of answers that may be changed."""
+        same = SAME_LABELS.get(task, 0.98) if self.same_labels is None else self.same_labels
+        return 1 - same

@@ -1,6 +1,6 @@
 """The proof that a graph answers as its checkpoint does: alone, among other texts, and on labelled data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,9 @@ import numpy as np
 from bert.errors import ParityError
 from bert.tasks.activations import sigmoid, softmax
 from bert.tasks.spec import TaskSpec
+from model_export.agreement import label_changes
 from model_export.batch import Text
-from model_export.dev_score import DevSet, labels_of
+from model_export.dev_score import DevSet
 from model_export.reference import Floats, Reference
 from model_export.tolerance import Tolerance
 
@@ -55,7 +56,6 @@ def check_parity(
     ]
     if precision == "int8":
         checks.append(("relative_error", tolerance.relative_error, "the scores' relative error is"))
-        measured |= _same_labels(spec, expected, packed, tolerance, measured)
     for name, allowed, what in checks:
         if not measured[name] <= allowed:  # also false for nan
             fact = f"{what} {measured[name]:.2g}, and {allowed:g} is allowed"
@@ -67,7 +67,7 @@ def check_parity(
 def check_score(
     precision: str, spec: TaskSpec, dev: DevSet, before: Run | None, after: Run, tolerance: Tolerance
 ) -> dict[str, Any]:
-    """Score both graphs on labelled data; raises ParityError if the score drops or too many labels change.
+    """Score both graphs on labelled data; raises ParityError if the score drops.
 
     `before` None: `after` is the float32 graph itself, and is run once.
     """
@@ -84,8 +84,8 @@ def check_score(
             advice(precision),
             measured,
         )
-    if precision == "int8":
-        measured |= _same_labels(spec, old, new, tolerance, measured)
+    if precision == "int8" and (changes := label_changes(spec, old, new)):
+        measured |= changes.to_dict()
     return measured
 
 
@@ -96,30 +96,6 @@ def advice(precision: str) -> str:
     return (
         f"Nothing was written; export with --precision fp32, or allow more with --tolerance-* ({precision})."
     )
-
-
-def _same_labels(
-    spec: TaskSpec,
-    expected: Sequence[Floats],
-    found: Sequence[Floats],
-    tolerance: Tolerance,
-    measured: Mapping[str, Any],
-) -> dict[str, Any]:
-    was, is_now = labels_of(spec.task, expected), labels_of(spec.task, found)
-    if was is None or is_now is None:
-        return {}
-    labels = {"labels": len(was), "changed_labels": int((was != is_now).sum())}
-    # Of a whole vocabulary's pieces the best are often as good as one another: that they trade places is told, not
-    # judged.
-    allowed = len(was) if spec.task == "fill_mask" else tolerance.labels_that_may_change(len(was))
-    if labels["changed_labels"] > allowed:
-        raise ParityError(
-            f"{labels['changed_labels']} of {len(was)} top labels differ from the checkpoint's, and {allowed} may "
-            f"({tolerance.same_labels:.1%} must stay)",
-            advice("int8"),
-            {**measured, **labels},
-        )
-    return labels
 
 
 def _answers(spec: TaskSpec, outputs: Sequence[Floats]) -> list[Floats]:

@@ -71,7 +71,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        loading = asyncio.create_task(_load(service, on_ready, on_failure))
+        loading = asyncio.create_task(_load(app, on_ready, on_failure))
         try:
             yield
         finally:
@@ -93,7 +93,13 @@ def create_app(
     _add_docs(app, with_key=settings.api_key is not None)
     app.add_exception_handler(HTTPException, _http_problem)
     paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
-    observed = partial(Observed, metrics=service.metrics, settings=settings, paths=paths)
+    observed = partial(
+        Observed,
+        metrics=service.metrics,
+        settings=settings,
+        paths=paths,
+        is_stopping=lambda: service.is_stopping,
+    )
     app.add_middleware(observed)
     app.tasks = observed(_answer_task)
     return app
@@ -104,9 +110,10 @@ async def _answer_task(scope: Scope, receive: Receive, send: Send) -> None:
     await response(scope, receive, send)
 
 
-async def _load(service: Service, on_ready: Callable[[], None], on_failure: Failed) -> None:
+async def _load(app: Application, on_ready: Callable[[], None], on_failure: Failed) -> None:
     try:
-        await service.load()
+        await asyncio.to_thread(app.openapi)  # later it would hold up requests for 20 ms
+        await app.service.load()
     except Exception as error:
         on_failure(error)
     else:

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 
 SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+BEGAN = "began"
+"""Name in a request's state under which the server leaves when its first byte was read, on `time.monotonic`."""
 PHASES = ("tokenize", "queue", "inference", "decode")
 
 
@@ -20,6 +22,8 @@ class Call:
     timeout_ms: float = 0.0
     model: str = ""
     """Name of the model that answers, empty until it is known to exist."""
+    began: float = 0.0
+    """When the request's first byte had been read; `received` where the server does not tell."""
     tokens: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, see PHASES."""

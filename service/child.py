@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import BertError
-from service import logs
+from service import logs, metrics
 from service.engine_server import EngineServer
+from service.heartbeat import Beat, heartbeat
+from service.lifecycle import OpenEngines
 from service.remote import connect_engines
 from service.server import FAILURE, Server, address
 from service.settings import ENV_PREFIX, ServeSettings
@@ -25,16 +27,31 @@ ORPHANED_S = 5.0
 
 
 def start_message(
-    settings: ServeSettings, folder: Path, listener: int | None, *, restarts: int, announces: bool
+    settings: ServeSettings,
+    folder: Path,
+    name: str,
+    listener: int | None,
+    heartbeat: int,
+    *,
+    restarts: int,
+    announces: bool,
 ) -> bytes:
     """Return what the parent writes to a child's standard input.
 
-    `listener` is the inherited file descriptor of the socket, `restarts` how many such processes have ended, `announces`
-    whether it tells people that it is ready.
+    `name` is that of its metrics' files, `listener` and `heartbeat` are the inherited file descriptors of the socket and of
+    the pipe for signs of life, `restarts` how many such processes have ended, `announces` whether it tells people that it is
+    ready.
     """
     values = settings.model_dump(mode="json", exclude={"api_key"})
     key = settings.api_key.get_secret_value() if settings.api_key is not None else None
-    start = {"folder": str(folder), "listener": listener, "restarts": restarts, "announces": announces}
+    start = {
+        "folder": str(folder),
+        "name": name,
+        "listener": listener,
+        "heartbeat": heartbeat,
+        "restarts": restarts,
+        "announces": announces,
+    }
     return json.dumps({"settings": {**values, "api_key": key}, **start}).encode() + b"\n"
 
 
@@ -46,20 +63,20 @@ def main(arguments: Sequence[str]) -> int:
     start: dict[str, Any] = json.loads(_read_line(0))
     settings = ServeSettings(**start["settings"])
     logs.configure(settings.log_level, settings.log_format)
+    metrics.name_process(start["name"])
     if arguments[-1] == ENGINE:
-        return _run_engine(settings, Path(start["folder"]), start["restarts"])
-    return _run_frontend(settings, Path(start["folder"]), start["listener"], announces=start["announces"])
+        return _run_engine(settings, Path(start["folder"]), start["restarts"], heartbeat(start["heartbeat"]))
+    connect = partial(connect_engines, folder=Path(start["folder"]), beat=heartbeat(start["heartbeat"]))
+    return _run_frontend(settings, connect, start["listener"], announces=start["announces"])
 
 
-def _run_engine(settings: ServeSettings, folder: Path, restarts: int) -> int:
-    """Signals are the parent's to handle: this one answers until the frontends are done."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+def _run_engine(settings: ServeSettings, folder: Path, restarts: int, beat: Beat) -> int:
+    """Run until the frontends are done; what stops the service is the parent's to handle, and ignored here."""
 
     async def run() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
         _when_orphaned(lambda: loop.call_soon_threadsafe(ended.set))
-        await EngineServer(settings, folder, restarts).run(ended)
+        await EngineServer(settings, folder, restarts, beat).run(ended)
 
     try:
         _runner()(run())
@@ -69,11 +86,9 @@ def _run_engine(settings: ServeSettings, folder: Path, restarts: int) -> int:
     return 0
 
 
-def _run_frontend(settings: ServeSettings, folder: Path, listener: int, *, announces: bool) -> int:
+def _run_frontend(settings: ServeSettings, connect: OpenEngines, listener: int, *, announces: bool) -> int:
     sock = socket.socket(fileno=listener)
-    server = Server(
-        settings, address(sock), open_engines=partial(connect_engines, folder=folder), announces=announces
-    )
+    server = Server(settings, address(sock), open_engines=connect, announces=announces)
     # As by Ctrl-C: to go on taking requests for `drain_s` would be of no use, nobody is there to run them.
     _when_orphaned(_leave)
     server.run(sockets=[sock])

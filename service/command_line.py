@@ -1,8 +1,11 @@
 """Settings from the command line, over the environment, over a YAML file."""
 
 import argparse
+import platform
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ from pydantic import ValidationError
 from pydantic_settings import CliSettingsSource, SettingsError
 
 from bert.errors import ConfigError
+from bert.processor import instructions, processor_name
+from bert.suggestions import no_such_setting, with_suggestions
 from service.settings import ServeSettings, read_yaml
 
 METAVARS = {
@@ -17,10 +22,13 @@ METAVARS = {
     "default_models": "TASK=NAME,...",
     "api_key": "KEY",
     "host": "ADDRESS",
+    "ready_when": None,
     "log_level": None,
     "log_format": None,
 }
 SECRETS = ("api_key",)
+USAGE_ERROR = 2
+"""Exit code for settings that break a rule."""
 
 
 class SettingsRefusedError(Exception):
@@ -79,11 +87,33 @@ def _command_line(
     parser.add_argument(
         "--tune", action="store_true", help="Measure the models on this machine, print it, and end."
     )
+    parser.add_argument(
+        "--version",
+        action="version",
+        version=_version(),
+        help="Print the version and what it runs on, and end.",
+    )
     _tidy(parser)
-    parsed = parser.parse_args(list(arguments))
+    try:
+        parsed = parser.parse_args(list(arguments))
+    except SettingsError as error:
+        raise SettingsError(
+            with_suggestions(str(error).removeprefix("error parsing CLI: "), parser._option_string_actions)
+        ) from None
     beside = argparse.Namespace(config=parsed.config, tune=parsed.tune)
     del parsed.config, parsed.tune
     return source(parsed_args=parsed), beside
+
+
+def _version() -> str:
+    """Return this program's version, ONNX Runtime's, and the processor's instructions."""
+    found = []
+    for name in ("bert-train-serve", "onnxruntime", "onnxruntime-gpu"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(
+        [*found, f"Python {platform.python_version()}", f"{processor_name()} ({instructions()})"]
+    )
 
 
 def _tidy(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +139,7 @@ def _line(item: Any) -> str:
     """Return one validation error as a line: which setting, what is wrong, what was given."""
     name = ".".join(str(part) for part in item["loc"])
     if item["type"] == "extra_forbidden":
-        return f"{name}: there is no such setting"
+        return f"{name}: {no_such_setting(ServeSettings, item['loc'])}"
     message = str(item["msg"]).removeprefix("Value error, ")
     given = "" if name in SECRETS else f" (given: {item['input']!r})"
     return f"{name}: {message[:1].lower()}{message[1:]}{given}"

@@ -3,6 +3,8 @@
 Each raises what its `Reader` does, before anything is built that would not fit in the queue.
 """
 
+from collections.abc import Sequence
+
 from bert.errors import InputError
 from bert.tasks import fill_mask, qa
 from bert.tokenizer import Encoding, Pieces, Window
@@ -11,7 +13,7 @@ from service.registry import Model
 from service.texts import Texts, each, pair_count
 
 
-def encode_texts(
+async def encode_texts(
     reader: Reader, model: Model, text: Texts, pair: Texts | None, *, truncate: bool
 ) -> list[Encoding]:
     """Tokenise texts, or pairs of them.
@@ -19,46 +21,82 @@ def encode_texts(
     Raises the 422 that says how long each text over the model's length is.
     """
     tokenizer, limit = model.tokenizer, model.spec.max_tokens
-    enough = limit if truncate else None
-    first = reader.pieces(text.values, enough)
-    if pair is None:
-        return each(len(text), lambda i: tokenizer.single(first[i], limit, truncate=truncate), text.where)
-    second = reader.pieces(pair.values, enough)
+    seconds = pair.values if pair is not None else []
+    found = await reader.pieces([*text.values, *seconds], limit if truncate else None)
+    first, second = found[: len(text)], found[len(text) :]
 
     def encode(index: int) -> Encoding:
+        if pair is None:
+            return tokenizer.single(first[index], limit, truncate=truncate)
         return tokenizer.pair(first[text.index(index)], second[pair.index(index)], limit, truncate=truncate)
 
-    return each(pair_count(text, pair), encode, lambda i: f"{text.where(i)} with {pair.where(i)}")
+    def name(index: int) -> str:
+        return text.where(index) if pair is None else f"{text.where(index)} with {pair.where(index)}"
+
+    count = len(text) if pair is None else pair_count(text, pair)
+    return await reader.build(count, lambda: each(count, encode, name))
 
 
-def masked_encodings(reader: Reader, model: Model, text: Texts) -> list[Encoding]:
+async def encode_fields(
+    reader: Reader, model: Model, fields: Sequence[Texts], *, truncate: bool
+) -> list[Encoding]:
+    """Tokenise the texts of several fields, each by itself. Raises as `encode_texts` does."""
+    limit = model.spec.max_tokens
+    places = [(field, index) for field in fields for index in range(len(field))]
+    found = await reader.pieces(
+        [value for field in fields for value in field.values], limit if truncate else None
+    )
+
+    def encode(index: int) -> Encoding:
+        return model.tokenizer.single(found[index], limit, truncate=truncate)
+
+    def name(index: int) -> str:
+        field, place = places[index]
+        return field.where(place)
+
+    return await reader.build(len(places), lambda: each(len(places), encode, name))
+
+
+async def masked_encodings(reader: Reader, model: Model, text: Texts) -> list[Encoding]:
     """Tokenise texts with masks in them.
 
     Raises the 422 that names each text that has none, or is over the model's length.
     """
     reader.check_tokens(sum(value.count(fill_mask.MASK) for value in text.values))
-    pieces, limit = fill_mask.pieces(reader, text.values), model.spec.max_tokens
-    return each(len(text), lambda i: fill_mask.encode(model.tokenizer, pieces[i], limit), text.where)
+    tokenizer, limit = model.tokenizer, model.spec.max_tokens
+    split = [value.split(fill_mask.MASK) for value in text.values]
+    read = iter(await reader.pieces([part for parts in split for part in parts]))
+
+    def encode(index: int) -> Encoding:
+        parts = split[index]
+        pieces = fill_mask.joined(parts, [next(read) for _ in parts], tokenizer.mask_id)
+        return fill_mask.encode(tokenizer, pieces, limit)
+
+    return await reader.build(len(text), lambda: each(len(text), encode, text.where))
 
 
-def text_windows(reader: Reader, model: Model, text: Texts) -> tuple[list[Pieces], list[list[Window]]]:
+async def text_windows(reader: Reader, model: Model, text: Texts) -> tuple[list[Pieces], list[list[Window]]]:
     """Tokenise texts and cut them into windows; a text without a word has none."""
-    spec, pieces = model.spec, reader.pieces(text.values)
+    spec, tokenizer, pieces = model.spec, model.tokenizer, await reader.pieces(text.values)
     reader.check_tokens(sum(window_tokens(len(p), spec.max_tokens, spec.stride) for p in pieces if len(p)))
-    windows = [model.tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
-    return pieces, windows
+
+    def windows() -> list[list[Window]]:
+        return [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
+
+    return pieces, await reader.build(len(text), windows)
 
 
-def question_windows(
+async def question_windows(
     reader: Reader, model: Model, question: Texts, context: Texts, count: int
 ) -> list[list[Window]]:
     """Tokenise questions and contexts and cut the contexts, each as often as it is asked about.
 
     A question over its limit is refused, never cut.
     """
-    spec, questions = model.spec, reader.pieces(question.values)
+    spec = model.spec
     distinct = {value: i for i, value in enumerate(dict.fromkeys(context.values))}
-    read = reader.pieces(list(distinct))
+    found = await reader.pieces([*question.values, *distinct])
+    questions, read = found[: len(question)], found[len(question) :]
     contexts = [read[distinct[value]] for value in context.values]
 
     def pieces_of(index: int) -> tuple[Pieces, Pieces]:
@@ -74,4 +112,6 @@ def question_windows(
         return window_tokens(len(told), spec.max_tokens, spec.stride, len(asked))
 
     reader.check_tokens(sum(each(count, check, question.where)))
-    return each(count, lambda i: qa.encode(model.tokenizer, *pieces_of(i), spec), question.where)
+    return await reader.build(
+        count, lambda: each(count, lambda i: qa.encode(model.tokenizer, *pieces_of(i), spec), question.where)
+    )

@@ -173,5 +173,7 @@ TASK_ENDPOINTS = (
     ),
 )
 
+EXAMPLE_PAIR = {"text": "A warm film.", "text_pair": "A good one."}
+"""Request for a model that reads pairs."""
 TRY_FIRST = ("/classify", "/ner", "/similarity", "/qa", "/fill-mask")
 """What `bert-serve` shows as lines to paste."""

@@ -2,25 +2,26 @@
 
 import asyncio
 import os
+import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
 from bert.errors import EngineError, ServiceError
 from service import tuning
+from service.engine import release_free_memory
 from service.engines import Engines, open_engines
-from service.heartbeat import beat
+from service.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
 from service.ledger import MOST_CRASHES, FileLedger, crashes
 from service.link import Link
 from service.logs import LOGGER
 from service.meeting import LEDGER, RESTARTS, SOCKET
 from service.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
 from service.metrics import Metrics
-from service.scheduler import Scheduler
+from service.registry import WARM_UP_TOKENS
+from service.scheduler import Scheduler, stuck
 from service.settings import ServeSettings
 
-HEALTH_EVERY_S = 1.0
-WARM_UP_TOKENS = 16
 STUCK = 70
 """Exit code of an engine process that gives up: on a batch which does not end, on a GPU that is lost (EX_SOFTWARE)."""
 PROBE_S = 5.0
@@ -31,15 +32,22 @@ END_S = 2.0
 class EngineServer:
     """Answers the frontends' requests. One for a process."""
 
-    def __init__(self, settings: ServeSettings, folder: Path, restarts: int = 0) -> None:
-        """Nothing is loaded yet; `folder` is where the processes of one service meet, `restarts` how many were before."""
+    def __init__(
+        self, settings: ServeSettings, folder: Path, restarts: int = 0, beat: Beat = lambda _: None
+    ) -> None:
+        """Nothing is loaded yet.
+
+        `folder` is where the processes of one service meet, `restarts` how many were before, `beat` gives a sign of life.
+        """
+        self._beat = beat
         self._settings, self._folder, self._metrics = settings, folder, Metrics()
         self._restarts = restarts
         self._crashes: Counter[int] = Counter()
+        self._scheduler: Scheduler
         self._links: set[Link] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._of_link: dict[Link, set[int]] = {}
-        self._engines: Engines | None = None
+        self._hello: Hello | None = None
         self._on_gpu: set[str] = set()
         """Models."""
 
@@ -48,10 +56,12 @@ class EngineServer:
         ledger = self._folder / LEDGER
         self._count_restarts()
         self._crashes = await asyncio.to_thread(crashes, ledger)
-        self._engines = await open_engines(self._settings, self._metrics, FileLedger(ledger))
-        self._on_gpu = {m.name for m in self._engines.models if m.bundle.manifest.layout == "flat"}
-        for name in (model.name for model in self._engines.models):
-            await self._scheduler.submit(name, tuning.sample_texts(WARM_UP_TOKENS))
+        engines = await self._load(FileLedger(ledger), ended)
+        assert isinstance(engines.scheduler, Scheduler)
+        self._scheduler, self._hello = engines.scheduler, Hello.of(engines)
+        self._on_gpu = {m.name for m in engines.models if m.bundle.manifest.layout == "flat"}
+        del engines  # the tokenizers with it: texts are read in the frontends
+        release_free_memory()
         # Under its name only when it listens: a frontend that finds it can connect.
         aside = self._folder / f"{os.getpid()}.sock"
         server = await asyncio.get_running_loop().create_unix_server(
@@ -65,6 +75,21 @@ class EngineServer:
             tick.cancel()
             server.close()
             await self._close()
+
+    async def _load(self, ledger: FileLedger, ended: asyncio.Event) -> Engines:
+        """Open the models; end the process at its end or where that takes too long: no thread in native code can be."""
+        loading = asyncio.create_task(open_engines(self._settings, self._metrics, ledger))
+        limit_s = time.monotonic() + self._settings.load_timeout_s
+        while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
+            self._beat(LOADING_HUNG_S)
+            if ended.is_set():
+                os._exit(0)
+            if time.monotonic() > limit_s:
+                self._give_up(
+                    f"the models are not loaded after {self._settings.load_timeout_s} s (load_timeout_s)",
+                    "the process ends; at the first start the service ends with 1, later the process is started again",
+                )
+        return loading.result()
 
     def _count_restarts(self) -> None:
         """Count those that nobody has: a process may have died before it came to that."""
@@ -83,17 +108,11 @@ class EngineServer:
         except TimeoutError:
             os._exit(STUCK)
 
-    @property
-    def _scheduler(self) -> Scheduler:
-        assert self._engines is not None and isinstance(self._engines.scheduler, Scheduler)
-        return self._engines.scheduler
-
     def _made(self, link: Link) -> None:
-        assert self._engines is not None
+        assert self._hello is not None
         self._links.add(link)
         self._of_link[link] = set()
-        versions = {model.name: model.version for model in self._engines.models}
-        link.send(Hello(self._scheduler.max_tokens, dict(self._engines.budgets), versions))
+        link.send(self._hello)
 
     def _lost(self, link: Link) -> None:
         self._links.discard(link)
@@ -130,7 +149,7 @@ class EngineServer:
         except Exception as error:
             link.send(Failed.of(key, error))
         finally:
-            self._metrics.note_queue()
+            self._metrics.note_queue(message.model)
 
     def _forget(self, link: Link, key: int) -> None:
         self._tasks.pop(key, None)
@@ -139,14 +158,19 @@ class EngineServer:
     async def _tick(self) -> None:
         """Tell the parent and the frontends how it goes; end the process when the engine does not come back."""
         probe: asyncio.Task[str | None] | None = None
+        busy, oldest = SilenceTimer(), None
         while True:
-            beat(self._folder)
-            self._metrics.note_queue()
-            health = Health(sorted(self._scheduler.suspects()), self._scheduler.longest_run_s())
+            limit_s = self._scheduler.stuck_after_s()
+            self._beat(limit_s)
+            for model in self._scheduler.queue.budgets:
+                self._metrics.note_queue(model)
+            health = Health(sorted(self._scheduler.suspects()))
             for link in self._links:
                 link.send(health)
-            if (trouble := self._scheduler.trouble()) is not None:
-                self._give_up(f"the engine is {trouble}")
+            before, oldest = oldest, self._scheduler.oldest_run()
+            # Not by the clock: a machine that was suspended amid a batch would end the process when it goes on.
+            if busy.look(happened=oldest is None or oldest != before) > limit_s:
+                self._give_up(f"the engine is {stuck(busy.seconds)}")
             # A task of its own: it waits in the queue, and what was said above is to be said every second.
             if probe is not None and probe.done():
                 if (name := probe.result()) is not None:
@@ -154,10 +178,10 @@ class EngineServer:
                 probe = None
             if probe is None and self._scheduler.suspects() & self._on_gpu:
                 probe = asyncio.create_task(self._lost_its_gpu())
-            await asyncio.sleep(HEALTH_EVERY_S)
+            await asyncio.sleep(BEAT_EVERY_S)
 
-    def _give_up(self, why: str) -> None:
-        LOGGER.error("%s: the process ends and is started again", why)
+    def _give_up(self, why: str, then: str = "the process ends and is started again") -> None:
+        LOGGER.error("%s: %s", why, then)
         os._exit(STUCK)
 
     async def _lost_its_gpu(self) -> str | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from service import measuring, tuning
 from service.cpus import usable_cores
+from service.heartbeat import SLOWEST_BATCHES
 from service.kept import Measured
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.policy import FairQueue
-from service.registry import Model, OpenedModel, Registry, load_models
+from service.registry import LeftOut, Model, OpenedModel, default_names, load_models
 from service.runner import Runner
 from service.scheduler import Ledger, Scheduler, Wide
 from service.settings import ServeSettings
@@ -29,13 +30,20 @@ class Engines:
     scheduler: Runner
     budgets: Mapping[str, int]
     """Tokens a batch, by model."""
+    defaults: Mapping[str, str]
+    """Task → name of the model that answers where a request names none."""
+    left_out: Sequence[LeftOut] = ()
+    running_tokens: int = 0
+    """Most tokens that are in the engine at once, beside those that wait."""
+    first: str = ""
+    """Name of the bundle that comes first, which may be left out."""
 
 
 async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger | None = None) -> Engines:
     """Open the bundles and measure how fast they are; raises what stands in the way."""
     cores, began = usable_cores(), time.monotonic()
     plan = measuring.planned(settings, cores)
-    models = await asyncio.to_thread(
+    loaded = await asyncio.to_thread(
         load_models,
         settings.bundles,
         threads=plan.threads,
@@ -43,24 +51,39 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         captures=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
+        strict=settings.strict,
     )
-    Registry.of(models, settings.default_models)  # or they do not go together
+    models = loaded.models
+    defaults = default_names(loaded.names, settings.default_models)
+    for each in loaded.left_out:
+        LOGGER.error("model %s is left out and not served: %s", each.name, each.reason)
     measured = await asyncio.to_thread(
         measuring.measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
     )
     speeds = speeds_of(models, measured, settings.batch_tokens, plan.slots)
     budgets = {name: speed.budget for name, speed in speeds.items()}
     wide = wide_engines(models, measured, plan)
+    full = full_batches(models, measured)
+    # A text alone may be longer than a batch of several.
+    longest = {m.name: max(full[m.name], budgets[m.name], m.spec.max_tokens) for m in models}
     queue = FairQueue(
         settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
         budgets,
         speeds,
         plan.slots,
-        full_batches(models, measured) if settings.batch_tokens is None else {},
+        full if settings.batch_tokens is None else {},
     )
     engines = {model.name: model.engine for model in models}
-    scheduler = Scheduler(engines, queue, plan.slots, wide=wide, observe=metrics.observe_batch, ledger=ledger)
-    metrics.watch_queue(lambda: scheduler.waiting_tokens, lambda: scheduler.waiting_texts)
+    scheduler = Scheduler(
+        engines,
+        queue,
+        plan.slots,
+        wide=wide,
+        observe=metrics.observe_batch,
+        ledger=ledger,
+        stuck_after_s=lambda: max(settings.hung_after_s, SLOWEST_BATCHES * slowest_batch_s(speeds, longest)),
+    )
+    metrics.watch_queue(engines, scheduler.waiting)
     LOGGER.info(
         "%d models opened in %.1f s: %d engine slots of %d threads, batches of %s tokens, at most %d tokens wait",
         len(models),
@@ -71,7 +94,10 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         queue.max_tokens,
     )
     # Without the second sessions: those that are not worth it are forgotten with `models`.
-    return Engines([model.closed() for model in models], scheduler, budgets)
+    running_tokens = plan.slots * max(longest.values())
+    served = [model.closed() for model in models]
+    first, _ = loaded.names[0]
+    return Engines(served, scheduler, budgets, defaults, loaded.left_out, running_tokens, first)
 
 
 def speeds_of(
@@ -85,6 +111,11 @@ def speeds_of(
 def full_batches(models: Sequence[Model], measured: Mapping[str, Measured]) -> dict[str, int]:
     """Return the tokens of each model's fastest batches."""
     return {model.name: tuning.knee(measured[model.name].curve, tuning.FULL) for model in models}
+
+
+def slowest_batch_s(speeds: Mapping[str, Speed], longest: Mapping[str, int]) -> float:
+    """Return the seconds of the slowest batch; `longest` are the tokens of each model's."""
+    return max(speed.seconds(longest[name]) for name, speed in speeds.items())
 
 
 def wide_engines(

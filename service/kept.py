@@ -7,7 +7,6 @@ import functools
 import json
 import math
 import os
-import platform
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 import onnxruntime
 
-from bert.bundle import MODEL, Bundle
+from bert.bundle import Bundle
+from bert.processor import instructions, processor_name
 from service.cpus import usable_cores
 from service.engine import CUDA
 from service.logs import LOGGER
@@ -45,14 +45,15 @@ def machine_of(bundle: Bundle, provider: str, plan: Plan, wide_slots: int) -> di
     on_gpu = {"gpu": _gpu()} if provider == CUDA else {}
     return {
         **on_gpu,
-        "cpu": _cpu(),
+        "cpu": processor_name(),
+        "instructions": instructions(),
         "cores": usable_cores(),
         "slots": plan.slots,
         "threads": plan.threads,
         "wide_slots": wide_slots,
         "provider": provider,
         "onnxruntime": onnxruntime.__version__,
-        "model_sha256": bundle.manifest.files[MODEL],
+        "model_sha256": bundle.manifest.files[bundle.graph],
     }
 
 
@@ -126,14 +127,3 @@ def _gpu() -> str:
                 if line.startswith("Model"):
                     return line.partition(":")[2].strip()
     return ""
-
-
-@functools.cache
-def _cpu() -> str:
-    """Return what the processor calls itself."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
-    return names[0] if names else platform.machine()

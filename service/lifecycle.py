@@ -1,6 +1,8 @@
 """The service's life: loading, ready, draining, closed."""
 
 import asyncio
+import gc
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from bert.errors import NotReadyError, QueueFullError
 from bert.tasks.fill_mask import MASK
 from service.call import Call
 from service.cpus import usable_cores
+from service.engine import release_free_memory
 from service.engines import Engines, open_engines
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -20,6 +23,8 @@ from service.texts import Texts
 
 OpenEngines = Callable[[ServeSettings, Metrics], Awaitable[Engines]]
 
+WAITING_BODIES = 8
+"""Largest bodies whose texts may wait to be tokenised."""
 WARM_UP_TEXT = "a"
 """Short enough for every model and vocabulary, as a question too."""
 WARM_UP_TIMEOUT_S = 60.0
@@ -27,6 +32,7 @@ WARM_UP_AGAIN_S = 0.2
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
+SWITCH_INTERVAL_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class Service:
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
         self._sick: set[str] = set()
+        """Models that fail on the warm-up text."""
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
 
@@ -65,23 +72,44 @@ class Service:
         return self._stage == STOPPING
 
     def why_not_ready(self) -> str | None:
-        """Return what keeps the service from answering, None if nothing."""
-        if self._stage:
-            return self._stage
-        if self._sick:
-            return f"failing on {', '.join(sorted(self._sick))}"
-        return self.loaded.scheduler.trouble()
+        """Return what keeps the service from answering, None if nothing.
+
+        Whether that takes one model or all is the setting `ready_when`.
+        """
+        if (trouble := self._trouble()) is not None:
+            return trouble
+        registry = self.loaded.registry
+        sick = f"failing on {', '.join(sorted(self._sick))}"
+        if self.settings.ready_when == "any":
+            return sick if self._sick >= set(registry.models) else None
+        if registry.left_out:
+            return f"without {', '.join(each.name for each in registry.left_out)}; /models says why"
+        return sick if self._sick else None
+
+    def why_model_not_ready(self, name: str) -> str | None:
+        """Return what keeps a loaded model from answering, None if nothing."""
+        return self._trouble() or (f"failing on {name}" if name in self._sick else None)
+
+    def _trouble(self) -> str | None:
+        """Return what keeps all models from answering."""
+        return self._stage or self.loaded.scheduler.trouble()
 
     async def load(self) -> None:
         """Open the models and warm up; then the service is ready. Raises what stands in the way."""
         began = time.monotonic()
         engines = await self._open(self.settings, self.metrics)
-        registry = Registry.of(engines.models, self.settings.default_models)
-        pipeline = Pipeline(engines.scheduler, self.settings.tokenizer_threads or min(4, usable_cores()))
+        registry = Registry.of(engines.models, engines.defaults, engines.left_out, engines.first)
+        threads = self.settings.tokenizer_threads or min(4, usable_cores())
+        pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets)
         for model in registry.models.values():
-            await self._warm_up_patiently(model)
+            await self._first_warm_up(model)
             self._announce(model)
+        self.metrics.watch_models(list(registry.models), lambda name: self.why_model_not_ready(name) is None)
+        for left_out in registry.left_out:
+            self.metrics.model_left_out.labels(left_out.name, left_out.task).set(1)
+        release_free_memory()
+        _favour_the_event_loop()
         self._stage = "" if not self.is_stopping else STOPPING
         LOGGER.info("ready in %.1f s: %d models", time.monotonic() - began, len(registry.models))
 
@@ -104,6 +132,16 @@ class Service:
                     await pipeline.classify(call, model, text, pair, top_k=None, truncate=True)
                 case _:
                     await pipeline.tokens(call, model, text)
+
+    async def _first_warm_up(self, model: Model) -> None:
+        """Warm up; a model that fails is not ready, and the start fails if it is `strict` or every one does."""
+        try:
+            await self._warm_up_patiently(model)
+        except Exception as error:
+            LOGGER.error("model %s fails on the warm-up text: %r", model.name, error)
+            self._sick.add(model.name)
+            if self.settings.strict or len(self._sick) == len(self.loaded.registry.models):
+                raise
 
     async def _warm_up_patiently(self, model: Model) -> None:
         """Warm up as soon as there is room: where several processes feed an engine, the others may have filled its queue."""
@@ -154,6 +192,8 @@ class Service:
 
     def _announce(self, model: Model) -> None:
         manifest = model.bundle.manifest
+        self.metrics.model_left_out.labels(model.name, manifest.task.task).set(0)
+        self.metrics.model_fallback.labels(model.name).set(int(bool(model.why_fallback)))
         self.metrics.model_info.labels(
             model.name,
             manifest.task.task,
@@ -162,3 +202,15 @@ class Service:
             model.provider,
             str(self.loaded.registry.defaults.get(manifest.task.task) == model.name).lower(),
         ).set(1)
+
+
+def _favour_the_event_loop() -> None:
+    """Leave what was loaded out of garbage collection, and have threads give way to the event loop early.
+
+    A full collection would hold the loop for 100 ms. A thread that waits for the interpreter's lock asks for it after
+    SWITCH_INTERVAL_S without a release; numpy releases it and takes it back in microseconds, so that with Python's
+    5 ms a thread that decodes many short texts kept the loop waiting for up to 1 s.
+    """
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)

@@ -39,6 +39,8 @@ class Line:
     """0 for the shortest."""
     jobs: deque[Job] = field(default_factory=deque)
     tokens: int = 0
+    """Tokens of its jobs, without those in batches."""
+    texts: int = 0
     """Of its jobs, those in batches not counted."""
     served_s: float = 0.0
     """Engine seconds that it has had, or would have if it had never been empty."""

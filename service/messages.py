@@ -4,19 +4,24 @@ A message is a tuple of plain values, written with `marshal`: both ends are this
 nothing. N sequences of T tokens in all.
 """
 
+import json
 import marshal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from bert import errors
+from bert.bundle import Bundle, Manifest
 from bert.errors import EngineError, ServiceError
 from bert.tasks.heads import READ_WORDS
 from bert.tokenizer import Encoding
 from service.engine import Floats
+from service.engines import Engines
 from service.packing import joined, split
+from service.registry import Model, model_of
 from service.runner import Result
 
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
@@ -29,16 +34,57 @@ class Hello:
 
     max_tokens: int
     budgets: dict[str, int]
+    tasks: dict[str, str]
     versions: dict[str, str]
-    """Model → hash of its manifest: both ends must have read the same bundle."""
+    """Model → hash of its manifest."""
+    defaults: dict[str, str] = field(default_factory=dict)
+    bundles: list[tuple[str, str, bytes, str]] = field(default_factory=list)
+    """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as the engine process has read and
+    checked them: a frontend reads no bundle itself, so the two cannot differ."""
+    left_out: list[tuple[str, str, str]] = field(default_factory=list)
+    """Name, task and reason of each bundle that is not served."""
+    running_tokens: int = 0
+    """Most tokens that are in the engine, beside the `max_tokens` that wait."""
+    first: str = ""
+    """Name of the bundle that comes first, which may be left out."""
+
+    @classmethod
+    def of(cls, engines: Engines) -> Self:
+        """Write what a frontend has to know."""
+        models = engines.models
+        return cls(
+            engines.scheduler.max_tokens,
+            dict(engines.budgets),
+            {model.name: model.spec.task for model in models},
+            {model.name: model.version for model in models},
+            dict(engines.defaults),
+            [
+                (
+                    str(m.bundle.folder),
+                    json.dumps(m.bundle.manifest.to_dict()),
+                    m.tokenizer_json,
+                    m.why_fallback,
+                )
+                for m in models
+            ],
+            [(each.name, each.task, each.reason) for each in engines.left_out],
+            engines.running_tokens,
+            engines.first,
+        )
+
+    def models(self) -> list[Model]:
+        """Return the models, without the graphs."""
+        return [
+            model_of(Bundle(Path(folder), Manifest.from_dict(json.loads(manifest))), tokenizer, why_fallback)
+            for folder, manifest, tokenizer, why_fallback in self.bundles
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The engine process to a frontend, every second: the models that fail, and how long a batch has been running."""
+    """The engine process to a frontend, every second: it is there, and these models fail."""
 
     suspects: list[str]
-    busy_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,24 @@ Where a service is several processes, PROMETHEUS_MULTIPROC_DIR names a folder in
 all of them, those of processes that have ended too; whichever is scraped answers for all.
 """
 
+import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+    values,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.values import MultiProcessValue
 
 from service.processes import Processes
 
@@ -21,7 +33,10 @@ TOKENS = tuple(float(2**power) for power in range(3, 16))
 TEXTS = tuple(float(2**power) for power in range(0, 10))
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 
-REJECTIONS = ("queue_full", "too_large", "deadline", "not_ready", "unauthorized", "client_gone")
+REJECTIONS = (
+    *("queue_full", "too_large", "deadline", "not_ready", "unauthorized", "client_gone"),
+    *("too_many_connections", "too_many_pipelined"),
+)
 
 
 class Metrics:
@@ -33,8 +48,11 @@ class Metrics:
         self._is_shared = SHARED in os.environ
         if not self._is_shared:
             ProcessCollector(registry=self.registry)
-        self._queue: tuple[Callable[[], float], Callable[[], float]] | None = None
+        self._waiting: Callable[[str], tuple[int, int]] = lambda _: (0, 0)
         self._is_ready: Callable[[], bool] = lambda: False
+        self._scraping = asyncio.Lock()
+        self._models: Sequence[str] = ()
+        self._is_model_ready: Callable[[str], bool] = lambda _: False
         self._add_requests()
         self._add_batches()
         self._add_state()
@@ -42,7 +60,8 @@ class Metrics:
     def _add_requests(self) -> None:
         self.request_duration = self._histogram(
             "bert_request_duration_seconds",
-            "From the request's first byte read to the answer's last byte written; status 499: the client left.",
+            "From the first byte of a request that is read until all of its response is given to the connection, which may "
+            "still have to send it; status 499: the client left.",
             SECONDS,
             ("endpoint", "model", "status"),
         )
@@ -50,11 +69,19 @@ class Metrics:
             "bert_queue_duration_seconds",
             "How long a request waited until its first text was in a batch.",
             SECONDS,
+            ("model",),
         )
         self.tokenize_duration = self._histogram(
             "bert_tokenize_duration_seconds",
             "Tokenising one request's texts, the wait for a thread included.",
             SECONDS,
+            ("model",),
+        )
+        self.tokens = Counter(
+            "bert_tokens",
+            "Tokens of the requests that a model answered, special ones and windows' overlaps included.",
+            ("model",),
+            registry=self.registry,
         )
         self.requests_in_flight = self._gauge(
             "bert_requests_in_flight", "Requests being answered, those to /health and /metrics left out."
@@ -67,34 +94,69 @@ class Metrics:
         )
         for reason in REJECTIONS:
             self.requests_rejected.labels(reason)
+        self.open_connections = self._gauge("bert_open_connections", "Connections of clients that are open.")
 
     def _add_batches(self) -> None:
         self.inference_duration = self._histogram(
-            "bert_inference_duration_seconds", "One batch in the engine: packing, graph, unpacking.", SECONDS
+            "bert_inference_duration_seconds",
+            "One batch in the engine: packing, graph, unpacking.",
+            SECONDS,
+            ("model",),
         )
         self.batch_tokens = self._histogram(
-            "bert_batch_tokens", "Tokens in a batch, without padding.", TOKENS
+            "bert_batch_tokens", "Tokens in a batch, without padding.", TOKENS, ("model",)
         )
         self.batch_texts = self._histogram(
-            "bert_batch_texts", "Texts, or windows of long texts, in a batch.", TEXTS
+            "bert_batch_texts", "Texts, or windows of long texts, in a batch.", TEXTS, ("model",)
         )
         self.batch_padding_ratio = self._histogram(
-            "bert_batch_padding_ratio", "Share of a batch's places that is padding.", RATIOS
+            "bert_batch_padding_ratio", "Share of a batch's places that is padding.", RATIOS, ("model",)
         )
-        self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens that wait for a batch.")
-        self.queue_texts = self._gauge("bert_queue_texts", "Texts or windows that wait for a batch.")
+        self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens that wait for a batch.", ("model",))
+        self.queue_texts = self._gauge(
+            "bert_queue_texts", "Texts or windows that wait for a batch.", ("model",)
+        )
 
     def _add_state(self) -> None:
         labels = ("model", "task", "version", "precision", "provider", "default")
         self.model_info = self._gauge("bert_model_info", "1 for each loaded model.", labels, "livemax")
+        self.model_left_out = self._gauge(
+            "bert_model_left_out",
+            "1 for a bundle that could not be loaded and is not served, 0 for the others; /models says why.",
+            ("model", "task"),
+            "livemax",
+        )
+        self.model_fallback = self._gauge(
+            "bert_model_fallback",
+            "1 for a model whose graph answers otherwise on this processor, so that its float32 graph is served, 0 for "
+            "the others; /models says why.",
+            ("model",),
+            "livemax",
+        )
+        self.model_ready = self._gauge(
+            "bert_model_ready",
+            "1 while /health/ready?model=NAME answers 200, 0 while it does not.",
+            ("model",),
+            "livemostrecent",
+        )
         self.ready = self._gauge("bert_ready", "1 while /health/ready answers 200.", mode="livemostrecent")
         self.engine_restarts: Counter | None = None
         if self._is_shared:
-            self.engine_restarts = Counter(
-                "bert_engine_restarts",
-                "Engine processes that were started because the one before had ended.",
-                registry=self.registry,
-            )
+            self._add_engine_process()
+
+    def _add_engine_process(self) -> None:
+        """Create what is about an engine in a process of its own."""
+        self.engine_away_requests = self._gauge(
+            "bert_engine_away_requests", "Requests that wait in frontends while no engine process answers."
+        )
+        self.engine_away_tokens = self._gauge(
+            "bert_engine_away_tokens", "Tokens of the requests that wait while no engine process answers."
+        )
+        self.engine_restarts = Counter(
+            "bert_engine_restarts",
+            "Engine processes that were started because the one before had ended.",
+            registry=self.registry,
+        )
 
     def _histogram(
         self, name: str, meaning: str, buckets: Sequence[float], labels: Sequence[str] = ()
@@ -117,33 +179,78 @@ class Metrics:
         if not self._is_shared:
             self.ready.set_function(lambda: float(is_ready()))
 
-    def watch_queue(self, tokens: Callable[[], float], texts: Callable[[], float]) -> None:
-        """Read the two queue gauges from these at each scrape, so that they cannot drift from the truth."""
-        self._queue = (tokens, texts)
+    def watch_models(self, models: Sequence[str], is_ready: Callable[[str], bool]) -> None:
+        """Ask this for each model's gauge at each scrape."""
+        self._models, self._is_model_ready = models, is_ready
         if not self._is_shared:
-            self.queue_tokens.set_function(tokens)
-            self.queue_texts.set_function(texts)
+            for model in models:
+                self.model_ready.labels(model).set_function(partial(is_ready, model))
 
-    def note_queue(self) -> None:
-        """Set the queue's gauges, where another process is scraped: nobody can ask this one."""
-        if self._is_shared and self._queue is not None:
-            tokens, texts = self._queue
-            self.queue_tokens.set(tokens())
-            self.queue_texts.set(texts())
+    def watch_queue(self, models: Iterable[str], waiting: Callable[[str], tuple[int, int]]) -> None:
+        """Ask this for a model's waiting tokens and texts at each scrape, so that the gauges cannot drift from the truth."""
+        self._waiting = waiting
+        if not self._is_shared:
+            for model in models:
+                self.queue_tokens.labels(model).set_function(partial(_nth, 0, waiting, model))
+                self.queue_texts.labels(model).set_function(partial(_nth, 1, waiting, model))
 
-    def observe_batch(self, tokens: int, texts: int, padding_ratio: float, seconds: float) -> None:
+    def note_queue(self, model: str) -> None:
+        """Set the gauges of a model's queue, where another process is scraped: nobody can ask this one."""
+        if self._is_shared:
+            tokens, texts = self._waiting(model)
+            self.queue_tokens.labels(model).set(tokens)
+            self.queue_texts.labels(model).set(texts)
+
+    def note_engine_away(self, requests: int, tokens: int) -> None:
+        """Set what waits in this frontend for an engine process to come back."""
+        self.engine_away_requests.set(requests)
+        self.engine_away_tokens.set(tokens)
+
+    def observe_batch(
+        self, model: str, tokens: int, texts: int, padding_ratio: float, seconds: float
+    ) -> None:
         """Count one batch that ran."""
-        self.batch_tokens.observe(tokens)
-        self.batch_texts.observe(texts)
-        self.batch_padding_ratio.observe(padding_ratio)
-        self.inference_duration.observe(seconds)
+        self.batch_tokens.labels(model).observe(tokens)
+        self.batch_texts.labels(model).observe(texts)
+        self.batch_padding_ratio.labels(model).observe(padding_ratio)
+        self.inference_duration.labels(model).observe(seconds)
 
-    def render(self) -> bytes:
-        """Return the text format that Prometheus scrapes."""
-        if not self._is_shared:
-            return generate_latest(self.registry)
+    async def scrape(self) -> bytes:
+        """Return the text format that Prometheus scrapes, made in a thread: of several processes it takes 30 ms.
+
+        One scrape at a time: threads that all want the interpreter's lock would keep it from the event loop.
+        """
+        async with self._scraping:
+            if self._is_shared:
+                self._note_readiness()
+            return await asyncio.to_thread(self._render)
+
+    def _note_readiness(self) -> None:
         self.ready.set(float(self._is_ready()))
-        return generate_latest(shared_registry())
+        for model in self._models:
+            self.model_ready.labels(model).set(float(self._is_model_ready(model)))
+
+    def _render(self) -> bytes:
+        return generate_latest(shared_registry() if self._is_shared else self.registry)
+
+
+def _nth(index: int, waiting: Callable[[str], tuple[int, int]], model: str) -> int:
+    return waiting(model)[index]
+
+
+def name_process(name: str) -> None:
+    """Keep this process's numbers in files of this name, in which one that ended has left its own.
+
+    By default each process has files of its own number, and a scrape reads those of all that have ended. Call it before
+    the first metric is made.
+    """
+    values.ValueClass = MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
+
+
+def forget_gauges(name: str, folder: Path) -> None:
+    """Forget what the gauges of a process that ended said; its counters stay."""
+    for file in folder.glob(f"gauge_live*_{name}.db"):
+        file.unlink(missing_ok=True)
 
 
 def shared_registry() -> CollectorRegistry:

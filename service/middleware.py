@@ -3,12 +3,14 @@
 import asyncio
 import hmac
 import time
+from collections.abc import Callable
+from http import HTTPStatus
 from urllib.parse import quote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
-from service.call import Call, choose_request_id
+from service.call import BEGAN, Call, choose_request_id
 from service.headers import header
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -27,9 +29,18 @@ class Observed:
     """ASGI middleware; the innermost of the server's own, so that no error passes it by."""
 
     def __init__(
-        self, app: ASGIApp, metrics: Metrics, settings: ServeSettings, paths: frozenset[str]
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        settings: ServeSettings,
+        paths: frozenset[str],
+        is_stopping: Callable[[], bool],
     ) -> None:
-        """`paths` are those that exist: metrics name only them, whatever clients ask for."""
+        """`paths` are those that exist: metrics name only them, whatever clients ask for.
+
+        While it `is_stopping` each answer says that its connection closes.
+        """
+        self._is_stopping = is_stopping
         self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
         key = settings.api_key
         self._key = key.get_secret_value().encode() if key is not None else None
@@ -40,9 +51,11 @@ class Observed:
             await self._app(scope, receive, send)
             return
         path: str = scope["path"]
+        state = scope.setdefault("state", {})
         call = Call(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
-        scope.setdefault("state", {})["call"] = call
-        answer = _Answer(send, call)
+        call.began = state.get(BEGAN, call.received)
+        state["call"] = call
+        answer = _Answer(send, call, self._is_stopping)
         counted = path not in UNCOUNTED
         if counted:
             self._metrics.requests_in_flight.inc()
@@ -76,13 +89,15 @@ class Observed:
 
     def _record(self, call: Call, status: int, method: str) -> None:
         """Observe the finished request."""
-        seconds = time.monotonic() - call.received
+        seconds = time.monotonic() - call.began
         endpoint = call.endpoint if call.endpoint in self._paths else "other"
         self._metrics.request_duration.labels(endpoint, call.model, str(status)).observe(seconds)
         if "tokenize" in call.seconds:
-            self._metrics.tokenize_duration.observe(call.seconds["tokenize"])
+            self._metrics.tokenize_duration.labels(call.model).observe(call.seconds["tokenize"])
         if "queue" in call.seconds:
-            self._metrics.queue_duration.observe(call.seconds["queue"])
+            self._metrics.queue_duration.labels(call.model).observe(call.seconds["queue"])
+            if status == HTTPStatus.OK:
+                self._metrics.tokens.labels(call.model).inc(call.tokens)
         if self._settings.access_log:
             fields = {
                 "request_id": call.request_id,
@@ -121,16 +136,18 @@ def _as_get(scope: Scope) -> Scope:
 class _Answer:
     """The way back: adds the headers that every answer has, and remembers the status."""
 
-    def __init__(self, send: Send, call: Call) -> None:
-        self._send, self._call = send, call
+    def __init__(self, send: Send, call: Call, is_stopping: Callable[[], bool]) -> None:
+        self._send, self._call, self._is_stopping = send, call, is_stopping
         self.status = 0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = int(message["status"])
-            own = (
+            own = [
                 (b"x-request-id", self._call.request_id.encode()),
                 (b"server-timing", self._call.server_timing().encode()),
-            )
+            ]
+            if self._is_stopping():  # who asks again is to connect to another
+                own.append((b"connection", b"close"))
             message = {**message, "headers": [*message["headers"], *own]}
         await self._send(message)

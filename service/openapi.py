@@ -23,12 +23,16 @@ MODELS_EXAMPLE = {
             "max_tokens": 256,
             "stride": 0,
             "precision": "fp32",
+            "why_fallback": None,
             "provider": "CPUExecutionProvider",
             "batch_tokens": 128,
             "dev_score": {"accuracy": 0.91},
             "parity": {},
+            "ready": True,
+            "why_not_ready": None,
         }
-    ]
+    ],
+    "left_out": [],
 }
 
 ERRORS = {
@@ -43,7 +47,10 @@ ERRORS = {
         "body-too-large",
         "The body, or the number of tokens in it, is over what the service takes at all.",
     ),
-    415: ("unsupported-media-type", "The body is not declared as JSON."),
+    415: (
+        "unsupported-media-type",
+        "The body is not declared as JSON, or has another Content-Encoding than gzip.",
+    ),
     422: (
         "invalid-request",
         "A field is missing, unknown, of the wrong type or over a limit; `errors` names each.",
@@ -54,7 +61,7 @@ ERRORS = {
     ),
     431: ("headers-too-large", "Request line and headers are over 64 KiB."),
     500: ("internal", "The service failed on this request."),
-    503: ("not-ready", "The service is starting or stopping."),
+    503: ("not-ready", "The service is starting or stopping, or the model's bundle was left out."),
     504: ("deadline-exceeded", "The request's deadline (X-Timeout-Ms, or the service's own) passed."),
 }
 """Status → code of the example, what it means. Every task endpoint may give each."""
@@ -68,6 +75,13 @@ HEADERS = {
         "description": "Milliseconds: tokenize, queue, inference, decode, total.",
         "schema": {"type": "string"},
     },
+}
+READY_PARAMETER = {
+    "name": "model",
+    "in": "query",
+    "required": False,
+    "description": "Whether this model can answer; without it the service as a whole (`ready_when`).",
+    "schema": {"type": "string"},
 }
 TIMEOUT_PARAMETER = {
     "name": "X-Timeout-Ms",
@@ -95,7 +109,12 @@ def add_routes(app: FastAPI) -> None:
     app.get(
         "/health/ready",
         tags=["service"],
-        responses={200: _ok("HealthResponse", {"status": "ready"}), 503: _problem(503)},
+        responses={
+            200: _ok("HealthResponse", {"status": "ready"}),
+            404: _problem(404),
+            503: _problem(503),
+        },
+        openapi_extra={"parameters": [READY_PARAMETER]},
     )(routes.ready)
     text = {"text/plain": {"schema": {"type": "string"}, "example": "bert_ready 1.0\n"}}
     app.get(

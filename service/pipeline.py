@@ -3,31 +3,30 @@
 Nothing here knows HTTP, but for the field names that messages use.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from bert.tasks import classification, embedding, fill_mask, ner, spans
 from bert.tokenizer import Encoding, Window
 from service.call import Call
-from service.encoding import encode_texts, masked_encodings, question_windows, text_windows
+from service.encoding import encode_fields, encode_texts, masked_encodings, question_windows, text_windows
 from service.engine import Floats
 from service.packing import joined
-from service.reading import Reader
+from service.reading import INLINE_TOKENS, Reader, Threads
 from service.registry import Model
 from service.runner import Runner
-from service.texts import Texts, check_answer_size, check_not_blank, pair_count, too_large
+from service.texts import Texts, check_answer_size, check_not_blank, pair_count, too_large, too_many_tokens
 
 Result = TypeVar("Result")
-INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
-"""A request of no more is tokenised on the event loop, in half a millisecond at most: for a sentence a thread's hand-over
-costs twice as much as the work."""
-INLINE_TOKENS = 2_000
-"""Results of fewer tokens are decoded on the event loop: a thread's hand-over costs more than the work."""
-INLINE_PAIRS = 1_000
-"""As many similarities are ranked and written on the event loop, in some 4 ms."""
+MAX_SHOWN_TOKENS = 2**14
+"""Most tokens that /tokenize answers with, in some 1.5 MB."""
+INLINE_RESULTS = 500
+"""Fewer results (labels, answers, similarities) are decoded and written on the event loop, in some 2 ms."""
+RESULT_CHARACTERS = 200
+"""Characters of a response that cost as much as a result."""
+INLINE_VECTORS = 32
+"""Fewer embeddings are written on the event loop, in some 0.5 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +48,35 @@ class Token:
     special: bool
 
 
+@dataclass(frozen=True, slots=True)
+class FilledMasks:
+    """Each text's masks, decoded as they are taken, and about how many results that makes."""
+
+    texts: Iterator[Iterator[fill_mask.FilledMask]]
+    results: int
+
+
 class Pipeline:
     """Answers questions to loaded models."""
 
-    def __init__(self, scheduler: Runner, threads: int) -> None:
-        """`threads` tokenise, and decode long documents."""
+    def __init__(self, scheduler: Runner, threads: int, max_characters: int) -> None:
+        """Tokenise in so many threads; at most `max_characters` wait for that."""
         self._scheduler = scheduler
-        self._threads = ThreadPoolExecutor(threads, "tokenize")
+        self._threads = Threads(threads, max_characters)
 
     async def classify(
         self, call: Call, model: Model, text: Texts, pair: Texts | None, *, top_k: int | None, truncate: bool
     ) -> tuple[list[classification.Classification], list[bool]]:
         """Return a classification for each text or pair, and whether it was cut."""
         reader = self._reader(call, model, only_ids=True)
-        encodings = await self._prepare(
-            call,
-            [text, pair] if pair is not None else [text],
-            lambda: encode_texts(reader, model, text, pair, truncate=truncate),
-        )
+        with call.timed("tokenize"):
+            encodings = await encode_texts(reader, model, text, pair, truncate=truncate)
         outputs = await self._infer(call, model, encodings)
-        with call.timed("decode"):
-            results = classification.decode(joined(outputs), model.spec, top_k)
+        results = await self._decode(
+            call,
+            len(outputs) * len(model.spec.labels),
+            lambda: classification.decode(joined(outputs), model.spec, top_k),
+        )
         return results, [encoding.truncated for encoding in encodings]
 
     async def embed(self, call: Call, model: Model, text: Texts, *, truncate: bool) -> Embedded:
@@ -81,28 +88,21 @@ class Pipeline:
     ) -> Embedded:
         """Return a vector for each text of the first field, then of the next."""
         reader = self._reader(call, model, only_ids=True)
-
-        def prepare() -> list[Encoding]:
-            return [
-                e for field in fields for e in encode_texts(reader, model, field, None, truncate=truncate)
-            ]
-
-        encodings = await self._prepare(call, fields, prepare)
+        with call.timed("tokenize"):
+            encodings = await encode_fields(reader, model, fields, truncate=truncate)
         outputs = await self._infer(call, model, encodings)
         return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
 
-    def rank(
-        self, call: Call, embedded: Embedded, queries: int, top_k: int | None
-    ) -> list[list[embedding.Ranked]]:
+    def rank(self, embedded: Embedded, queries: int, top_k: int | None) -> Iterator[list[embedding.Ranked]]:
         """Rank for each of the first vectors, the queries', all that come after them, best first."""
-        with call.timed("decode"):
-            asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
-            return [embedding.rank(query, others, top_k) for query in asked]
+        asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
+        return (embedding.rank(query, others, top_k) for query in asked)
 
     async def entities(self, call: Call, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows, a text without a word has none."""
         spec, reader = model.spec, self._reader(call, model)
-        pieces, windows = await self._prepare(call, [text], lambda: text_windows(reader, model, text))
+        with call.timed("tokenize"):
+            pieces, windows = await text_windows(reader, model, text)
         logits = await self._infer_windows(call, model, windows)
 
         def decode() -> list[list[ner.Entity]]:
@@ -113,7 +113,7 @@ class Pipeline:
                 for i in range(len(text))
             ]
 
-        return await self._decode(call, decode)
+        return await self._decode(call, len(text), decode)
 
     async def answers(
         self,
@@ -129,9 +129,8 @@ class Pipeline:
         check_not_blank(question, context)
         count = pair_count(question, context)
         reader = self._reader(call, model)
-        windows = await self._prepare(
-            call, [question, context], lambda: question_windows(reader, model, question, context, count)
-        )
+        with call.timed("tokenize"):
+            windows = await question_windows(reader, model, question, context, count)
         logits = await self._infer_windows(call, model, windows)
 
         def decode() -> list[spans.Answer]:
@@ -147,55 +146,49 @@ class Pipeline:
                 for i in range(count)
             ]
 
-        return await self._decode(call, decode)
+        return await self._decode(call, count * top_k, decode)
 
-    async def fill_masks(
-        self, call: Call, model: Model, text: Texts, *, top_k: int
-    ) -> list[list[fill_mask.FilledMask]]:
-        """Return each text's masks with their `top_k` best pieces."""
+    async def fill_masks(self, call: Call, model: Model, text: Texts, *, top_k: int) -> FilledMasks:
+        """Return each text's masks with their `top_k` best pieces, which are decoded when they are taken."""
         reader = self._reader(call, model)
-        encodings = await self._prepare(call, [text], lambda: masked_encodings(reader, model, text))
-        check_answer_size(text, [len(fill_mask.mask_positions(encoding)) for encoding in encodings], top_k)
+        with call.timed("tokenize"):
+            encodings = await masked_encodings(reader, model, text)
+        masks = [len(fill_mask.mask_positions(encoding)) for encoding in encodings]
+        characters = check_answer_size(text, masks, top_k)
         outputs = await self._infer(call, model, encodings)
 
-        def decode() -> list[list[fill_mask.FilledMask]]:
-            return [
-                fill_mask.decode(value, encoding, best, model.tokenizer, top_k)
-                for value, encoding, best in zip(text.values, encodings, outputs, strict=True)
-            ]
-
-        return await self._decode(call, decode)
+        texts = (
+            fill_mask.decode(value, encoding, best, model.tokenizer, top_k)
+            for value, encoding, best in zip(text.values, encodings, outputs, strict=True)
+        )
+        return FilledMasks(texts, sum(masks) * top_k + characters // RESULT_CHARACTERS)
 
     async def tokens(self, call: Call, model: Model, text: Texts) -> list[list[Token]]:
-        """Return each text's tokens, as many as it has, special ones included; at most what could be queued."""
-        reader = self._reader(call, model)
-
-        def prepare() -> list[list[Token]]:
-            encodings = [model.tokenizer.single(pieces) for pieces in reader.pieces(text.values)]
-            call.tokens = sum(len(encoding) for encoding in encodings)
+        """Return each text's tokens, special ones included; at most MAX_SHOWN_TOKENS."""
+        limit = min(self._scheduler.max_tokens, MAX_SHOWN_TOKENS)
+        reader = Reader(call, model.tokenizer, limit, self._threads, refusal=too_many_tokens)
+        with call.timed("tokenize"):
+            pieces = await reader.pieces(text.values)
+            call.tokens = sum(len(each) + 2 for each in pieces)
             reader.check_tokens(call.tokens)
-            return [_tokens(model, encoding) for encoding in encodings]
+            return await reader.build(
+                len(text), lambda: [_tokens(model, model.tokenizer.single(each)) for each in pieces]
+            )
 
-        return await self._prepare(call, [text], prepare)
+    async def run_in_thread(self, function: Callable[[], Result]) -> Result:
+        """Run what would hold up the event loop."""
+        return await self._threads.run(function)
 
-    async def aside(self, function: Callable[[], Result]) -> Result:
-        """Run on a thread what would hold up the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+    async def write(self, results: int, function: Callable[[], Result], most: int = INLINE_RESULTS) -> Result:
+        """Write the response; in a thread if it has more than `most` results."""
+        return function() if results <= most else await self.run_in_thread(function)
 
     async def close(self) -> None:
         """End the threads."""
-        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+        await self._threads.close()
 
     def _reader(self, call: Call, model: Model, *, only_ids: bool = False) -> Reader:
-        return Reader(call, model.tokenizer, self._scheduler.max_tokens, only_ids)
-
-    async def _prepare(self, call: Call, fields: Sequence[Texts], function: Callable[[], Result]) -> Result:
-        """Tokenise these texts; on a thread if that takes long.
-
-        The tokenizer releases the interpreter's lock, and the event loop stays free.
-        """
-        with call.timed("tokenize"):
-            return function() if _is_short(fields) else await self.aside(function)
+        return Reader(call, model.tokenizer, self._scheduler.max_tokens, self._threads, only_ids)
 
     async def _infer(self, call: Call, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
@@ -215,19 +208,12 @@ class Pipeline:
         outputs = iter(await self._infer(call, model, encodings) if encodings else [])
         return [[next(outputs) for _ in text] for text in windows]
 
-    async def _decode(self, call: Call, function: Callable[[], Result]) -> Result:
+    async def _decode(self, call: Call, results: int, function: Callable[[], Result]) -> Result:
+        """Decode outputs to about so many results; in a thread if that takes long."""
         with call.timed("decode"):
-            if call.tokens < INLINE_TOKENS:
+            if call.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
                 return function()
-            return await self.aside(function)
-
-
-def _is_short(fields: Sequence[Texts]) -> bool:
-    """Tell whether tokenising these takes less than handing it over."""
-    return (
-        sum(map(len, fields)) <= INLINE_TEXTS
-        and sum(len(value) for field in fields for value in field.values) <= INLINE_CHARACTERS
-    )
+            return await self.run_in_thread(function)
 
 
 def _tokens(model: Model, encoding: Encoding) -> list[Token]:

@@ -84,6 +84,8 @@ class FairQueue:
     """Of the engine."""
     full: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the fastest batch, by model: taken where so much waits that everyone waits for several batches anyhow."""
+    unit: str = "tokens"
+    """Unit of job sizes, for messages."""
     tokens: int = 0
     """Waiting tokens, those in batches not counted."""
     texts: int = 0
@@ -107,7 +109,7 @@ class FairQueue:
         size, line = job.waiting_tokens, self._line_for(job)
         if self.tokens + size > self.max_tokens:
             excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
-            raise QueueFullError(self.tokens, self.max_tokens, excess_s)
+            raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit)
         if self.tokens or not engine_is_idle:
             self._check_time(job, line, now)
         self.let_in(job)
@@ -120,6 +122,11 @@ class FairQueue:
         job.line = line
         line.jobs.append(job)
         self._count(job, job.waiting_tokens, len(job.sizes))
+
+    def waiting(self, model: str) -> tuple[int, int]:
+        """Return a model's tokens and texts that wait, those in batches not counted."""
+        lines = [line for line in list(self._lines.values()) if line.model == model]
+        return sum(line.tokens for line in lines), sum(line.texts for line in lines)
 
     def withdraw(self, job: Job) -> None:
         """Forget a job whose client left or whose deadline passed; a second time does nothing."""
@@ -155,7 +162,7 @@ class FairQueue:
         """Return what a job is told that was dropped before its deadline: the engine became slower."""
         waiting_s = sum(self._seconds(line.model, line.tokens) for line in self._lines.values())
         needs_s = waiting_s + self._seconds(job.model, job.waiting_tokens)
-        return TooLateError(self.tokens, self.max_tokens, waiting_s, needs_s, job.deadline - now)
+        return self._too_late(waiting_s, needs_s, job.deadline - now)
 
     def _check_time(self, job: Job, line: Line, now: float) -> None:
         """Raise TooLateError unless the job should be done in MARGIN of its time."""
@@ -171,7 +178,10 @@ class FairQueue:
         needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
         if needs_s > MARGIN * has_s:
             retry_s = min(needs_s - MARGIN * has_s, sum(waiting_s.values()) + running_s)
-            raise TooLateError(self.tokens, self.max_tokens, retry_s, needs_s, has_s)
+            raise self._too_late(retry_s, needs_s, has_s)
+
+    def _too_late(self, retry_after_s: float, needs_s: float, has_s: float) -> TooLateError:
+        return TooLateError(self.tokens, self.max_tokens, retry_after_s, needs_s, has_s, unit=self.unit)
 
     def _short_texts_come(self, now: float) -> bool:
         return any(line.size == 0 and (line.tokens or line.was_used(now)) for line in self._lines.values())
@@ -275,6 +285,7 @@ class FairQueue:
     def _count(self, job: Job, tokens: int, texts: int) -> None:
         assert job.line is not None
         job.line.tokens += tokens
+        job.line.texts += texts
         self.tokens += tokens
         self.texts += texts
 

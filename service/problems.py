@@ -18,6 +18,7 @@ from bert.errors import (
     BertError,
     DeadlineExceededError,
     InputError,
+    ModelLeftOutError,
     NotReadyError,
     QueueFullError,
     UnknownModelError,
@@ -93,6 +94,8 @@ def problem_of(error: Exception) -> ProblemError:
             return error
         case UnknownModelError():
             return ProblemError(404, "unknown-model", str(error), errors=[FieldError("model", str(error))])
+        case ModelLeftOutError():
+            return ProblemError(503, "model-left-out", str(error), reason="not_ready")
         case QueueFullError():
             seconds = max(1, math.ceil(error.retry_after_s))
             detail = f"{error}; try again in {seconds} s"

@@ -1,4 +1,4 @@
-"""What /metrics says of the processes themselves, summed over those of one service."""
+"""Process metrics (CPU, memory, files), combined over all processes of a service."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -7,6 +7,10 @@ from pathlib import Path
 from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+
+LARGEST = frozenset({"process_open_fds"})
+SMALLEST = frozenset({"process_max_fds", "process_start_time_seconds"})
+"""Metrics of which a sum would mean nothing: each process has a limit of open files of its own."""
 
 
 class Processes(Collector):
@@ -17,12 +21,12 @@ class Processes(Collector):
         self._parent = parent
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the sums; the start is the parent's."""
+        """Yield the sums; of open files the most that a process has, of their limits the lowest."""
         parents = {metric.name: metric for metric in _process_metrics(self._parent)}
         for child in _children(self._parent):
             for metric in _process_metrics(child):
-                if metric.name in parents and metric.name != "process_start_time_seconds":
-                    _add(parents[metric.name], metric)
+                if metric.name in parents:
+                    _combine(parents[metric.name], metric)
         if (cpu := parents.get("process_cpu_seconds")) is not None:
             # A counter must not fall when a child dies.
             ended_s = _ended_children_s(self._parent)
@@ -34,11 +38,19 @@ def _process_metrics(pid: int) -> Iterable[Metric]:
     return ProcessCollector(pid=lambda: pid, registry=None).collect()
 
 
-def _add(total: Metric, other: Metric) -> None:
+def _combine(total: Metric, other: Metric) -> None:
     values = {sample.name: sample.value for sample in other.samples}
     total.samples = [
-        sample._replace(value=sample.value + values.get(sample.name, 0.0)) for sample in total.samples
+        sample._replace(value=_combined(total.name, sample.value, values[sample.name]))
+        for sample in total.samples
+        if sample.name in values
     ]
+
+
+def _combined(name: str, one: float, other: float) -> float:
+    if name in LARGEST:
+        return max(one, other)
+    return min(one, other) if name in SMALLEST else one + other
 
 
 def _ended_children_s(pid: int) -> float:

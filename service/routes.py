@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from bert.errors import InputError, NotReadyError
+from bert.errors import InputError, NotReadyError, UnknownModelError
 from service import answers, schemas
+from service.bodies import INLINE_BYTES, parse, read_body
 from service.bodies import Model as Body
-from service.bodies import parse, read_body
 from service.call import Call
 from service.guard import Guard, timeout_ms
 from service.lifecycle import Service
-from service.pipeline import INLINE_PAIRS, Pipeline
-from service.problems import FieldError, unprocessable
+from service.pipeline import INLINE_VECTORS, Pipeline
+from service.problems import FieldError, ProblemError, unprocessable
 from service.registry import Model
 from service.texts import Texts, check_count, pair_count
 
@@ -33,7 +33,10 @@ async def classify(request: Request) -> Response:
         results, truncated = await pipeline.classify(
             call, model, text, pair, top_k=body.top_k, truncate=body.truncate
         )
-    return answers.answer(call, answers.classified(results, truncated))
+        count = sum(len(result.scores) for result in results)
+        return await pipeline.write(
+            count, lambda: answers.answer(call, answers.classified(results, truncated))
+        )
 
 
 async def ner(request: Request) -> Response:
@@ -43,7 +46,8 @@ async def ner(request: Request) -> Response:
     _check_count(request, text)
     with Guard(request, call):
         entities = await pipeline.entities(call, model, text)
-    return answers.answer(call, answers.recognised(entities))
+        count = len(text) + sum(map(len, entities))
+        return await pipeline.write(count, lambda: answers.answer(call, answers.recognised(entities)))
 
 
 async def similarity(request: Request) -> Response:
@@ -56,12 +60,11 @@ async def similarity(request: Request) -> Response:
         embedded = await pipeline.embed_all(call, model, [text, candidates], truncate=body.truncate)
 
         def ranked() -> Response:
-            rankings = pipeline.rank(call, embedded, len(text), body.top_k)
-            return answers.answer(call, answers.ranked(rankings, embedded))
+            rankings = pipeline.rank(embedded, len(text), body.top_k)
+            with call.timed("decode"):
+                return answers.answer(call, answers.ranked(rankings, embedded, len(text)))
 
-        if len(text) * len(candidates) <= INLINE_PAIRS:
-            return ranked()
-        return await pipeline.aside(ranked)
+        return await pipeline.write(len(text) * len(candidates), ranked)
 
 
 async def qa(request: Request) -> Response:
@@ -74,7 +77,8 @@ async def qa(request: Request) -> Response:
         found = await pipeline.answers(
             call, model, question, context, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
         )
-    return answers.answer(call, answers.answered(found))
+        count = sum(1 + len(each.alternatives) for each in found)
+        return await pipeline.write(count, lambda: answers.answer(call, answers.answered(found)))
 
 
 async def embed(request: Request) -> Response:
@@ -84,7 +88,9 @@ async def embed(request: Request) -> Response:
     _check_count(request, text)
     with Guard(request, call):
         embedded = await pipeline.embed(call, model, text, truncate=body.truncate)
-    return answers.answer(call, answers.embeddings(embedded))
+        return await pipeline.write(
+            len(text), lambda: answers.answer(call, answers.embeddings(embedded)), most=INLINE_VECTORS
+        )
 
 
 async def fill_mask(request: Request) -> Response:
@@ -94,7 +100,10 @@ async def fill_mask(request: Request) -> Response:
     _check_count(request, text)
     with Guard(request, call):
         masks = await pipeline.fill_masks(call, model, text, top_k=body.top_k)
-    return answers.answer(call, answers.filled(masks))
+        with call.timed("decode"):  # what is written is decoded a mask at a time
+            return await pipeline.write(
+                masks.results, lambda: answers.answer(call, answers.filled(masks.texts))
+            )
 
 
 async def tokenize(request: Request) -> Response:
@@ -104,17 +113,23 @@ async def tokenize(request: Request) -> Response:
     _check_count(request, text)
     with Guard(request, call):
         tokens = await pipeline.tokens(call, model, text)
-        return await pipeline.aside(lambda: answers.answer(call, answers.tokenized(tokens)))
+        return await pipeline.write(call.tokens, lambda: answers.answer(call, answers.tokenized(tokens)))
 
 
 async def models(request: Request) -> Response:
     """List the loaded models."""
-    loaded = _service(request).loaded
+    service = _service(request)
+    loaded, registry = service.loaded, service.loaded.registry
     infos = [
-        _model_info(model, loaded.registry.defaults, loaded.budgets)
-        for model in loaded.registry.models.values()
+        {
+            **_model_info(model, registry.defaults, loaded.budgets),
+            "ready": (why_not := service.why_model_not_ready(model.name)) is None,
+            "why_not_ready": why_not,
+        }
+        for model in registry.models.values()
     ]
-    return JSONResponse({"models": infos})
+    left_out = [{"name": each.name, "task": each.task, "reason": each.reason} for each in registry.left_out]
+    return JSONResponse({"models": infos, "left_out": left_out})
 
 
 async def live(_: Request) -> Response:
@@ -123,10 +138,17 @@ async def live(_: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Tell whether requests can be answered now."""
-    service = _service(request)
+    """Tell whether requests can be answered now, with `?model=NAME` those for one model."""
+    service, name = _service(request), request.query_params.get("model")
     service.probe_soon()
-    why_not = service.why_not_ready()
+    if name is None:
+        why_not = service.why_not_ready()
+    else:
+        try:
+            why_not = service.why_model_not_ready(service.loaded.registry.find(name, None).name)
+        except UnknownModelError as error:  # it names the others, and no API key was asked for
+            detail = f"there is no model {error.model!r}; /models lists those that are loaded"
+            raise ProblemError(404, "unknown-model", detail) from None
     if why_not is None:
         return JSONResponse({"status": "ready"})
     raise NotReadyError(f"the service is {why_not}")
@@ -134,7 +156,8 @@ async def ready(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     """Return the metrics in Prometheus' text format."""
-    return Response(_service(request).metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    shown = await _service(request).metrics.scrape()
+    return Response(shown, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 async def _begin(request: Request, schema: type[Body]) -> tuple[Call, Pipeline, Body]:
@@ -145,8 +168,12 @@ async def _begin(request: Request, schema: type[Body]) -> tuple[Call, Pipeline, 
     service, call = _service(request), _call(request)
     pipeline = service.loaded.pipeline
     call.timeout_ms = timeout_ms(request, service.settings.request_timeout_ms)
-    body = await read_body(request, service.settings)
-    return call, pipeline, parse(schema, body, service.settings.max_texts_per_request)
+    body, max_texts = await read_body(request, service.settings), service.settings.max_texts_per_request
+    if len(body) <= INLINE_BYTES:
+        return call, pipeline, parse(schema, body, max_texts)
+    with Guard(request, call):  # while it waits for a thread too
+        parsed = await pipeline.run_in_thread(lambda: parse(schema, body, max_texts))
+    return call, pipeline, parsed
 
 
 def _choose(request: Request, call: Call, name: str | None, task: str | None) -> Model:
@@ -201,6 +228,7 @@ def _model_info(model: Model, defaults: Mapping[str, str], budgets: Mapping[str,
         "max_tokens": spec.max_tokens,
         "stride": spec.stride,
         "precision": manifest.precision,
+        "why_fallback": model.why_fallback or None,
         "provider": model.provider,
         "batch_tokens": budgets[model.name],
         "dev_score": manifest.dev_score,

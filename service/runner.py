@@ -7,9 +7,6 @@ from typing import Protocol
 from bert.tokenizer import Encoding
 from service.engine import Floats
 
-STUCK_AFTER_S = 60.0
-"""No batch takes so long; one that does means that the device is gone."""
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
@@ -52,8 +49,3 @@ class Runner(Protocol):
     async def close(self) -> None:
         """Refuse what still waits, and end."""
         ...
-
-
-def stuck(busy_s: float) -> str | None:
-    """Say that a batch has been in the engine for too long, if it has."""
-    return f"stuck: a batch has been in the engine for {busy_s:.0f} s" if busy_s > STUCK_AFTER_S else None

@@ -23,9 +23,11 @@ from service.engine import Engine, Floats, Outputs
 from service.line import Job
 from service.packing import joined
 from service.policy import Batch, FairQueue, next_turn
-from service.runner import Result, stuck
+from service.runner import Result
 
 Clock = Callable[[], float]
+STUCK_AFTER_S = 60.0
+"""A batch that takes longer means that the device is gone, where no cost curve says more."""
 SUSPECT_AFTER = 3
 """Failures in a row after which a model is suspected to be broken."""
 
@@ -66,8 +68,8 @@ class Wide:
     """Tokens of a batch from which it is faster than one slot's."""
 
 
-BatchObserver = Callable[[int, int, float, float], None]
-"""Called with tokens, texts, padding ratio and seconds of each batch that ran."""
+BatchObserver = Callable[[str, int, int, float, float], None]
+"""Called with model, tokens, texts, padding ratio and seconds of each batch that ran."""
 
 
 class Ledger(Protocol):
@@ -95,8 +97,13 @@ class Scheduler:
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
         ledger: Ledger | None = None,
+        stuck_after_s: Callable[[], float] = lambda: STUCK_AFTER_S,
     ) -> None:
-        """The queue's `speeds` learn from each batch that ran on one slot."""
+        """The queue's `speeds` learn from each batch that ran on one slot.
+
+        A batch that takes longer than `stuck_after_s` never ends.
+        """
+        self.stuck_after_s = stuck_after_s
         self._wide, self._ledger = wide or {}, ledger
         self.queue = queue
         self._engines, self._observe, self._clock = engines, observe, clock
@@ -125,15 +132,11 @@ class Scheduler:
         """Return the bound of the queue."""
         return self.queue.max_tokens
 
-    @property
-    def waiting_tokens(self) -> int:
-        """Return the tokens of all that waits for a batch."""
-        return self.queue.tokens + sum(batch.tokens for batch in self._alone)
-
-    @property
-    def waiting_texts(self) -> int:
-        """Return the texts and windows that wait for a batch."""
-        return self.queue.texts + sum(batch.texts for batch in self._alone)
+    def waiting(self, model: str) -> tuple[int, int]:
+        """Return a model's tokens, and its texts or windows, that wait for a batch."""
+        tokens, texts = self.queue.waiting(model)
+        alone = [batch for batch in list(self._alone) if batch.model == model]
+        return tokens + sum(batch.tokens for batch in alone), texts + sum(batch.texts for batch in alone)
 
     async def submit(
         self,
@@ -174,14 +177,19 @@ class Scheduler:
         """Return the models whose engine failed several times in a row."""
         return {model for model, failures in self._failures.items() if failures >= SUSPECT_AFTER}
 
+    def oldest_run(self) -> float | None:
+        """Return when the oldest batch in the engine was started, None if there is no batch."""
+        return min(self._running.values(), default=None)
+
     def longest_run_s(self) -> float:
         """Return how long the oldest batch has been in the engine."""
-        now = self._clock()
-        return now - min(self._running.values(), default=now)
+        oldest = self.oldest_run()
+        return 0.0 if oldest is None else self._clock() - oldest
 
     def trouble(self) -> str | None:
         """Tell that the device is gone."""
-        return stuck(self.longest_run_s())
+        busy_s = self.longest_run_s()
+        return stuck(busy_s) if busy_s > self.stuck_after_s() else None
 
     async def close(self) -> None:
         """Refuse what still waits, and end the threads when their batches are done."""
@@ -324,7 +332,7 @@ class Scheduler:
             self._failed(batch, ran.error)
         else:
             self._failures.pop(batch.model, None)
-            self._observe(batch.tokens, batch.texts, ran.outputs.padding_ratio, ran.seconds)
+            self._observe(batch.model, batch.tokens, batch.texts, ran.outputs.padding_ratio, ran.seconds)
             self._deliver(batch, ran.outputs.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
@@ -360,6 +368,11 @@ class Scheduler:
         self.queue.withdraw(work)
         if not work.done.done():
             work.done.set_exception(error)
+
+
+def stuck(busy_s: float) -> str:
+    """Say that a batch has been in the engine for too long."""
+    return f"stuck: a batch has been in the engine for {busy_s:.0f} s"
 
 
 def _work_of(job: Job) -> Work:

@@ -295,16 +295,30 @@ class ModelInfo(Body):
     max_tokens: int = Field(description="What it reads at once, special tokens included.")
     stride: int = Field(description="Tokens that two windows of a long text share.")
     precision: str
+    why_fallback: str | None = Field(
+        description="Why the float32 graph is served in place of the one in 8 bits; null if it is not."
+    )
     provider: str
     batch_tokens: int = Field(description="Tokens in a batch, given or measured.")
     dev_score: dict[str, Any]
     parity: dict[str, Any]
+    ready: bool = Field(description="What /health/ready?model=NAME says.")
+    why_not_ready: str | None
+
+
+class LeftOutInfo(Body):
+    """A bundle that could not be loaded: requests for its model get 503."""
+
+    name: str
+    task: str = Field(description="Empty where the manifest cannot be read.")
+    reason: str = Field(description="What is wrong with it, and what to do.")
 
 
 class ModelsResponse(Body):
-    """Every loaded model."""
+    """Every loaded model, and the bundles that were left out."""
 
     models: list[ModelInfo]
+    left_out: list[LeftOutInfo]
 
 
 class HealthResponse(Body):

@@ -41,9 +41,19 @@ class ServeSettings(BaseSettings):
         default={},
         description="The model that answers where a request names none: task=name, separated by "
         "commas. Default: the "
-        "first of each task, by folder and name.",
+        "first of each task in the order of `bundles`, and in a folder of bundles the one that was there first.",
     )
     verify_hashes: bool = Field(True, description="Check each bundle's files against its manifest at start.")
+    strict: bool = Field(
+        False,
+        description="Fail the start if a bundle cannot be served. Otherwise it is left out: the log, `/models` and "
+        "`bert_model_left_out` say why, and its requests get 503.",
+    )
+    ready_when: Literal["any", "all"] = Field(
+        "any",
+        description="When `/health/ready` answers 200: while any model can answer, or only while all can and no bundle was "
+        "left out. `/health/ready?model=NAME` tells of one.",
+    )
 
     api_key: SecretStr | None = Field(
         None,
@@ -87,6 +97,12 @@ class ServeSettings(BaseSettings):
         le=HOUR_S,
         description="An idle connection, one that sent nothing too, is closed after so many seconds.",
     )
+    max_connections: int = Field(
+        900,
+        ge=1,
+        description="Most open connections, in each process that speaks HTTP; above it 503, except for /health and "
+        "/metrics. The limit of open files (`ulimit -n`) must be higher by about 100.",
+    )
     backlog_connections: int = Field(
         2048, ge=1, le=65_535, description="Connections that the system holds until they are accepted."
     )
@@ -110,6 +126,20 @@ class ServeSettings(BaseSettings):
         "runs again what it had; 0 does everything in one process. Default: one for every 8 cores, at least 1; 0 where "
         "there is no folder for temporary files, or no POSIX.",
     )
+    hung_after_s: float = Field(
+        5.0,
+        ge=3,
+        le=HOUR_S,
+        description="A process that gives no sign of life for so many seconds is killed and started again, and so is the "
+        "engine's when a batch takes so long; 20 times its slowest batch, as measured, if that is longer.",
+    )
+    load_timeout_s: int = Field(
+        600,
+        ge=1,
+        le=HOUR_S,
+        description="An engine process that has not loaded its models after so many seconds ends; at the first start the "
+        "service ends with 1, later the process is started again. Not with `frontends: 0`.",
+    )
     engine_slots: int | None = Field(
         None,
         ge=1,
@@ -118,7 +148,8 @@ class ServeSettings(BaseSettings):
     engine_wide: bool = Field(
         True,
         description="A text that has the engine to itself may use the cores of several slots, where that was measured "
-        "to be faster. It takes a second session a model: its memory twice. Not for models over 512 MiB.",
+        "to be faster. It takes a second session a model: its memory twice, but for the embedding tables. Not for models "
+        "over 512 MiB.",
     )
     engine_captures: bool = Field(
         True,
@@ -143,7 +174,7 @@ class ServeSettings(BaseSettings):
         "measures for longer and keeps that instead.",
     )
     tokenizer_threads: int | None = Field(
-        None, ge=1, description="Threads that tokenise and decode. Default: the cores, at most 4."
+        None, ge=1, description="Threads that tokenise. Default: the cores, at most 4."
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -66,7 +66,11 @@ class Speed:
     @property
     def batch_s(self) -> float:
         """Return the seconds of a full batch on its slot."""
-        return self._foresee(self.budget) * self._factor
+        return self.seconds(self.budget)
+
+    def seconds(self, tokens: int) -> float:
+        """Return the seconds of a batch on its slot."""
+        return self._foresee(tokens) * self._factor
 
     @property
     def _factor(self) -> float:

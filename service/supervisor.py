@@ -9,15 +9,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from service.child import ENGINE, FRONTEND, start_message
-from service.heartbeat import Pulse
+from service.early_signals import STOPS, is_ignored
+from service.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.logs import LOGGER
-from service.meeting import SOCKET, meeting_place
-from service.metrics import SHARED
+from service.meeting import SOCKET, is_own, make_again, meeting_place
+from service.metrics import SHARED, forget_gauges
 from service.server import FAILURE
 from service.settings import ServeSettings
 
@@ -26,12 +29,20 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 STEADY_S = 30.0
 """A process that has run for so long starts with the first pause again."""
 POLL_S = 0.5
-HUNG_S = 70.0
-"""Without a sign of life: longer than the engine process itself waits for a batch."""
 END_S = 10.0
 """For what is to end, beyond the time that it was given: then it is killed."""
-_STOPS = (signal.SIGTERM, signal.SIGINT)
-_SIGNALS = (signal.SIGCHLD, *_STOPS)
+_CHILD = """
+import signal, sys
+sys.path[:] = {path!r}
+from service.early_signals import STOPS, exit_at_once, is_ignored
+for number in STOPS:
+    if not is_ignored(number):
+        signal.signal(number, signal.SIG_IGN if {ignores!r} else exit_at_once)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+from {entry} import main
+sys.exit(main(sys.argv))
+"""
+"""What a child runs, with the modules that its parent would import; what stops it is blocked until it can be handled."""
 
 
 @dataclass(slots=True)
@@ -39,8 +50,11 @@ class Child:
     """A process that is to be there."""
 
     kind: str
+    name: str
+    """Unlike those of the others, and of the process that takes its place the same."""
     announces: bool = False
     process: subprocess.Popen[bytes] | None = None
+    monitor: HeartbeatMonitor | None = None
     started: float = 0.0
     again: float = 0.0
     """When it is to be started, on `time.monotonic`."""
@@ -49,7 +63,7 @@ class Child:
 
 
 class Signals:
-    """Within its block none of _SIGNALS is lost, and none ends this process.
+    """Within its block no signal that stops the service is lost, nor SIGCHLD, and none ends this process.
 
     They are caught and not blocked: a thread of a library blocks nothing, and the system may hand it a signal.
     """
@@ -59,7 +73,8 @@ class Signals:
         self._noted, noting = socket.socketpair()
         noting.setblocking(False)
         self._noting, self._fd = noting, signal.set_wakeup_fd(noting.fileno(), warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+        caught = (signal.SIGCHLD, *(number for number in STOPS if not is_ignored(number)))
+        self._before = {number: signal.signal(number, lambda *_: None) for number in caught}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,10 +99,8 @@ class Supervisor:
     frontends: int
     entry: str = "service.child"
     """The module whose `main` every process runs."""
-    hung_s: float = HUNG_S
     folder: Path = field(init=False)
     """Where they meet, while this runs."""
-    _pulse: Pulse = field(init=False)
     _end_by: float = math.inf
     _children: list[Child] = field(default_factory=list)
     _stopping: bool = False
@@ -98,19 +111,23 @@ class Supervisor:
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
         self.listener.listen(self.settings.backlog_connections)  # who comes before a frontend is there waits
-        self._children = [Child(ENGINE), *(Child(FRONTEND, not n) for n in range(self.frontends))]
+        self._children = [
+            Child(ENGINE, ENGINE),
+            *(Child(FRONTEND, f"{FRONTEND}-{n}", not n) for n in range(self.frontends)),
+        ]
         with Signals() as signals:
             self.folder = meeting_place()
-            self._pulse = Pulse(self.folder)
             try:
                 while self._step():
                     for number in signals.wait(self._rest_s()):
-                        if number in _STOPS:
-                            self._stop(signal.Signals(number))
+                        if number in STOPS:
+                            # A hang-up is to the frontends what SIGTERM is.
+                            self._stop(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             finally:
                 for child in self._children:
                     _kill(child)
-                shutil.rmtree(self.folder, ignore_errors=True)
+                if is_own(self.folder):
+                    shutil.rmtree(self.folder, ignore_errors=True)
         return FAILURE if self._failed else 0
 
     def _step(self) -> bool:
@@ -132,15 +149,20 @@ class Supervisor:
         return bool(wanted) or engine.process is not None
 
     def _kill_hung(self) -> None:
-        """Kill an engine process that gives no sign of life, and whoever does not end in time."""
-        engine = self._children[0]
-        silent_s = self._pulse.look()
-        if engine.process is not None and silent_s > self.hung_s:
-            LOGGER.error(
-                "%s process %d has given no sign of life for %.0f s", ENGINE, engine.process.pid, silent_s
-            )
-            self._pulse.forget()
-            engine.process.kill()
+        """Kill a process that gives no sign of life, and whoever does not end in time."""
+        for child in self._children:
+            if child.process is None or child.monitor is None:
+                continue
+            if (silent_s := child.monitor.silent_s()) is not None:
+                LOGGER.error(
+                    "%s process %d has given no sign of life for %.0f s and is killed",
+                    child.kind,
+                    child.process.pid,
+                    silent_s,
+                )
+                child.process.kill()
+                child.monitor.close()
+                child.monitor = None  # it is killed once, however long it takes to end
         if time.monotonic() > self._end_by:
             self._end_by = math.inf
             for child in self._children:
@@ -161,26 +183,36 @@ class Supervisor:
         return max(0.0, min([POLL_S, *waits]))
 
     def _start(self, child: Child) -> None:
-        """Start a process with the modules that this one would import."""
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from {self.entry} import main; sys.exit(main(sys.argv))"
-        )
-        if child.kind == ENGINE:
-            self._pulse.forget()
-            if not self.folder.is_dir():
-                LOGGER.error("%s was removed, where the processes meet; it is made again", self.folder)
-                self.folder.mkdir(mode=0o700)
+        """Start a process; end the service where the folder in which they meet has become somebody else's."""
+        try:
+            if make_again(self.folder):
+                LOGGER.error("%s was removed, where the processes meet; it was made again", self.folder)
+        except OSError as error:
+            LOGGER.error("the service ends: %s", error)
+            self._failed, child.again = True, math.inf
+            self._stop(signal.SIGTERM)
+            return
+        code = _CHILD.format(path=sys.path, entry=self.entry, ignores=child.kind == ENGINE)
+        monitor = child.monitor = HeartbeatMonitor(LOADING_HUNG_S)
         listener = self.listener.fileno() if child.kind == FRONTEND else None
-        child.process = subprocess.Popen(
-            [sys.executable, "-c", code, "bert-serve", child.kind],
-            stdin=subprocess.PIPE,
-            env={**os.environ, SHARED: str(self.folder)},
-            process_group=0,  # Ctrl-C is this process's to pass on
-            pass_fds=[] if listener is None else [listener],
-        )
+        with blocked_signals():
+            child.process = subprocess.Popen(
+                [sys.executable, "-c", code, "bert-serve", child.kind],
+                stdin=subprocess.PIPE,
+                env={**os.environ, SHARED: str(self.folder)},
+                process_group=0,  # Ctrl-C is this process's to pass on
+                pass_fds=[monitor.child_fd, *([] if listener is None else [listener])],
+            )
+        monitor.started()
         assert child.process.stdin is not None
         message = start_message(
-            self.settings, self.folder, listener, restarts=child.restarts, announces=child.announces
+            self.settings,
+            self.folder,
+            child.name,
+            listener,
+            monitor.child_fd,
+            restarts=child.restarts,
+            announces=child.announces,
         )
         try:
             child.process.stdin.write(message)
@@ -192,15 +224,18 @@ class Supervisor:
 
     def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         """Note that a process ended, and when it is to come again."""
-        _mark_dead(process.pid, self.folder)
+        forget_gauges(child.name, self.folder)
         child.process = None
+        if child.monitor is not None:
+            child.monitor.close()
+            child.monitor = None
         if process.stdin is not None:
             process.stdin.close()
         if process.returncode > 0 and not self._was_ready:
             # The first engine never came so far: it has said why, and trying again would not help. Later it may.
-            self._failed |= child.kind == FRONTEND or not self._stopping
             child.again = math.inf
             if not self._stopping:
+                self._failed = True
                 self._stop(signal.SIGTERM)
             return
         if child not in self._wanted():
@@ -231,6 +266,16 @@ class Supervisor:
                 child.process.send_signal(number)
 
 
+@contextmanager
+def blocked_signals() -> Iterator[None]:
+    """Block what stops the service, for a child that is started meanwhile: it inherits that."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _end_of(code: int) -> str:
     """Say how a process ended."""
     if code >= 0:
@@ -245,9 +290,3 @@ def _kill(child: Child) -> None:
     if child.process is not None:
         child.process.kill()
         child.process.wait()
-
-
-def _mark_dead(pid: int, folder: Path) -> None:
-    """Forget what a process's gauges said; its counters stay (prometheus_client.multiprocess.mark_process_dead)."""
-    for file in folder.glob(f"gauge_live*_{pid}.db"):
-        file.unlink(missing_ok=True)

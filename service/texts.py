@@ -83,8 +83,8 @@ def check_not_blank(*fields: Texts) -> None:
         raise unprocessable(blank[:MAX_ERRORS])
 
 
-def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> None:
-    """Refuse a request whose answer would hold each text so many times more that it fills the memory.
+def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> int:
+    """Return the characters of a response; refuse a request for so many that they would fill the memory.
 
     `places` are those of each text that get `top_k` copies of it, each with another word there.
     """
@@ -95,6 +95,7 @@ def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> None:
             f"{MAX_ANSWER_CHARACTERS}: ask for fewer, or send the texts in several requests"
         )
         raise unprocessable([FieldError("top_k", message)])
+    return characters
 
 
 def each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) -> list[Item]:
@@ -118,4 +119,10 @@ def too_large(tokens: int, limit: int) -> ProblemError:
         f"the request has {tokens} tokens or more and at most {limit} may wait at once (max_queue_tokens), so it "
         "could never be answered: send it in parts"
     )
+    return ProblemError(413, "request-too-large", detail, reason="too_large")
+
+
+def too_many_tokens(tokens: int, limit: int) -> ProblemError:
+    """Return the refusal of a request whose tokens /tokenize does not show."""
+    detail = f"the request has {tokens} tokens or more and /tokenize shows at most {limit}: send it in parts"
     return ProblemError(413, "request-too-large", detail, reason="too_large")

@@ -23,16 +23,19 @@ def curves(settings: ServeSettings) -> Iterator[str]:
     cores = usable_cores()
     plan = measuring.planned(settings, cores)
     yield f"{cores} cores: {plan.slots} engine slots of {plan.threads} threads"
-    models = load_models(
+    loaded = load_models(
         settings.bundles,
         threads=plan.threads,
         wide_threads=plan.wide_slots if settings.engine_wide else 1,
         captures=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
+        strict=settings.strict,
     )
+    for left_out in loaded.left_out:
+        yield f"{left_out.name} is left out: {left_out.reason}"
     shapes: dict[tuple[object, ...], list[OpenedModel]] = {}
-    for model in models:
+    for model in loaded.models:
         shapes.setdefault(shape_of(model), []).append(model)
     for alike in shapes.values():
         yield from _curve(alike, plan, settings.batch_tokens, keeps=settings.keep_tuning)

@@ -1,8 +1,14 @@
 """What holds for all tests."""
 
+import os
 import signal
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from service.cpus import usable_cores
 
 # A time limit on an example fails on a busy machine.
 settings.register_profile("unhurried", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
@@ -10,3 +16,33 @@ settings.load_profile("unhurried")
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the programs that they start and stop.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The models of the tests are small: the threads of numpy and torch, in the workers of pytest-xdist and in the programs that
+# they start, would only wait for one another. On a busy machine that took four times the CPU time of one thread.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Count the workers of `-n auto`: one for each core that this process may use."""
+    return usable_cores()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the workers the files with slow tests first: one that starts last would keep a worker busy beside idle ones."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_runtest_teardown() -> None:
+    """Take back the threads that training or a benchmark gave to torch in the test's own process."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A temporary folder of the whole session: all workers have the same. Lock what you make in it."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own

@@ -63,7 +63,7 @@ class CheckpointStore:
 
     def newest(self) -> Path | None:
         """Return the newest checkpoint that is whole, or None; each damaged one gets a warning."""
-        for folder in self._newest_first():
+        for folder in self.newest_first():
             damage = damage_of(folder)
             if damage is None:
                 return folder
@@ -74,7 +74,8 @@ class CheckpointStore:
         """Forget all checkpoints, for a run that starts anew."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _newest_first(self) -> Iterator[Path]:
+    def newest_first(self) -> Iterator[Path]:
+        """Return the checkpoints, damaged ones too."""
         found = self.folder.iterdir() if self.folder.is_dir() else ()
         steps = {int(match[1]): path for path in found if (match := _NAME.fullmatch(path.name))}
         return (steps[step] for step in sorted(steps, reverse=True))
@@ -88,14 +89,14 @@ class CheckpointStore:
         return folder
 
     def _prune(self, kept: Path) -> None:
-        for old in list(self._newest_first())[self.keep :]:
+        for old in list(self.newest_first())[self.keep :]:
             if old != kept:
                 shutil.rmtree(old, ignore_errors=True)
         for left in self.folder.glob(".step-*.writing"):
             shutil.rmtree(left, ignore_errors=True)
 
     def _why(self, what: Path, reason: str) -> str:
-        newest = next(self._newest_first(), None)
+        newest = next(self.newest_first(), None)
         state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
         return (
             f"{what} could not be written: {reason}; {state}. "

@@ -20,9 +20,13 @@ from pydantic_settings import (
 )
 
 from bert.errors import BertError
+from bert.suggestions import UNKNOWN, no_such_setting, with_suggestions
 from training.signals import RunStopped
 
 S = TypeVar("S", bound=BaseSettings)
+USAGE_ERROR = 2
+"""Exit code for an option that there is not, as argparse has it."""
+_OF_ARGPARSE = "error parsing CLI: "
 
 
 class CommandSettings(BaseSettings):
@@ -40,10 +44,12 @@ class SettingsPart(BaseModel):
 def read_settings(settings_class: type[S], program: str, arguments: list[str] | None = None) -> S:
     """Read settings: command line over environment over the YAML file that `--config` names, or `<prefix>CONFIG`.
 
-    Raises SettingsError and pydantic's ValidationError for what is wrong.
+    Raises SettingsError and pydantic's ValidationError for what is wrong; an option that there is not ends the command.
     """
     given = sys.argv[1:] if arguments is None else arguments
     file = _yaml_file(given, str(settings_class.model_config.get("env_prefix", "")) + "CONFIG")
+
+    options: list[str] = []
 
     class Settings(settings_class):  # type: ignore[misc, valid-type]
         __doc__ = settings_class.__doc__
@@ -59,16 +65,34 @@ def read_settings(settings_class: type[S], program: str, arguments: list[str] | 
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             command = CliSettingsSource[Any](
                 settings_cls,
-                cli_parse_args=given,
                 cli_prog_name=program,
                 cli_kebab_case=True,
                 cli_implicit_flags=True,  # --resume and --no-resume
+                cli_exit_on_error=False,
             )
+            options.extend(command.root_parser._option_string_actions)
             yaml = YamlConfigSettingsSource(settings_cls, yaml_file=file)
-            return command, env_settings, yaml
+            return command(args=given), env_settings, yaml
 
-    settings: S = Settings()
+    try:
+        settings: S = Settings()
+    except ValidationError as error:
+        note_unknown(error, settings_class)
+        raise
+    except SettingsError as error:
+        if not str(error).startswith(_OF_ARGPARSE):
+            raise
+        message = with_suggestions(str(error).removeprefix(_OF_ARGPARSE), options)
+        print(f"error: {message}\n`{program} --help` lists every setting", file=sys.stderr)
+        raise SystemExit(USAGE_ERROR) from None
     return settings
+
+
+def note_unknown(error: ValidationError, settings_class: type[BaseModel]) -> None:
+    """Note at an error what was meant by each name that the settings do not have; `wrong_settings` tells it."""
+    for item in error.errors(include_url=False):
+        if item["type"] in UNKNOWN:
+            error.add_note(f"{_name(item['loc'])}{no_such_setting(settings_class, item['loc'])}")
 
 
 def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -> dict[str, Any]:
@@ -116,12 +140,17 @@ INTERRUPTED = 130
 
 
 def run(body: Callable[[], object]) -> None:
-    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1, a wished stop in 0."""
+    """Run a command's body; what a user did wrong ends in one clear sentence and exit code 1.
+
+    A stop that was asked for ends in its signal's code (130, 143): a script must not take it for the end.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         body()
     except RunStopped as stopped:
-        print(stopped, file=sys.stderr)
+        if str(stopped):
+            print(stopped, file=sys.stderr)
+        raise SystemExit(stopped.exit_code) from None
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(INTERRUPTED) from None
@@ -133,11 +162,16 @@ def run(body: Callable[[], object]) -> None:
 
 def wrong_settings(error: ValidationError) -> list[str]:
     """Return a line for each wrong setting: its name, the rule, and what was given where that is one value."""
-    return [_line(item["loc"], item["msg"], item["input"]) for item in error.errors(include_url=False)]
+    notes: list[str] = getattr(error, "__notes__", [])
+    items = [item for item in error.errors(include_url=False) if not notes or item["type"] not in UNKNOWN]
+    return [*notes, *(_line(item["loc"], item["msg"], item["input"]) for item in items)]
+
+
+def _name(place: tuple[int | str, ...]) -> str:
+    """Return a place as the start of a line. A rule over several settings stands at none of them."""
+    return f"{'.'.join(map(str, place))}: " if place else ""
 
 
 def _line(place: tuple[int | str, ...], message: str, given: object) -> str:
-    # A rule over several settings stands at none of them.
-    name = f"{'.'.join(map(str, place))}: " if place else ""
     value = f" (given: {given!r})" if isinstance(given, str | int | float) else ""
-    return f"{name}{message.removeprefix('Value error, ')}{value}"
+    return f"{_name(place)}{message.removeprefix('Value error, ')}{value}"

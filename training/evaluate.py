@@ -1,15 +1,12 @@
-"""`bert-evaluate`: a table of what checkpoints reach when they are fine-tuned, over tasks and seeds."""
+"""A table of what checkpoints reach when they are fine-tuned, over tasks and seeds: what `bert-evaluate` does."""
 
 import logging
-import shlex
-import sys
 
 from bert.errors import BertError, TrainingError
-from training.command_line import run as run_command
 from training.finetune import finetune
 from training.probing.plan import ProbeRun, plan
 from training.probing.record import Finetune, Result, carry_out, finished, forget, write_json, write_text
-from training.probing.settings import EvaluateSettings, from_command_line
+from training.probing.settings import EvaluateSettings
 from training.probing.table import Cell, as_json, as_markdown
 
 logger = logging.getLogger(__name__)
@@ -78,19 +75,3 @@ class Comparison:
         }
         write_json(folder / "table.json", content)
         return table
-
-
-def main() -> None:
-    """Run from the command line."""
-    command = shlex.join(["bert-evaluate", *sys.argv[1:]])
-
-    def body() -> None:
-        comparison = Comparison(from_command_line(), command)
-        print(comparison.run(), end="")
-        comparison.raise_failures()
-
-    run_command(body)
-
-
-if __name__ == "__main__":
-    main()

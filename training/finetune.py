@@ -1,31 +1,41 @@
-"""`bert-finetune`: labelled data to a fine-tuned checkpoint."""
+"""Fine-tuning, from labelled data to the report: what `bert-finetune` does."""
 
+import logging
 import os
-import shlex
-import sys
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bert.base_models import weights_sha256
+from bert.config import BertConfig
+from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training import model as models
-from training.command_line import run
+from training.checkpoints import CheckpointStore
+from training.data.summary import FileSummary, label_counts, summarize
 from training.data.validate import shared_with_training
 from training.distributed import pick_device
 from training.loop import Dataset, Loop
 from training.progress import progress, stage
-from training.run import Run, score_base
-from training.settings import FinetuneSettings, TeacherSettings, from_command_line
+from training.recipe import Recipe, make_recipe
+from training.report import unseen_labels
+from training.run import CHECKPOINTS, Run, score_base
+from training.settings import FinetuneSettings, TeacherSettings
 from training.sources import Source, check_pairs, find_labels, read_sources, read_training
 from training.starting import start_from
+from training.state import planned
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 from training.teacher import Teacher
+
+logger = logging.getLogger(__name__)
 
 
 def finetune(settings: FinetuneSettings, command: str = "") -> Path:
@@ -48,21 +58,34 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
         tokenizer = Tokenizer.load(models.base_folder(settings.base))
         task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
         task.prepare(_examples(train))
+        task.configure(settings, *_drawn_labels(train))
         parts = [task.features(source.examples) for source in train]
+        files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
+    for file in files:
+        logger.info("%s", file.sentence)
+        if file.too_long:
+            logger.info("%s %s: %s", file.part, file.name, file.too_long)
+    for line in unseen_labels(files):
+        logger.warning("warning: %s", line)
     if settings.teacher:
         parts = _taught(settings.teacher, task, parts, train, settings.device)
     model, trained = models.build(settings, task)
     if settings.start_from:
         start_from(settings.start_from, task.spec, model, trained)
-    loop = Loop(settings, task, model, trained, _dataset(parts, train))
+    data = _dataset(parts, train)
+    recipe = _recipe(settings, model.config, data)
+    settings = recipe.applied(settings)
+    loop = Loop(settings, task, model, trained, data)
     if not settings.train:
         if settings.task != "similarity":
             raise ConfigError(
                 f"no training data: only similarity works without a head, not {settings.task!r}"
             )
         return score_base(settings, task, loop, [*dev, *test])
-    whole = Run(settings, task, loop, dev, test)
-    return whole.run(progress(loop.total_steps, loop.progress.step))
+    said = recipe.sentence(loop.total_steps, loop.warmup_steps)
+    logger.info("%s", said)
+    whole = Run(settings, task, loop, dev, test, files, said)
+    return whole.run(progress(loop.total_steps, loop.progress.step, done_tokens=loop.progress.tokens))
 
 
 def make_spec(
@@ -81,6 +104,9 @@ def make_spec(
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
         base=name_base(settings.base),
+        data={
+            part: [file.labelled.record() for file in getattr(settings, part)] for part in ("train", "dev")
+        },
         command=command,
     )
 
@@ -106,9 +132,50 @@ def _taught(
         return [teacher.mark(part, source.examples) for part, source in zip(parts, train, strict=True)]
 
 
+def _summaries(
+    settings: FinetuneSettings, task: FinetuneTask, parts: Mapping[str, Sequence[Source]]
+) -> list[FileSummary]:
+    """Return what each file holds."""
+    largest = BertConfig.read(models.base_folder(settings.base)).max_position_embeddings
+    return [
+        summarize(
+            part, source.name, source.examples, task.spec.labels, task.lengths(source.examples), largest
+        )
+        for part, sources in parts.items()
+        for source in sources
+    ]
+
+
+def _recipe(settings: FinetuneSettings, config: BertConfig, data: Dataset) -> Recipe:
+    """Choose what the settings leave open; a resumed run keeps what it began with."""
+    batches = data.batches(settings, 0)
+    saves = CheckpointStore(settings.output_dir / CHECKPOINTS).newest_first() if settings.resume else ()
+    return make_recipe(settings, config, sum(map(len, batches)), len(batches), planned(saves))
+
+
+def _drawn_labels(train: Sequence[Source]) -> tuple[dict[str, float], float]:
+    """Return how many examples of each label an epoch draws, and of all."""
+    counts: dict[str, float] = defaultdict(float)
+    for source in train:
+        if source.examples and isinstance(source.examples[0], TextExample):
+            for label, count in label_counts(source.examples).items():
+                counts[label] += source.repeat * count
+    return counts, sum(source.repeat * len(source.examples) for source in train)
+
+
 def _dataset(parts: list[list[Feature]], train: Sequence[Source]) -> Dataset:
+    """Lay the files one after another; weights are scaled to a mean of 1 an epoch, which keeps the loss what it was."""
+    weights = [feature.weight for part in parts for feature in part]
+    drawn = [source.repeat for part, source in zip(parts, train, strict=True) for _ in part]
+    mean = np.average(weights, weights=drawn) if weights else 1.0
     return Dataset(
-        [feature for part in parts for feature in part],
+        [
+            feature
+            if feature.weight == mean == 1.0
+            else replace(feature, weight=float(feature.weight / mean))
+            for part in parts
+            for feature in part
+        ],
         [len(part) for part in parts],
         [source.repeat for source in train],
     )
@@ -116,12 +183,3 @@ def _dataset(parts: list[list[Feature]], train: Sequence[Source]) -> Dataset:
 
 def _examples(sources: Sequence[Source]) -> list[Any]:
     return [example for source in sources for example in source.examples]
-
-
-def main() -> None:
-    """Run from the command line."""
-    run(lambda: finetune(from_command_line(), shlex.join(["bert-finetune", *sys.argv[1:]])))
-
-
-if __name__ == "__main__":
-    main()

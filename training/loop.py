@@ -55,28 +55,31 @@ class Loop:
         trained: nn.Module,
         data: Dataset,
     ) -> None:
-        """Make the optimiser and count the steps."""
+        """Make the optimiser and count the steps. `settings` leave neither learning_rate nor epochs open."""
+        if settings.learning_rate is None or settings.epochs is None:
+            raise ValueError("learning_rate and epochs must be chosen before the loop is made")
         self.settings, self.task, self.data = settings, task, data
+        self.peak_rate, self.epochs = settings.learning_rate, settings.epochs
         self.device = pick_device(settings.device)
         self.model, self.trained = model.to(self.device), trained.to(self.device)
         self.parameters = trainable(trained)
         self.optimizer = optim.optimizer(
             self.parameters,
-            rate=settings.learning_rate,
+            rate=self.peak_rate,
             weight_decay=settings.weight_decay,
             epsilon=settings.adam_epsilon,
         )
         self.bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
-        self.progress = Progress()
+        self.progress = Progress(epochs=self.epochs)
         self.stop_asked = False
         """Set from outside: the step that is being done is the last one, and is saved."""
         self.total_steps = self._count_steps()
         self.warmup_steps = round(settings.warmup_ratio * self.total_steps)
 
     def _count_steps(self) -> int:
-        whole, part = int(self.settings.epochs), self.settings.epochs % 1
+        whole, part = int(self.epochs), self.epochs % 1
         steps = sum(len(self.data.batches(self.settings, epoch)) for epoch in range(whole))
         if part:
             steps += math.ceil(part * len(self.data.batches(self.settings, whole)))
@@ -112,9 +115,7 @@ class Loop:
     def step(self, features: Sequence[Feature]) -> dict[str, float]:
         """Take one step of the optimiser over the features, computed in parts; return its numbers."""
         started, settings = time.perf_counter(), self.settings
-        rate = settings.learning_rate * optim.linear_rate(
-            self.progress.step, self.total_steps, self.warmup_steps
-        )
+        rate = self.peak_rate * optim.linear_rate(self.progress.step, self.total_steps, self.warmup_steps)
         optim.set_rate(self.optimizer, rate)
         loss, targets, tokens = 0.0, 0, 0
         size = math.ceil(len(features) / settings.accumulation_steps)
@@ -136,7 +137,7 @@ class Loop:
         if not math.isfinite(mean) or not math.isfinite(norm):
             raise TrainingError(
                 f"the loss is {mean} (gradient norm {norm}) at step {self.progress.step}: "
-                f"try a lower learning_rate than {settings.learning_rate:g}, or a longer warm-up"
+                f"try a lower learning_rate than {self.peak_rate:g}, or a longer warm-up"
             )
         seconds = time.perf_counter() - started
         return {

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import peft
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -20,6 +20,9 @@ from bert.weights import file_hashes
 from training.checkpoints import sync_files, unwritten_because
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
+
+if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the runs that use it import it
+    import peft
 
 # Every linear layer of the encoder; the pooler belongs to the head.
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
@@ -61,6 +64,8 @@ def with_dropout(config: BertConfig, hidden: float | None, attention: float | No
 
 def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...]) -> nn.Module:
     """Freeze the encoder and put trainable matrices beside its linear layers; the head is trained whole."""
+    import peft
+
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
@@ -70,6 +75,11 @@ def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...])
     )
     adapted: nn.Module = peft.get_peft_model(model, config)
     return adapted
+
+
+def is_adapted(model: nn.Module) -> bool:
+    """Tell whether a model is what `add_lora` returns."""
+    return hasattr(model, "peft_config")
 
 
 def save(
@@ -95,7 +105,7 @@ def save(
 def _write(
     aside: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
 ) -> None:
-    if isinstance(trained, peft.PeftModel):
+    if is_adapted(trained):
         save_adapter(trained, aside, settings.base)
     elif settings.features is not None:
         save_head(model, aside, settings, settings.features)
@@ -105,7 +115,7 @@ def _write(
     task.spec.write(aside)
 
 
-def save_adapter(model: peft.PeftModel, folder: Path, base: str) -> None:
+def save_adapter(model: "peft.PeftModel", folder: Path, base: str) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them."""
     model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
@@ -148,7 +158,9 @@ def trainable(model: nn.Module) -> dict[str, torch.nn.Parameter]:
 
 def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
     """Fill the trained weights from a checkpoint that `save` wrote."""
-    if isinstance(trained, peft.PeftModel):
+    if is_adapted(trained):
+        import peft
+
         weights = load_file(folder / "adapter_model.safetensors")
         peft.set_peft_model_state_dict(trained, weights)
     elif (folder / HEAD).is_file():

@@ -1,8 +1,7 @@
-"""`bert-pretrain`: a prepared corpus to a pretrained checkpoint; several processes by `torchrun -m training.pretrain`."""
+"""Pretraining, from a prepared corpus to the report: what `bert-pretrain` does."""
 
 import hashlib
 import logging
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,6 @@ from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
 from training.checkpoints import CheckpointStore
-from training.command_line import read_settings, run
 from training.corpus.shards import INDEX, Corpus
 from training.distributed import Processes, pick_device, processes
 from training.model import with_dropout
@@ -34,14 +32,15 @@ from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.steps_log import read_lines
 from training.pretraining.streams import held_out_examples, masking
 from training.progress import Reporter, Silent, progress
+from training.signals import RunStopped
 
 logger = logging.getLogger(__name__)
 
 
-def pretrain(settings: PretrainSettings, command: str = "") -> Path | None:
-    """Run from the corpus to the report; return the folder of the model, or None where the run was asked to stop.
+def pretrain(settings: PretrainSettings, command: str = "") -> Path:
+    """Run from the corpus to the report; return the folder of the model.
 
-    Raises DataError, ConfigError and TrainingError with what to do.
+    Raises DataError, ConfigError and TrainingError with what to do, RunStopped at SIGTERM or Ctrl-C, after a save.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
@@ -49,7 +48,7 @@ def pretrain(settings: PretrainSettings, command: str = "") -> Path | None:
         return _pretrain(settings, command, group)
 
 
-def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Path | None:
+def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Path:
     corpus = Corpus.open(settings.corpus)
     special = SpecialIds.load(corpus.tokenizer_folder)
     torch.manual_seed(settings.seed)  # the same fresh weights in every process
@@ -61,12 +60,8 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     held_out = held_out_examples(settings, corpus, mask)
     whole = PretrainRun(settings, loop, corpus, held_out, group, run_fingerprint(settings))
     if not whole.run(_reporter(loop, group)):
-        if group.leads:
-            print(
-                f"stopped at step {loop.progress.step:,}; the same command goes on from there",
-                file=sys.stderr,
-            )
-        return None
+        message = f"stopped at step {loop.progress.step:,}; the same command goes on from there"
+        raise RunStopped(message if group.leads else "", whole.signal)
     folder = settings.output_dir / "model"
     weights = whole.save_model(folder, command)
     if group.leads:
@@ -179,14 +174,9 @@ def _reporter(loop: PretrainLoop, group: Processes) -> Reporter:
     if not group.leads:
         return Silent()
     settings = loop.settings
-    return progress(settings.max_steps, loop.progress.step, total_s=60.0 * settings.max_minutes)
-
-
-def main() -> None:
-    """Run from the command line."""
-    command = shlex.join(["bert-pretrain", *sys.argv[1:]])
-    run(lambda: pretrain(read_settings(PretrainSettings, "bert-pretrain"), command))
-
-
-if __name__ == "__main__":
-    main()
+    return progress(
+        settings.max_steps,
+        loop.progress.step,
+        done_tokens=loop.progress.tokens,
+        total_s=60.0 * settings.max_minutes,
+    )

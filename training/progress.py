@@ -33,18 +33,23 @@ class Reporter(Protocol):
 
 
 def progress(
-    total_steps: int, done_steps: int = 0, stream: TextIO | None = None, *, total_s: float = 0.0
+    total_steps: int,
+    done_steps: int = 0,
+    stream: TextIO | None = None,
+    *,
+    done_tokens: float = 0.0,
+    total_s: float = 0.0,
 ) -> Reporter:
     """Return the reporter for where the output goes: a bar on a terminal, else plain lines.
 
-    `done_steps` are those of an earlier run that is gone on with; they do not count for the speed. `total_s` is the
+    `done_steps` and `done_tokens` are those of an earlier process; they do not count for the speed. `total_s` is the
     length of a run by the clock, whose `total_steps` are 0.
     """
     stream = stream or sys.stderr
     console = Console(file=stream)
     if _is_live(stream, console):
-        return Bar(total_steps, done_steps, console, total_s=total_s)
-    return Lines(total_steps, done_steps, stream, total_s=total_s)
+        return Bar(total_steps, done_steps, console, done_tokens=done_tokens, total_s=total_s)
+    return Lines(total_steps, done_steps, stream, done_tokens=done_tokens, total_s=total_s)
 
 
 class Silent:
@@ -70,20 +75,34 @@ class Speed:
     """Tokens a second of late, and the time left; the clock is passed in."""
 
     def __init__(
-        self, total_steps: int, done_steps: int, clock: Callable[[], float], memory_s: float = 30.0
+        self,
+        total_steps: int,
+        done_steps: int,
+        clock: Callable[[], float],
+        memory_s: float = 30.0,
+        *,
+        done_tokens: float = 0.0,
     ) -> None:
-        """Start the clock; steps within the last `memory_s` seconds decide the speed."""
+        """Start the clock; steps within the last `memory_s` seconds decide the speed.
+
+        `done_steps` and `done_tokens` are those of an earlier process; they do not count for the speed.
+        """
         self._total, self._clock, self._memory_s = total_steps, clock, memory_s
-        self._marks: list[tuple[float, int, float]] = [(clock(), done_steps, -1.0)]  # time, step, tokens
+        self._marks: list[tuple[float, int, float]] = [
+            (clock(), done_steps, done_tokens)
+        ]  # time, step, tokens
 
     def update(self, step: int, tokens: float) -> None:
         """Note a finished step and the tokens since the start of the run."""
         now = self._clock()
-        if self._marks[0][2] < 0:  # how many tokens an earlier run had read is known at the first step only
-            self._marks[0] = (*self._marks[0][:2], 0.0 if self._marks[0][1] == 0 else tokens)
         self._marks.append((now, step, tokens))
         while len(self._marks) > 2 and now - self._marks[0][0] > self._memory_s:
             self._marks.pop(0)
+
+    def begin(self) -> None:
+        """Start the clock again if there was no step yet: what came before the first one is not its time."""
+        if len(self._marks) == 1:
+            self._marks = [(self._clock(), *self._marks[0][1:])]
 
     @property
     def tokens_per_second(self) -> float:
@@ -108,11 +127,12 @@ class Bar:
         console: Console,
         clock: Callable[[], float] = time.monotonic,
         *,
+        done_tokens: float = 0.0,
         total_s: float = 0.0,
     ) -> None:
         """Prepare the bar; entering the context shows it."""
         self._steps, self._total_s = total_steps, total_s
-        self._speed = Speed(total_steps, done_steps, clock)
+        self._speed = Speed(total_steps, done_steps, clock, done_tokens=done_tokens)
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -136,6 +156,7 @@ class Bar:
         return self._bar.tasks[self._task].percentage
 
     def __enter__(self) -> Self:
+        self._speed.begin()
         self._bar.start()
         return self
 
@@ -155,6 +176,7 @@ class Bar:
 
     def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
         """Print the scores above the bar."""
+        self._speed.begin()
         self.say(f"step {step:,}: {format_scores(scores)}")
 
     def say(self, message: str) -> None:
@@ -176,15 +198,17 @@ class Lines:
         every_s: float = LINE_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
         *,
+        done_tokens: float = 0.0,
         total_s: float = 0.0,
     ) -> None:
         """Start the clock; the first step always gets a line."""
         self._total, self._stream, self._every_s, self._clock = total_steps, stream, every_s, clock
         self._total_s = total_s
-        self._speed = Speed(total_steps, done_steps, clock)
+        self._speed = Speed(total_steps, done_steps, clock, done_tokens=done_tokens)
         self._next_s = clock()
 
     def __enter__(self) -> Self:
+        self._speed.begin()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -202,6 +226,7 @@ class Lines:
 
     def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
         """Print the scores."""
+        self._speed.begin()
         self.say(f"step {step:,}: {format_scores(scores)}")
 
     def say(self, message: str) -> None:

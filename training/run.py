@@ -2,6 +2,7 @@
 
 import logging
 import math
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,11 @@ from bert.replace_folder import put_back
 from bert.tasks.spec import TaskSpec
 from training import model as models
 from training.checkpoints import CheckpointStore
+from training.data.summary import FileSummary
+from training.findings import Baseline
 from training.loop import Loop, fingerprint
 from training.progress import Reporter, format_scores
-from training.report import DevFile, RunReport, write_report
+from training.report import DevFile, RunReport, data_warnings, result_warnings, write_report
 from training.settings import FinetuneSettings
 from training.signals import RunStopped, on_stop
 from training.sources import Source
@@ -36,14 +39,22 @@ class Run:
         loop: Loop,
         dev: list[Source],
         test: Sequence[Source] = (),
+        data: Sequence[FileSummary] = (),
+        recipe: str = "",
     ) -> None:
-        """Go on from the newest save if there is one and the settings ask for it."""
+        """Go on from the newest save if there is one and the settings ask for it.
+
+        `data` and `recipe` are for the report.
+        """
+        self.data, self.recipe = data, recipe
         self.settings, self.task, self.loop, self.dev, self.test = settings, task, loop, dev, test
         self.best = settings.output_dir / "best"
         self.store = CheckpointStore(settings.output_dir / CHECKPOINTS)
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
+        self._baselines: dict[str, Baseline] = {}
         self._looking = False
+        self._signal: int = signal.SIGTERM
         put_back(self.best)
         if settings.resume:
             self._go_on()
@@ -60,6 +71,7 @@ class Run:
         newest, loop = self.store.newest(), self.loop
         if newest is not None:
             loop.progress = load_state(newest, loop.trained, loop.optimizer, fingerprint(self.settings))
+            loop.progress.epochs = loop.epochs
             logger.info("going on from step %d of %d", loop.progress.step, loop.total_steps)
 
     def run(self, reporter: Reporter) -> Path:
@@ -83,7 +95,12 @@ class Run:
             self._score(limit=0)
             self._score_test()
             models.save(self.best, self.loop.model, self.loop.trained, self.settings, self.task)
-            reporter.say(f"report: {self._report()}")
+            for file in self.dev_files:
+                reporter.say(beside_baseline(file, self.metric))
+            warnings = self._warnings()
+            for line in warnings:
+                reporter.say(f"warning: {line}")
+            reporter.say(f"report: {self._report(warnings)}")
             reporter.say(f"checkpoint: {self.best}")
         return self.best
 
@@ -99,15 +116,16 @@ class Run:
         progress, patience = self.loop.progress, self.settings.patience
         return progress.step >= self.loop.total_steps or 0 < patience <= progress.worse_evaluations
 
-    def _ask(self) -> None:
-        self.loop.stop_asked = True
+    def _ask(self, number: int) -> None:
+        self.loop.stop_asked, self._signal = True, number
         if self._looking:
             self._stop_if_asked()
 
     def _stop_if_asked(self) -> None:
         if self.loop.stop_asked:
             step, total = self.loop.progress.step, self.loop.total_steps
-            raise RunStopped(f"stopped at step {step:,} of {total:,}; the same command goes on from there")
+            message = f"stopped at step {step:,} of {total:,}; the same command goes on from there"
+            raise RunStopped(message, self._signal)
 
     def _on_step(self, numbers: dict[str, float]) -> None:
         self.loop.progress.history.append(numbers)
@@ -150,7 +168,7 @@ class Run:
         tuned: dict[str, Any] = dict(self.task.tune(looks))
         self.task.spec = replace(self.task.spec, **tuned)
         for source, found in zip(self.dev, map(self.task.rescore, looks), strict=True):
-            self.dev_files.append(DevFile(source.name, rounded(source.name, found.scores), found.findings))
+            self.dev_files.append(self._scored(source, found))
             values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
         by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
         counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
@@ -176,14 +194,26 @@ class Run:
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
             found, spec = self.task.rescore(self._look(source)), self.task.spec
-            scores = rounded(source.name, found.scores)
-            self.dev_files.append(DevFile(source.name, scores, found.findings))
+            file = self._scored(source, found)
+            scores = dict(file.scores)
+            self.dev_files.append(file)
             counts = {**spec.counts, source.name: len(source.examples)}
             self.task.spec = replace(spec, scores={**spec.scores, source.name: scores}, counts=counts)
             for sink in self.sinks:
                 sink.evaluation(self.loop.progress.step, {source.name: scores})
 
-    def _report(self) -> Path:
+    def _scored(self, source: Source, found: Evaluation) -> DevFile:
+        scores = rounded(source.name, found.scores)
+        if source.name not in self._baselines:
+            self._baselines[source.name] = self.task.baseline(source.examples)
+        return DevFile(source.name, scores, found.findings, self._baselines[source.name])
+
+    def _warnings(self) -> list[str]:
+        # What starts from trained weights may have little left to learn.
+        history = [] if self.settings.start_from else self.loop.progress.history
+        return data_warnings(self.data) + result_warnings(self.dev_files, self.metric, history)
+
+    def _report(self, warnings: Sequence[str]) -> Path:
         progress = self.loop.progress
         return write_report(
             self.settings.output_dir / "report",
@@ -196,6 +226,9 @@ class Run:
                 best_step=progress.best_step,
                 command=self.task.spec.command,
                 settings=self.settings.model_dump(mode="json"),
+                recipe=self.recipe,
+                data=self.data,
+                warnings=warnings,
             ),
         )
 
@@ -206,12 +239,24 @@ def score_base(settings: FinetuneSettings, task: FinetuneTask, loop: Loop, dev: 
     for source in dev:
         found = task.evaluate(loop.predict, source.examples)
         scores[source.name] = rounded(source.name, found.scores)
+        file = DevFile(source.name, scores[source.name], found.findings, task.baseline(source.examples))
+        for line in result_warnings([file], settings.metric or task.metric, []):
+            logger.warning("warning: %s", line)
     counts = {source.name: len(source.examples) for source in dev}
     logger.info("%s", format_scores(scores))
     folder = settings.output_dir / "best"
     folder.mkdir(parents=True, exist_ok=True)
     replace(task.spec, scores=scores, counts=counts).write(folder)
     return folder
+
+
+def beside_baseline(file: DevFile, metric: str) -> str:
+    """Return a line with a file's deciding score and the baseline's."""
+    reached, baseline = file.scores.get(metric), file.baseline
+    said = f"{file.name}: {metric} {'is not a number' if reached is None else f'{reached:.4f}'}"
+    if baseline is None or metric not in baseline.scores:
+        return said
+    return f"{said}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
 
 
 def is_better(score: float | None, progress: Progress) -> bool:

@@ -1,21 +1,24 @@
 """What a fine-tuning run is told: YAML file, environment and command line, one description of each field."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from bert.data.labelled_file import LabelledFile
 from training.command_line import CommandSettings, SettingsPart, fill_in, read_settings
 
 RANDOM = "random:"
 """Before a base's folder: its shape and vocabulary, with fresh weights."""
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
+ClassWeights = Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]]
 
 
 class DataFile(SettingsPart):
-    """One file of labelled data."""
+    """One file of labelled data. A plain path stands for a file that says the rest itself."""
 
     path: Path
     format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
@@ -23,6 +26,10 @@ class DataFile(SettingsPart):
     """csv, tsv, jsonl, hub: which column is `text`, `text_pair`, `label`."""
     label_map: dict[str, str | None] = Field(default_factory=dict)
     """ner: other names for types; null makes them O."""
+    label_names: list[str] = Field(default_factory=list)
+    """Names of labels or tags 0, 1, 2, ... in a file that has numbers for them."""
+    skip_empty: bool = False
+    """csv, tsv, jsonl, hub: leave out rows with an empty text or label, and count them, instead of refusing the file."""
     glue_task: str | None = None
     """glue: the task's name; None takes it from the folder."""
     hub_split: str = "train"
@@ -38,6 +45,16 @@ class DataFile(SettingsPart):
     """qa: unanswerable questions to make for each answerable one, from other paragraphs."""
     unanswerable_edited: Annotated[float, Field(ge=0, le=1)] = 0.0
     """qa: unanswerable questions to make for each answerable one, by editing it; English only."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str | Path) else value
+
+    @property
+    def labelled(self) -> LabelledFile:
+        """The file as readers want it."""
+        return LabelledFile(**{field.name: getattr(self, field.name) for field in fields(LabelledFile)})
 
     @property
     def source_name(self) -> str:
@@ -127,6 +144,11 @@ class FinetuneSettings(CommandSettings):
     problem: Literal["single_label", "multi_label", "regression"] = Field(
         "single_label", description="classification: one label, any number of labels, or a number"
     )
+    class_weights: ClassWeights = Field(
+        "none",
+        description="classification: factors of the labels' losses; balanced makes all labels weigh alike, "
+        "{label: factor} names some (only their ratio counts, and that of the others is 1)",
+    )
     lora: LoraSettings | None = Field(None, description="train an adapter instead of all weights")
     features: FeatureSettings | None = Field(
         None, description="ner: freeze the encoder and train a BiLSTM on its states"
@@ -134,10 +156,16 @@ class FinetuneSettings(CommandSettings):
     teacher: TeacherSettings | None = Field(
         None, description="fine-tuned checkpoint whose logits are learned beside the labels"
     )
-    epochs: float = Field(3.0, gt=0, description="passes over the training data")
+    epochs: float | None = Field(
+        None,
+        gt=0,
+        description="passes over the training data; None by their number of steps, or by max_steps",
+    )
     batch_size: int = Field(32, ge=1, description="texts (qa: windows) a step of the optimiser")
     accumulation_steps: int = Field(1, ge=1, description="parts that a step's batch is computed in")
-    learning_rate: float = Field(5e-5, gt=0, description="peak learning rate")
+    learning_rate: float | None = Field(
+        None, gt=0, description="peak learning rate; None by the size of the base"
+    )
     warmup_ratio: float = Field(0.1, ge=0, le=1, description="share of steps over which the rate rises")
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
     adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of AdamW")
@@ -147,7 +175,12 @@ class FinetuneSettings(CommandSettings):
         None, ge=0, lt=1, description="dropout of attention weights; None keeps the checkpoint's"
     )
     max_tokens: int = Field(128, ge=8, description="longest text or window, tokens")
-    stride: int = Field(0, ge=0, description="tokens that neighbouring windows share (ner, qa)")
+    long_texts: Literal["cut", "windows"] = Field(
+        "cut",
+        description="classification: whether a text over max_tokens loses its end, or is read in windows "
+        "whose logits are averaged",
+    )
+    stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
     max_question_tokens: int = Field(64, ge=4, description="qa: longest question, tokens")
     max_answer_tokens: int = Field(30, ge=1, description="qa: longest answer, tokens")
     eval_every_steps: int = Field(0, ge=0, description="steps between evaluations; 0 means once an epoch")
@@ -168,7 +201,7 @@ class FinetuneSettings(CommandSettings):
     threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")
     seed: int = Field(42, ge=0, lt=2**63, description="seed of weights, order and dropout")
     resume: bool = Field(True, description="go on from the last save in output_dir, if there is one")
-    max_steps: int = Field(0, ge=0, description="stop after this many steps; 0 means by epochs")
+    max_steps: int = Field(0, ge=0, description="stop after this many steps; 0 means by epochs alone")
 
     @model_validator(mode="after")
     def _fit_together(self) -> "FinetuneSettings":
@@ -192,6 +225,13 @@ class FinetuneSettings(CommandSettings):
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:
             raise ValueError("start_from is a start of training, and there are no training files")
+        if self.class_weights != "none" and (self.task != "classification" or self.problem == "regression"):
+            kind = self.problem if self.task == "classification" else self.task
+            raise ValueError(f"class_weights are for classification with labels, and this is {kind!r}")
+        if self.long_texts == "windows" and self.task != "classification":
+            raise ValueError(f"long_texts is for classification, and task is {self.task!r}")
+        if self.long_texts == "windows" and self.teacher:
+            raise ValueError("a teacher reads whole texts, and long_texts 'windows' parts of them")
         if self.teacher and self.task == "similarity":
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         _check_names([*self.dev, *self.test])

@@ -1,4 +1,4 @@
-"""A polite request to stop: the run saves and ends with exit code 0."""
+"""A polite request to stop: the run saves, and ends with the exit code that a shell has for the signal."""
 
 import signal
 import threading
@@ -10,10 +10,15 @@ from types import FrameType
 class RunStopped(Exception):
     """The run was asked to stop; what it did is saved."""
 
+    def __init__(self, message: str, number: int = signal.SIGTERM) -> None:
+        """`message` is for people, and may be empty; `number` is the signal's."""
+        super().__init__(message)
+        self.exit_code = 128 + number
+
 
 @contextmanager
-def on_stop(ask: Callable[[], None]) -> Iterator[None]:
-    """Call `ask` at SIGTERM or Ctrl-C; a second one takes the usual way, at once."""
+def on_stop(ask: Callable[[int], None]) -> Iterator[None]:
+    """Call `ask` with the signal at SIGTERM or Ctrl-C; a second one takes the usual way, at once."""
     # Python lets no other thread handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -23,7 +28,7 @@ def on_stop(ask: Callable[[], None]) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         for each, handler in before.items():
             signal.signal(each, handler)
-        ask()
+        ask(number)
 
     for number in before:
         signal.signal(number, handle)

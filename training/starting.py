@@ -2,8 +2,8 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import peft
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -14,6 +14,9 @@ from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from training import model as models
+
+if TYPE_CHECKING:
+    import peft
 
 
 def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module) -> None:
@@ -30,7 +33,7 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
             )
     if (folder / models.HEAD).is_file():
         raise ConfigError(f"start_from {folder} holds a BiLSTM over frozen features, and no encoder")
-    if isinstance(trained, peft.PeftModel):
+    if models.is_adapted(trained):
         _check_adapter(folder, earlier, spec, trained)
         _fill_adapter(folder, trained)
     elif (folder / ADAPTER_CONFIG).is_file():
@@ -41,7 +44,7 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
         )
 
 
-def _check_adapter(folder: Path, earlier: TaskSpec, spec: TaskSpec, trained: peft.PeftModel) -> None:
+def _check_adapter(folder: Path, earlier: TaskSpec, spec: TaskSpec, trained: "peft.PeftModel") -> None:
     file = folder / ADAPTER_CONFIG
     if not file.is_file():
         raise ConfigError(f"start_from {folder} holds no adapter, and lora is set: leave lora out")
@@ -68,8 +71,10 @@ def _read_config(file: Path) -> dict[str, object]:
     return content
 
 
-def _fill_adapter(folder: Path, trained: peft.PeftModel) -> None:
+def _fill_adapter(folder: Path, trained: "peft.PeftModel") -> None:
     """Fill the adapter, whose weights must be exactly those of the file: peft itself passes over what does not fit."""
+    import peft
+
     file = folder / ADAPTER_WEIGHTS
     try:
         found = load_file(file)

@@ -1,6 +1,7 @@
 """A run's state on disk: enough to go on with the very next batch. Tensors as safetensors, the rest as JSON."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ class Progress:
     best_score: float | None = None
     best_step: int = 0
     worse_evaluations: int = 0
+    epochs: float = 3.0
+    """Passes that the run was planned for; saves that lack it were planned for this many unless told otherwise."""
     evaluation_due: bool = False
     """Whether the step's evaluation is still to come: a save goes before it."""
     history: list[dict[str, float]] = field(default_factory=list)
@@ -48,6 +51,18 @@ def save_state(
     save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, folder / "state.safetensors")
     content = {"progress": asdict(progress), "settings": fingerprint}
     (folder / "progress.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def planned(folders: Iterable[Path]) -> dict[str, Any]:
+    """Return `learning_rate` and `epochs` of the first save that can be read; nothing where none can."""
+    for folder in folders:
+        try:
+            content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+            rate = content["settings"]["learning_rate"]
+            return {"learning_rate": rate, "epochs": Progress(**content["progress"]).epochs}
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # whether a save is whole is looked at when it is loaded
+    return {}
 
 
 def load_state(folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: dict[str, Any]) -> Progress:

@@ -1,6 +1,7 @@
 """Learning from a fine-tuned checkpoint: its logits for the training data, computed once before training."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Teacher:
         rows = [encoding for feature in read for encoding in feature.encodings]
         logits = iter(predict(self.model, rows, self.tokenizer.pad_id, self.device))
         return [
-            Feature(feature.encodings, feature.target, self._soft([next(logits) for _ in feature.encodings]))
+            replace(feature, soft=self._soft([next(logits) for _ in feature.encodings]))
             for feature in features
         ]
 

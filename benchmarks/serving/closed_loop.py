@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,11 +72,13 @@ def running_service(bundle: Path, settings: Sequence[str]) -> Iterator[str]:
 
 
 def scrape(url: str) -> dict[str, float]:
-    """Return the service's metrics without labels."""
+    """Return the service's metrics, each summed over its labels."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as response:
         lines = response.read().decode().splitlines()
-    pairs = (line.rpartition(" ") for line in lines if line and line[0] != "#" and "{" not in line)
-    return {name: float(value) for name, _, value in pairs}
+    found = defaultdict[str, float](float)
+    for sample, _, value in (line.rpartition(" ") for line in lines if line and line[0] != "#"):
+        found[sample.partition("{")[0]] += float(value)
+    return found
 
 
 def header(arguments: Sequence[str] | None, bundle: Path, texts: int, origin: str) -> str:

@@ -10,8 +10,6 @@ on all of them. `--contenders engine,pipeline,ours` takes some; `--list` names t
 import argparse
 import datetime
 import os
-import platform
-import re
 import shlex
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from benchmarks.serving.plain_checkpoint import is_written, write_plain
 from benchmarks.serving.running import ENVIRONMENT, ROOT, ContenderError, prepare_process
 from benchmarks.serving.workloads import DOCUMENT, LIST, NAMES, Workload, workload
 from bert.bundle import read_bundle
+from bert.processor import instructions, processor_name
 from bert.weights import read_checkpoint
 from service.cpus import usable_cores
 
@@ -232,8 +231,8 @@ def header(args: argparse.Namespace, arguments: Sequence[str] | None, work: Work
     command = shlex.join(sys.argv[1:] if arguments is None else arguments)
     count = f"{len(work.jobs)} {'documents' if work.kind == DOCUMENT else 'requests'}"
     return [
-        f"{datetime.date.today()}, {_processor()}, {usable_cores()} of {os.cpu_count()} cores, load average "
-        f"{os.getloadavg()[0]:.1f} at the start",
+        f"{datetime.date.today()}, {processor_name()} ({instructions()}), {usable_cores()} of {os.cpu_count()} cores, "
+        f"load average {os.getloadavg()[0]:.1f} at the start",
         f"workload {work.name}: {count} ({work.origin}), {args.rounds} rounds, closed loops of {args.seconds:g} s, "
         f"open loops of {args.open_seconds:g} s",
         f"python -m benchmarks.serving.compare {command}",
@@ -261,14 +260,6 @@ def _interpreter(name: str) -> str:
 
 def _uses_onnx(name: str) -> bool:
     return name.startswith(("mosec", "litserve")) or name in ("infinity-optimum", "engine-padded")
-
-
-def _processor() -> str:
-    try:
-        found = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
-    except OSError:
-        found = None
-    return found[1] if found else platform.machine()
 
 
 if __name__ == "__main__":

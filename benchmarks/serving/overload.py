@@ -105,7 +105,7 @@ def engine_tokens(url: str) -> float:
     """Return the tokens that the service's engine has run."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=30) as response:
         lines = response.read().decode().splitlines()
-    return next((float(line.split()[1]) for line in lines if line.startswith("bert_batch_tokens_sum")), 0.0)
+    return sum(float(line.split()[1]) for line in lines if line.startswith("bert_batch_tokens_sum"))
 
 
 def summary(tally: Tally, seconds: float, engine: float) -> str:

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     args = parse(arguments)
     plan = tuning.plan(usable_cores(), args.slots, 1)
-    (model,) = load_models([args.bundle], threads=1, verify_hashes=False, workers=1)
+    (model,) = load_models([args.bundle], threads=1, verify_hashes=False, workers=1).models
     texts = read_texts(args.texts) if args.texts else made_up_texts(1000)
     lengths = [len(model.tokenizer.single(pieces)) for pieces in model.tokenizer.pieces(texts)]
     curve = measuring.cost_curve(model, plan, CURVE_S)

@@ -65,6 +65,7 @@ def finetune_settings(options: Namespace) -> FinetuneSettings:
         output_dir=Path("unused"),
         train=[DataFile(path=options.data / _FILES[name])],
         batch_size=BATCH_SIZE[name],
+        epochs=3,
         learning_rate=LEARNING_RATE[name],
         warmup_ratio=0.0,
         max_tokens=MAX_TOKENS[name],

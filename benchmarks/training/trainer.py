@@ -24,8 +24,8 @@ from benchmarks.training.tasks import (
     read_source,
 )
 from bert.base_models import resolve_base
+from bert.data.examples import QaExample, TextExample
 from training.corpus.shards import Corpus
-from training.data.examples import QaExample, TextExample
 
 Rows = list[dict[str, Any]]
 

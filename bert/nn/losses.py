@@ -26,26 +26,43 @@ class Loss(NamedTuple):
         return self.total / max(1, self.targets)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Loss:
-    """Compare logits (..., K) with class indices (...); IGNORED ones are left out."""
+def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+    """Compare logits (..., K) with class indices (...); IGNORED ones are left out. `weights` (...) multiply losses."""
     flat = targets.reshape(-1)
-    total = F.cross_entropy(
-        logits.reshape(-1, logits.shape[-1]).float(), flat, ignore_index=IGNORED, reduction="sum"
+    parts = F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]).float(),
+        flat,
+        ignore_index=IGNORED,
+        reduction="sum" if weights is None else "none",
     )
+    total = parts if weights is None else (parts * weights.reshape(-1)).sum()
     return Loss(total, int((flat != IGNORED).sum()))
 
 
-def multi_label(logits: Tensor, targets: Tensor) -> Loss:
-    """Compare logits (B, K) with 0/1 targets (B, K), each label for itself."""
-    total = F.binary_cross_entropy_with_logits(logits.float(), targets.float(), reduction="sum")
+def multi_label(
+    logits: Tensor, targets: Tensor, weights: Tensor | None = None, positive: Tensor | None = None
+) -> Loss:
+    """Compare logits (B, K) with 0/1 targets (B, K), each label for itself.
+
+    `weights` (B,) multiply a text's losses, `positive` (K,) those of the texts that have the label.
+    """
+    total = F.binary_cross_entropy_with_logits(
+        logits.float(),
+        targets.float(),
+        None if weights is None else weights[:, None],
+        pos_weight=positive,
+        reduction="sum",
+    )
     return Loss(total, targets.numel())
 
 
-def regression(logits: Tensor, targets: Tensor) -> Loss:
-    """Compare numbers (B, K) with targets (B, K) by squared difference."""
-    return Loss(
-        F.mse_loss(logits.float(), targets.float().reshape(logits.shape), reduction="sum"), targets.numel()
-    )
+def regression(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
+    """Compare numbers (B, K) with targets (B, K) by squared difference; `weights` (B,) multiply a text's losses."""
+    given = targets.float().reshape(logits.shape)
+    if weights is None:
+        return Loss(F.mse_loss(logits.float(), given, reduction="sum"), targets.numel())
+    squares = F.mse_loss(logits.float(), given, reduction="none")
+    return Loss((squares * weights[:, None]).sum(), targets.numel())
 
 
 def spans(logits: Tensor, starts: Tensor, ends: Tensor, allowed: Tensor | None = None) -> Loss:

@@ -1,8 +1,8 @@
 """[MASK] in texts, and the pieces that a masked language model puts there. M masks, V vocabulary, K candidates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,19 +16,6 @@ MASK = "[MASK]"
 MAX_CANDIDATES = 100
 """For each mask; a whole vocabulary's probabilities would fill the memory of a service."""
 _CONTINUES = "##"
-
-
-class Reads(Protocol):
-    """What `pieces` needs of a tokenizer."""
-
-    @property
-    def mask_id(self) -> int:
-        """The id of [MASK]."""
-        ...
-
-    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """Tokenise texts, no piece of them special."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +37,14 @@ class FilledMask:
     candidates: tuple[Candidate, ...]
 
 
-def pieces(tokenizer: Reads, texts: Sequence[str]) -> list[Pieces]:
+def pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
     """Tokenise texts in which [MASK] is the special token. Every other special piece is read as its characters.
 
     A mask is of no word (-1). Raises InputError for a text that is not valid Unicode.
     """
     parts = [text.split(MASK) for text in texts]
     read = iter(tokenizer.pieces([part for split in parts for part in split]))
-    return [_joined(split, [next(read) for _ in split], tokenizer.mask_id) for split in parts]
+    return [joined(split, [next(read) for _ in split], tokenizer.mask_id) for split in parts]
 
 
 def encode(tokenizer: Tokenizer, text: Pieces, max_tokens: int) -> Encoding:
@@ -96,10 +83,11 @@ def best_pieces(logits: Floats, count: int = MAX_CANDIDATES) -> Floats:
 
 def decode(
     text: str, encoding: Encoding, best: Floats, tokenizer: Tokenizer, top_k: int = 5
-) -> list[FilledMask]:
+) -> Iterator[FilledMask]:
     """Turn `best_pieces` (M, 2, K) of one text into its masks, in the order of the text, each with `top_k` candidates.
 
-    Rows of the embedding beyond the vocabulary, which some checkpoints have for their matrices' sake, are left out.
+    A mask's candidates are made when it is asked for: a large request has more of them than should be in memory at
+    once. Rows of the embedding beyond the vocabulary, which some checkpoints have for their matrices' sake, are left out.
     Raises ValueError if `best` has not a row for each mask, or `top_k` is below 1.
     """
     positions = mask_positions(encoding)
@@ -107,15 +95,22 @@ def decode(
         raise ValueError(f"best pieces have shape {best.shape}; ({len(positions)}, 2, K) is needed")
     if top_k < 1:
         raise ValueError(f"top_k ({top_k}) must be at least 1")
-    found = []
-    for (start, end), rows in zip(encoding.offsets[positions].tolist(), best, strict=True):
-        ids, scores = rows[:, rows[0] < tokenizer.vocab_size][:, :top_k].tolist()
-        candidates = (
-            _candidate(text, start, end, tokenizer, int(token_id), score)
-            for token_id, score in zip(ids, scores, strict=True)
-        )
-        found.append(FilledMask(start, end, tuple(candidates)))
-    return found
+    offsets = encoding.offsets[positions].tolist()
+    return (
+        _filled(text, start, end, tokenizer, rows, top_k)
+        for (start, end), rows in zip(offsets, best, strict=True)
+    )
+
+
+def _filled(text: str, start: int, end: int, tokenizer: Tokenizer, best: Floats, top_k: int) -> FilledMask:
+    """Return the mask at [start, end) with the first `top_k` of its best pieces (2, K).
+
+    Plain Python: numpy's indexing gives up the interpreter's lock and takes it back at once, and a thread that does so
+    every 0.2 ms keeps another that waits for the lock from ever getting it (up to 1 s was measured).
+    """
+    known = ((int(i), score) for i, score in zip(*best.tolist(), strict=True) if i < tokenizer.vocab_size)
+    candidates = (_candidate(text, start, end, tokenizer, i, score) for i, score in islice(known, top_k))
+    return FilledMask(start, end, tuple(candidates))
 
 
 def fill(text: str, start: int, end: int, token: str) -> str:
@@ -135,8 +130,8 @@ def _candidate(
     return Candidate(token, token_id, score, fill(text, start, end, token))
 
 
-def _joined(parts: Sequence[str], read: Sequence[Pieces], mask_id: int) -> Pieces:
-    """Put a mask between the pieces of each two neighbouring parts; offsets and word ids become the whole text's."""
+def joined(parts: Sequence[str], read: Sequence[Pieces], mask_id: int) -> Pieces:
+    """Return a text's pieces from those of its parts between masks, with a mask after each part but the last."""
     counts = [len(part) for part in read]
     starts = _before([len(part) + len(MASK) for part in parts])
     words = _before([int(part.word_ids[-1]) + 1 if len(part) else 0 for part in read])

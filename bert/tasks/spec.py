@@ -10,13 +10,14 @@ from typing import Any
 from bert.errors import CheckpointError, ConfigError
 
 TASKS = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
+POOLINGS = ("mean", "cls")
 PROBLEMS = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 
-_TEXTS = ("task", "problem", "command")
+_TEXTS = ("task", "problem", "pooling", "command")
 _FLAGS = ("pair", "allows_no_answer")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
-_OBJECTS = ("base", "scores")
+_OBJECTS = ("base", "scores", "data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class TaskSpec:
     """Classification only: one label, any number of labels, or a number."""
     pair: bool = False
     """Classification only: whether the model was trained on two texts."""
+    pooling: str = "mean"
+    """Similarity only: an embedding is the mean over the tokens, or the vector of [CLS] ("cls")."""
     max_tokens: int = 512
     stride: int = 0
     """Tokens that two neighbouring windows of a long text share."""
@@ -43,6 +46,8 @@ class TaskSpec:
     scores: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """How many examples (texts, sentences, questions) each file of `scores` has."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """The `train` and `dev` files, lists of their paths and how they are read (`LabelledFile.record`)."""
     command: str = ""
     """The command that made the checkpoint; several, a line each, where a run was gone on with by another one."""
 
@@ -53,6 +58,8 @@ class TaskSpec:
             raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASKS)}")
         if self.problem not in PROBLEMS:
             raise ConfigError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
+        if self.pooling not in POOLINGS:
+            raise ConfigError(f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}")
         if self.task in ("classification", "ner") and not self.labels:
             raise ConfigError(f"a {self.task} task needs labels")
         if len(set(self.labels)) != len(self.labels):

@@ -9,12 +9,12 @@ from benchmarks import training_speed
 from benchmarks.training import trainer
 from benchmarks.training.tasks import Mark, Measured, measured
 from bert.base_models import MINILM, resolve_base
+from bert.data.rows import TextColumns
+from bert.data.squad import read_squad
+from bert.data.tables import read_table
 from bert.errors import CheckpointError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.data.rows import TextColumns
-from training.data.squad import read_squad
-from training.data.tables import read_table
 from training.tasks.qa import QaTask
 from training.tasks.sequence import SequenceTask
 

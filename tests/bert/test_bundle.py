@@ -74,7 +74,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(bundle: Bundle, tmp_pa
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"schema_version": 2}, "schema_version is 2; this version reads 1"),
+        ({"schema_version": 1}, "schema_version is 1; this version reads 2"),
         ({"precision": "fp8"}, "precision is 'fp8'"),
         ({"layout": "columns"}, "layout is 'columns'"),
         ({"colour": "red"}, r"unknown keys \['colour'\]"),

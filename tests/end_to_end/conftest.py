@@ -29,16 +29,23 @@ def minilm() -> Path:
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def workshop(shared_folder: Path) -> Workshop:
     """Makes bundles, each once a session."""
-    return Workshop(tmp_path_factory.mktemp("workshop"))
+    folder = shared_folder / "workshop"
+    folder.mkdir(exist_ok=True)
+    return Workshop(folder)
 
 
 @pytest.fixture(scope="session")
-def tiny_workshop(workshop: Workshop, tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def tiny_workshop(workshop: Workshop, tiny_base: Path) -> Workshop:
     """The workshop with a checkpoint for each of TINY_TASKS: 2 layers of 32, trained on the sample data."""
     for task in TINY_TASKS:
-        workshop.checkpoints[f"tiny-{task}"] = train_tiny(task, tiny_base, tmp_path_factory.mktemp(task))
+        folder = workshop.folder / f"tiny-{task}"
+        with workshop.lock(folder.name):
+            is_trained = (folder / "best").is_dir()
+            workshop.checkpoints[folder.name] = (
+                folder / "best" if is_trained else train_tiny(task, tiny_base, folder)
+            )
     return workshop
 
 

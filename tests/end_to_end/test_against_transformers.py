@@ -27,7 +27,7 @@ import pytest
 
 from tests.end_to_end.client import Client, Result, check_offsets
 from tests.end_to_end.workshop import MODELS, SHARED, Workshop, has_adapter, shipped_texts, why_missing
-from tests.service.live import serving
+from tests.service.live import PATIENT, serving
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ def needs(name: str) -> pytest.MarkDecorator:
 
 @contextmanager
 def served(workshop: Workshop, name: str) -> Iterator[Client]:
-    with serving(bundles=[workshop.bundle(name, *FP32)]) as live:
+    with serving(bundles=[workshop.bundle(name, *FP32)], **PATIENT) as live:
         yield Client(live.url)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.client import Client, check_offsets
 from tests.end_to_end.workshop import DEMO, Workshop, has_adapter, why_missing
-from tests.service.live import serving
+from tests.service.live import PATIENT, serving
 
 pytestmark = pytest.mark.slow
 
@@ -163,7 +163,7 @@ def client(workshop: Workshop) -> Iterator[Client]:
     """One service with all demo models that are there."""
     bundles = [workshop.demo_bundle(name) for name in DEMO if has_adapter(name)]
     with ExitStack() as stack:
-        live = stack.enter_context(serving(bundles=bundles))
+        live = stack.enter_context(serving(bundles=bundles, **PATIENT))
         yield Client(live.url)
 
 

@@ -146,7 +146,7 @@ def options(settings: type[BaseSettings]) -> Iterator[str]:
     """Give every option of a command."""
     for name, field in settings.model_fields.items():
         yield f"--{name.replace('_', '-')}"
-        if field.annotation is bool:
+        if field.annotation in (bool, bool | None):
             yield f"--no-{name.replace('_', '-')}"
 
 
@@ -242,3 +242,17 @@ def test_environment_variables_are_settings(page: Path) -> None:
     for variable, value in re.findall(r"\b(BERT_[A-Z_]+)(?:=([\w./-]+))?", text_of(page)):
         assert variable in known, f"{page}: {variable}"
         assert not value or takes(known[variable], value), f"{page}: {variable}={value}"
+
+
+def test_each_test_that_the_pages_name_is_there() -> None:
+    named = {
+        name
+        for page in PAGES
+        for code in inline(page)
+        for name in re.findall(r"tests/[\w/]+\.py(?:::\w+)?", code)
+    }
+    assert len(named) > 40
+    for name in named:
+        file, _, test = name.partition("::")
+        assert (ROOT / file).is_file(), name
+        assert not test or re.search(rf"^(async )?def {test}\(", text_of(ROOT / file), re.MULTILINE), name

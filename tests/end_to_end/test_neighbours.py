@@ -10,7 +10,7 @@ import pytest
 
 from tests.end_to_end.client import Client, Result
 from tests.end_to_end.workshop import ENDPOINTS, Workshop, has_adapter, shipped_texts
-from tests.service.live import Live, serving
+from tests.service.live import PATIENT, Live, serving
 
 pytestmark = pytest.mark.slow
 
@@ -71,7 +71,7 @@ def served(request: pytest.FixtureRequest, workshop: Workshop) -> Iterator[Serve
         request.getfixturevalue("tiny_workshop")
     made = name if has_adapter(name) else f"tiny-{TINY[name]}"
     bundle = workshop.bundle(made, "--precision", precision)
-    with serving(bundles=[bundle], batch_tokens=8192, engine_slots=1) as live:
+    with serving(bundles=[bundle], batch_tokens=8192, engine_slots=1, **PATIENT) as live:
         yield Served(Client(live.url), live, name, precision)
 
 

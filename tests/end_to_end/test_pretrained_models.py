@@ -15,7 +15,7 @@ from bert.wordpiece import SPECIAL_PIECES
 from tests.end_to_end.client import Client
 from tests.end_to_end.workshop import export
 from tests.model_export.checkpoints import vocabulary
-from tests.service.live import serving
+from tests.service.live import PATIENT, serving
 from tests.service.tiny import write_tiny_bundles
 
 pytestmark = pytest.mark.slow
@@ -88,7 +88,9 @@ def client(masked: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) 
     for name, folder in (("masked", masked), ("pairs", pairs)):
         export(folder, out / name, "--name", name, "--precision", "fp32")
     export(masked, out / "masked-int8", "--precision", "int8")
-    with serving(bundles=[out / "others", *(out / n for n in ("masked", "masked-int8", "pairs"))]) as live:
+    with serving(
+        bundles=[out / "others", *(out / n for n in ("masked", "masked-int8", "pairs"))], **PATIENT
+    ) as live:
         yield Client(live.url)
 
 

@@ -10,6 +10,8 @@ import onnxruntime
 import pytest
 
 from bert.bundle import read_bundle
+from bert.data.conll import read_conll
+from bert.data.squad import read_squad
 from bert.metrics.squad import squad_v2
 from bert.tasks.spec import TaskSpec
 from tests.end_to_end.client import Client, check_offsets
@@ -17,8 +19,6 @@ from tests.end_to_end.conftest import TINY_TASKS
 from tests.end_to_end.workshop import ROOT, Workshop
 from tests.service.test_process import address, started
 from tests.training.conftest import SAMPLES
-from training.data.conll import read_conll
-from training.data.squad import read_squad
 
 pytestmark = pytest.mark.slow
 

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from filelock import FileLock
+
 from bert.base_models import MINILM, MINILM_SHA256
 from bert.tasks.spec import TaskSpec
 from model_export.cli import ExportSettings
@@ -43,16 +45,28 @@ def shipped_texts() -> tuple[list[str], list[tuple[str, str]]]:
 
 @dataclass
 class Workshop:
-    """Makes bundles on demand in its folder."""
+    """Makes bundles on demand in its folder, which several workers may share."""
 
     folder: Path
     checkpoints: dict[str, Path] = field(default_factory=dict)
     """Name → checkpoint, of those that are not demo models."""
 
     def bundle(self, name: str, *arguments: str) -> Path:
-        """Return the bundle of a checkpoint; `arguments` are bert-export's, such as --precision int8."""
+        """Return the bundle of a checkpoint; `arguments` are bert-export's, such as --precision int8.
+
+        A demo model's bundle serves in place of one with the precision that it was given by itself.
+        """
+        if name in DEMO and arguments in (("--precision", "fp32"), ("--precision", "int8")):
+            demo = self.demo_bundle(name)
+            if json.loads((demo / "bundle.json").read_text(encoding="utf-8"))["precision"] == arguments[1]:
+                return demo
         out = self.folder / "-".join([name, *arguments]).replace("--", "") / name
-        return out if out.is_dir() else export(self._checkpoint(name), out, "--name", name, *arguments)
+        with self.lock(name):
+            return out if out.is_dir() else export(self._checkpoint(name), out, "--name", name, *arguments)
+
+    def lock(self, name: str) -> FileLock:
+        """Return the lock under which one worker makes something of this name, which the others find made."""
+        return FileLock(self.folder / f"{name}.lock")
 
     def demo_bundle(self, name: str) -> Path:
         """Return the bundle as `bert-export --demo` makes it: what `make serve` left, if it is of this code."""

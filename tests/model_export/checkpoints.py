@@ -26,6 +26,7 @@ SPECS = {
     "qa": TaskSpec("qa", max_tokens=128, stride=32, allows_no_answer=True),
     "multiple_choice": TaskSpec("multiple_choice", max_tokens=128),
     "similarity": TaskSpec("similarity", max_tokens=128),
+    "cls": TaskSpec("similarity", pooling="cls", max_tokens=128),
     "fill_mask": TaskSpec("fill_mask", max_tokens=128),
 }
 ARCHITECTURES = {
@@ -92,8 +93,9 @@ def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Text) 
     with torch.no_grad():
         output = model(input_ids=ids, token_type_ids=segments, attention_mask=torch.ones_like(ids))
     if spec.task == "similarity":
-        mean = output.last_hidden_state.mean(dim=1)
-        found = torch.nn.functional.normalize(mean)
+        states = output.last_hidden_state
+        pooled = states[:, 0] if spec.pooling == "cls" else states.mean(dim=1)
+        found = torch.nn.functional.normalize(pooled)
     elif spec.task == "qa":
         found = torch.stack([output.start_logits, output.end_logits], dim=-1)[0]
     else:

@@ -1,20 +1,21 @@
 """Labelled data: read as its authors write it, scored as training scores it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bert.errors import DataError, ExportError
+from bert.data.examples import TextExample
+from bert.data.labelled_file import LabelledFile
+from bert.errors import CheckpointError, ConfigError, DataError, ExportError
+from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from model_export.dev_data import read_questions, read_sentences, read_texts
+from model_export.dev_data import as_recorded, read_sentences, read_texts, recorded_dev_files
 from model_export.dev_score import labels_of, read_dev
 from model_export.reference import Floats
 from tests.model_export.checkpoints import SPECS, vocabulary
-from training.data.conll import bio_labels, read_conll
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 @pytest.fixture(scope="module")
@@ -30,122 +31,96 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
+def texts(path: Path, spec: TaskSpec) -> list[TextExample]:
+    return read_texts(as_recorded(LabelledFile(path=path), spec), spec)
+
+
 def one_hot(label: int, labels: int) -> Floats:
     return np.eye(labels, dtype=np.float32)[[label]]
 
 
 @pytest.mark.parametrize(
-    ("header", "row", "expected"),
+    ("header", "row", "task", "expected"),
     [
-        ("sentence\tlabel", 'a "fine" one\t1', ('a "fine" one', None, "1")),
-        ("index\tsentence1\tsentence2\tlabel", "0\ta\tb\tentailment", ("a", "b", "entailment")),
-        ("index\tquestion\tsentence\tlabel", "0\twho\tshe\tentailment", ("who", "she", "entailment")),
-        ("\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String", "1\t5\t6\ta\tb", ("a", "b", "1")),
-        ("index\tgenre\tsentence1\tsentence2\tscore", "0\tx\ta\tb\t4.5", ("a", "b", "4.5")),
+        ("sentence\tlabel", 'a "fine" one\t1', "classification", ('a "fine" one', None, "good")),
+        ("index\tsentence1\tsentence2\tlabel", "0\ta\tb\tyes", "pair", ("a", "b", "yes")),
+        ("index\tquestion\tsentence\tlabel", "0\twho\tshe\t1", "pair", ("who", "she", "yes")),
+        ("\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String", "1\t5\t6\ta\tb", "pair", ("a", "b", "yes")),
+        ("index\tgenre\tsentence1\tsentence2\tscore", "0\tx\ta\tb\t4.5", "similarity", ("a", "b", 4.5)),
     ],
 )
 def test_the_columns_of_glue(
-    header: str, row: str, expected: tuple[str, str | None, str], tmp_path: Path
+    header: str, row: str, task: str, expected: tuple[str, str | None, str], tmp_path: Path
 ) -> None:
-    (read,) = read_texts(write(tmp_path, f"{header}\r\n{row}\r\n"))
-    assert (read.first, read.second, read.label) == expected
+    (read,) = texts(write(tmp_path, f"{header}\r\n{row}\r\n"), SPECS[task])
+    assert (read.text, read.text_pair, read.label) == expected
+
+
+def test_numbers_of_glue_stand_for_the_labels_that_the_task_has(tmp_path: Path) -> None:
+    """Sorted by name, as a model has them, the labels of MRPC are the other way round."""
+    spec = TaskSpec("classification", ("equivalent", "not_equivalent"), pair=True, max_tokens=16)
+    file = write(tmp_path, "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t5\t6\ta\tb\n")
+    assert [row.label for row in texts(file, spec)] == ["equivalent"]
 
 
 def test_a_broken_table_is_refused_with_its_line(tmp_path: Path) -> None:
+    spec = SPECS["classification"]
     with pytest.raises(DataError, match=r"dev.txt:3: has 1 columns instead of 2"):
-        read_texts(write(tmp_path, "sentence\tlabel\na\t1\nb\n"))
-    with pytest.raises(DataError, match=r"dev.txt:1: needs a column of sentence"):
-        read_texts(write(tmp_path, "left\tright\na\t1\n"))
-    with pytest.raises(DataError, match=r"dev.txt:3: 'sentence' is empty"):
-        read_texts(write(tmp_path, "sentence\tlabel\n\n \t1\n"))
-    with pytest.raises(DataError, match="holds no examples"):
-        read_texts(write(tmp_path, "sentence\tlabel\n"))
+        texts(write(tmp_path, "sentence\tlabel\na\t1\nb\n"), spec)
+    with pytest.raises(DataError, match=r"dev.txt:1: has no column 'text', 'label'"):
+        texts(write(tmp_path, "left\tright\na\t1\n"), spec)
+    with pytest.raises(DataError, match="has no labels to score by"):
+        unlabelled = write(tmp_path, "question\tsentence\na\tb\n")
+        texts(unlabelled, replace(SPECS["pair"], data={"dev": [{"path": str(unlabelled), **QNLI}]}))
     with pytest.raises(DataError, match="cannot be read"):
-        read_texts(tmp_path / "nowhere")
+        texts(tmp_path / "nowhere.tsv", spec)
+    with pytest.raises(ConfigError, match="is no file here, and only bert-finetune reads such data"):
+        texts(tmp_path, spec)
 
 
-def test_sentences_end_at_empty_lines_and_unknown_types_are_o(tmp_path: Path) -> None:
+QNLI = {"format": "glue", "glue_task": "QNLI"}
+
+
+def test_a_file_is_read_as_the_checkpoints_own_were(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    own = {"path": "gone.csv", "format": "csv", "columns": {"text": "review", "label": "stars"}}
+    spec = replace(SPECS["classification"], data={"train": [own], "dev": []})
+    file = tmp_path / "new.tsv"
+    file.write_text("stars\treview\ngood\ta\n", encoding="utf-8")
+    assert len(read_dev(file, spec, tokenizer).texts) == 1
+    asked = LabelledFile(path=file, columns={"text": "stars", "label": "review"})
+    assert as_recorded(asked, spec).columns == asked.columns
+    assert as_recorded(LabelledFile(path=Path("gone.csv")), spec).format == "csv"
+    assert as_recorded(asked, SPECS["classification"]) == asked
+
+
+def test_the_dev_files_of_a_checkpoint_are_found_where_they_are(tmp_path: Path) -> None:
+    here = write(tmp_path, "text\tlabel\na\tgood\n")
+    data = {"dev": [{"path": str(tmp_path / "gone.csv")}, {"path": str(here), "name": "x"}], "train": []}
+    spec = replace(SPECS["classification"], data=data)
+    assert [file.path for file in recorded_dev_files(spec)] == [here]
+    assert recorded_dev_files(SPECS["classification"]) == []
+    with pytest.raises(CheckpointError, match=r"task\.json: data\.dev is not a list of files"):
+        recorded_dev_files(replace(spec, data={"dev": [{"paths": "a.csv"}]}))
+
+
+def test_types_that_the_model_does_not_know_are_o(tmp_path: Path) -> None:
     file = write(tmp_path, "-DOCSTART- O\n\nAnna\tB-PER\nsang\tO\n\n\nJazz\tB-MISC\n")
-    first, second = read_sentences(file, SPECS["ner"].labels)
-    assert (first.words, first.tags) == (["Anna", "sang"], ["B-PER", "O"])
-    assert (second.words, second.tags) == (["Jazz"], ["O"])
-
-
-def test_comments_are_no_words_and_every_scheme_of_tags_is_read(tmp_path: Path) -> None:
-    text = "# sent_id = 7\nAnna\tB-PER\nMaria\tE-PER\nin\tO\nOslo\tS-LOC\nSan Jose\tS-LOC\na\x85b\tO\n#\tO\n"
-    (sentence,) = read_sentences(write(tmp_path, text), SPECS["ner"].labels)
-    assert sentence.words == ["Anna", "Maria", "in", "Oslo", "San Jose", "a\x85b", "#"]
-    assert sentence.tags == ["B-PER", "I-PER", "O", "B-LOC", "B-LOC", "O", "O"]
+    first, second = read_sentences(LabelledFile(path=file), SPECS["ner"])
+    assert (first.words, first.labels) == (("Anna", "sang"), ("B-PER", "O"))
+    assert (second.words, second.labels) == (("Jazz",), ("O",))
     # Some checkpoints of the hub have I- labels only, as CoNLL 2003 itself.
-    (sentence,) = read_sentences(tmp_path / "dev.txt", ("O", "I-PER", "I-LOC"))
-    assert sentence.tags[0] == "B-PER"
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("Anna\tB-PER\nsang\n", r"dev.txt:2: has 1 columns instead of a word and its tag"),
-        ("Anna B-PER\nsang well\n", r"dev.txt:2: 'well' is no tag like O, B-PER or I-PER"),
-        ("Anna\tB-person\n", "has the types person, and the model knows only LOC, PER"),
-        ("\n\n", "holds no examples"),
-    ],
-)
-def test_columns_that_cannot_be_read_are_refused(text: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=why):
-        read_sentences(write(tmp_path, text), SPECS["ner"].labels)
-
-
-def test_sentences_are_read_as_training_reads_them(tmp_path: Path) -> None:
-    file = SHARED / "ner/btc/dev.conll"
-    if not file.is_file():
-        pytest.skip("no folder shared/data beside the checkout: this test reads real data")
-    theirs = read_conll(file)
-    ours = read_sentences(file, bio_labels(theirs))
-    assert [(tuple(s.words), tuple(s.tags)) for s in ours] == [(e.words, e.labels) for e in theirs]
-
-
-def test_questions_with_and_without_an_answer(tmp_path: Path) -> None:
-    questions: list[dict[str, object]] = [
-        {"id": "1", "question": "who", "answers": [{"text": "she", "answer_start": 0}]},
-        {"id": "2", "question": "when", "answers": []},
-    ]
-    squad = {"data": [{"title": "t", "paragraphs": [{"context": "she sang", "qas": questions}]}]}
-    first, second = read_questions(write(tmp_path, json.dumps(squad)))
-    assert (first.question, first.context, first.answers) == ("who", "she sang", ["she"])
-    assert second.answers == []
-    questions[0]["is_impossible"] = True
-    first, _ = read_questions(write(tmp_path, json.dumps(squad)))
-    assert first.answers == []
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ('{"data": [{"paragraphs": [{}]}]}', "is not SQuAD json: something has no '(qas|context)'"),
-        ('{"data": 5}', "is not SQuAD json: lists and objects"),
-        ('{"data": [\n', r"dev.txt:2: is not json"),
-        (
-            '{"data": [{"paragraphs": [{"context": "a", "qas": [{"question": 5, "answers": []}]}]}]}',
-            "5 should be a text",
-        ),
-        (
-            '{"data": [{"paragraphs": [{"context": "\\ud800", "qas": [{"id": 7, "question": "a", "answers": []}]}]}]}',
-            "question 7: half of a surrogate pair is not valid Unicode",
-        ),
-    ],
-)
-def test_questions_that_cannot_be_read_are_refused(text: str, why: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=why):
-        read_questions(write(tmp_path, text))
+    first, _ = read_sentences(LabelledFile(path=file), replace(SPECS["ner"], labels=("O", "I-PER", "I-LOC")))
+    assert first.labels[0] == "B-PER"
+    unknown = write(tmp_path, "Anna\tB-person\n")
+    with pytest.raises(DataError, match="has the types person, and the model knows only LOC, PER"):
+        read_sentences(LabelledFile(path=unknown), SPECS["ner"])
 
 
 def test_classification_is_scored_by_accuracy(tokenizer: Tokenizer, tmp_path: Path) -> None:
     data = read_dev(write(tmp_path, "text\tlabel\na\tgood\nb\t0\nc\t2\n"), SPECS["classification"], tokenizer)
     assert data.metric == "accuracy" and len(data.texts) == 3
     assert data.score([one_hot(label, 3) for label in (1, 0, 0)]) == pytest.approx(2 / 3)
-    with pytest.raises(
-        DataError, match=r"dev.txt:2: label 'great' is none of the model's: bad, good, neither"
-    ):
+    with pytest.raises(DataError, match=r"dev.txt:2: unknown label 'great'; known are bad, good, neither"):
         read_dev(write(tmp_path, "text\tlabel\na\tgreat\n"), SPECS["classification"], tokenizer)
 
 
@@ -154,19 +129,20 @@ def test_a_number_that_is_no_label_of_the_model_is_refused(
     label: str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     file = write(tmp_path, f"text\tlabel\n\na\t0\nb\t{label}\n")
-    with pytest.raises(DataError, match=rf"dev.txt:4: label '{label}' is none of the model's: bad, good"):
+    with pytest.raises(DataError, match=rf"dev.txt:4: unknown label '{label}'; known are bad, good"):
         read_dev(file, SPECS["classification"], tokenizer)
 
 
 def test_pairs_are_scored_as_pairs(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    """A checkpoint of the hub does not say that it reads pairs; its data does."""
     file = write(tmp_path, "sentence1\tsentence2\tlabel\na\tb\t1\n")
-    (text,) = read_dev(file, SPECS["classification"], tokenizer).texts
+    with pytest.raises(DataError, match="has two texts a line, and the model is exported for one; --pair"):
+        read_dev(file, SPECS["classification"], tokenizer)
+    (text,) = read_dev(file, SPECS["pair"], tokenizer).texts
     assert text.encoding.segment_ids.tolist() == [0, 0, 0, 1, 1]
     single = write(tmp_path, "sentence\tlabel\na\t1\n")
     with pytest.raises(DataError, match="has one text a line, and the model reads pairs"):
         read_dev(single, SPECS["pair"], tokenizer)
-    with pytest.raises(DataError, match="has one text a line, and similarity needs two"):
+    with pytest.raises(DataError, match="has the label '1'; similarity is learned from numbers"):
         read_dev(single, SPECS["similarity"], tokenizer)
 
 
@@ -174,7 +150,7 @@ def test_numbers_are_scored_by_correlation(tokenizer: Tokenizer, tmp_path: Path)
     file = write(tmp_path, "text\tscore\na\t1\nb\t2\nc\t3\n")
     data = read_dev(file, SPECS["regression"], tokenizer)
     assert data.score([np.array([[x]], np.float32) for x in (0.1, 0.2, 0.9)]) == pytest.approx(1)
-    with pytest.raises(DataError, match=r"dev.txt:2: 'nan' is no number"):
+    with pytest.raises(DataError, match=r"dev.txt:2: 'score' is 'nan', which is not finite"):
         read_dev(write(tmp_path, "text\tscore\na\tnan\n"), SPECS["regression"], tokenizer)
 
 

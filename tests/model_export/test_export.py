@@ -4,14 +4,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnxruntime
 import pytest
 
 from bert.bundle import read_bundle
+from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from bert.weights import read_checkpoint
 from model_export.batch import Text
+from model_export.candidate import Subject
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.precision import Fp32
@@ -61,7 +65,9 @@ def test_a_bundle_is_not_replaced_unless_asked(
     assert "is there already" in capsys.readouterr().err
     assert (tmp_path / "b" / "bundle.json").read_bytes() == before
     assert run(checkpoint, tmp_path / "b", "--version", "2", "--overwrite") == 0
-    assert read_bundle(tmp_path / "b").manifest.version == "2"
+    manifest = read_bundle(tmp_path / "b").manifest
+    assert manifest.version == "2"
+    assert json.loads(before)["created"] == manifest.created > "2026"  # so it stays the default that it was
 
 
 def test_a_folder_that_is_no_bundle_is_never_replaced(
@@ -120,6 +126,52 @@ def test_the_score_on_labelled_data_is_in_the_manifest(checkpoint: Path, tmp_pat
     assert score["before_is"] == "the checkpoint's float32 graph"
 
 
+def with_dev_files(folder: Path, *files: Path) -> Path:
+    spec = replace(
+        SPECS["classification"],
+        data={"train": [], "dev": [{"path": str(file)} for file in files]},
+        command="bert-finetune --train /home/ada/customer.csv",
+    )
+    write_checkpoint(folder / "checkpoint", spec)
+    return folder / "checkpoint"
+
+
+def test_a_bundle_does_not_tell_where_its_training_data_was(tmp_path: Path) -> None:
+    dev = tmp_path / "dev.tsv"
+    dev.write_text("text\tlabel\n" + "the soup was cold\tbad\n" * 200, encoding="utf-8")
+    checkpoint = with_dev_files(tmp_path, dev)
+    recorded = TaskSpec.read(checkpoint)
+    run(checkpoint, tmp_path / "b", "--precision", "int8", "--tolerance-score-drop", "1")
+    manifest = read_bundle(tmp_path / "b").manifest
+    assert manifest.dev_score["data"] == "dev.tsv"  # read from the checkpoint's task.json
+    assert manifest.task == replace(recorded, data={}, command="")
+    content = (tmp_path / "b" / "bundle.json").read_text(encoding="utf-8")
+    assert str(tmp_path) not in content and "customer" not in content
+    assert TaskSpec.read(checkpoint) == recorded
+
+
+def test_the_first_recorded_dev_file_that_can_be_read_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken, dev = tmp_path / "broken.tsv", tmp_path / "dev.tsv"
+    broken.write_text("text\tlabel\nthe soup was cold\tunknown\n", encoding="utf-8")
+    dev.write_text("text\tlabel\n" + "the soup was cold\tbad\n" * 200, encoding="utf-8")
+    subject = Subject(read_checkpoint(with_dev_files(tmp_path, tmp_path / "gone.tsv", broken, dev)))
+    subject.take_recorded_dev()
+    assert subject.dev_file == dev and len(subject.dev.texts) == 200
+    assert "not scored on the dev file of task.json" in capsys.readouterr().err
+
+
+def test_recorded_dev_files_that_are_not_here_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subject = Subject(read_checkpoint(with_dev_files(tmp_path, Path("data/dev.tsv"))))
+    subject.take_recorded_dev()
+    assert subject.dev_file is None
+    said = "dev file of task.json is not here: data/dev.tsv; --dev FILE scores on one"
+    assert said in capsys.readouterr().err
+
+
 def test_labelled_data_goes_through_the_float32_graph_once(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +205,15 @@ def test_labelled_data_goes_through_the_float32_graph_once(
             "--tolerance-difference: Input should be a finite number (given: 'inf')",
         ),
         (["--nonsense", "1"], "nonsense"),
+        (["--chekpoint", "c"], "unrecognized arguments: --chekpoint c; did you mean --checkpoint?"),
+        (
+            ["--checkpoint", "c", "--out", "b", "--dev", '{"pat": "x"}'],
+            "--dev.pat: there is no such setting; did you mean path?",
+        ),
+        (
+            ["--checkpoint", "c", "--out", "b", "--dev", '{"path": x}'],
+            '--dev: is not JSON (Expecting value): give a path, or JSON such as {"path": ...} (given: ',
+        ),
     ],
 )
 def test_wrong_settings_are_named(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,3 +277,13 @@ def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     for field in ExportSettings.model_fields:
         assert f"--{field.replace('_', '-')}" in text
     assert all(field.description for field in ExportSettings.model_fields.values())
+
+
+def test_a_dev_file_that_cannot_be_read_is_refused_before_a_graph_is_built(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dev = tmp_path / "dev.csv"
+    dev.write_text("review,label\nfine,good\n", encoding="utf-8")
+    assert main(["--checkpoint", str(checkpoint), "--out", str(tmp_path / "b"), "--dev", str(dev)]) == 1
+    shown = capsys.readouterr().err
+    assert "dev.csv" in shown and "building" not in shown

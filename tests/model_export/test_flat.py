@@ -28,7 +28,7 @@ def flat_graph(folder: Path) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    "name", ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
+    "name", ["classification", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
 )
 def test_every_head_answers_as_transformers_within_half_precision(name: str, tmp_path: Path) -> None:
     model = write_checkpoint(tmp_path, SPECS[name])

@@ -11,8 +11,9 @@ from bert.base_models import MINILM, resolve_base
 from bert.errors import CheckpointError
 from bert.weights import Checkpoint, read_checkpoint
 from model_export.batch import Text
+from model_export.candidate import Subject, build
 from model_export.dev_score import labels_of
-from model_export.precision import MAKERS, Fp32
+from model_export.precision import Fp32
 from model_export.reference import Floats
 from model_export.session import Runner, packing_rules
 from model_export.texts import shipped_texts
@@ -36,7 +37,7 @@ def loaded(folder: Path) -> tuple[Checkpoint, list[Text]]:
 
 @cache
 def exported(folder: Path, precision: str) -> Fp32:
-    return MAKERS[precision](*loaded(folder))
+    return build(Subject(loaded(folder)[0]), precision)
 
 
 @cache

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy.stats import beta
 
 from bert.errors import ParityError
 from bert.tasks.spec import TaskSpec
+from model_export.agreement import Changes, can_show, label_changes, upper_bound
 from model_export.reference import Floats
 from model_export.tolerance import Tolerance
 from model_export.verify import check_parity, check_score
@@ -69,12 +71,6 @@ def test_scores_of_a_whole_vocabulary_are_measured_relative_to_the_largest() -> 
         check_parity("fp32", SPECS["fill_mask"], large, large, [large[0] + 0.01], Tolerance.of("fp32"))
 
 
-def test_eight_bits_may_swap_the_best_of_a_vocabulary_and_it_is_told() -> None:
-    expected, found = many(10)
-    measured = check_parity("int8", SPECS["fill_mask"], expected, found, found, Tolerance.of("int8"))
-    assert (measured["labels"], measured["changed_labels"]) == (1000, 10)
-
-
 def many(flips: int) -> tuple[list[Floats], list[Floats]]:
     """Return scores of a thousand texts, and the same with so many labels changed by very little."""
     rng = np.random.default_rng(0)
@@ -85,13 +81,40 @@ def many(flips: int) -> tuple[list[Floats], list[Floats]]:
     return expected, found
 
 
-def test_eight_bits_may_change_half_a_percent_of_labels() -> None:
-    expected, found = many(5)
-    measured = check_parity("int8", SPEC, expected, found, found, Tolerance.of("int8"))
-    assert measured["labels"] == 1000 and measured["changed_labels"] == 5
-    expected, found = many(6)
-    with pytest.raises(ParityError, match=r"6 of 1000 top labels .* 5 may \(99.5% must stay\)"):
-        check_parity("int8", SPEC, expected, found, found, Tolerance.of("int8"))
+@pytest.mark.parametrize(("changed", "count"), [(0, 1), (0, 60), (3, 60), (7, 700), (59, 60), (40, 20_000)])
+def test_the_bound_is_that_of_clopper_and_pearson(changed: int, count: int) -> None:
+    assert upper_bound(changed, count) == pytest.approx(
+        beta.ppf(0.95, changed + 1, count - changed), abs=1e-9
+    )
+
+
+def test_everything_changed_bounds_nothing() -> None:
+    assert upper_bound(5, 5) == 1 and not can_show(0, 0.5)
+
+
+def test_eight_bits_may_change_at_most_two_percent_of_labels_for_sure() -> None:
+    changes = label_changes(SPEC, *many(13))
+    assert changes is not None and changes.to_dict() == {
+        "labels": 1000,
+        "changed_labels": 13,
+        "changed_at_most": pytest.approx(0.0206, abs=1e-4),
+    }
+    with pytest.raises(
+        ParityError, match=r"13 of 1000 labels .* at most 2.1% of all \(95% sure\), and 2.0% is"
+    ):
+        changes.check(Tolerance.of("int8").changed_share("classification"))
+    Changes("labels", 1000, 12).check(Tolerance.of("int8").changed_share("classification"))
+
+
+def test_few_labels_that_nearly_all_change_are_enough_to_refuse() -> None:
+    Changes("labels", 12, 1).check_few(0.02)
+    with pytest.raises(ParityError, match=r"12 of 12 labels differ .* at least 77.9% of all"):
+        Changes("labels", 12, 12).check_few(0.02)
+
+
+def test_few_texts_show_nothing_however_they_stay() -> None:
+    with pytest.raises(ParityError, match=r"0 of 60 labels differ .* at most 4.9% of all"):
+        Changes("labels", 60, 0).check(0.02)
 
 
 def test_eight_bits_are_refused_where_the_graph_is_broken() -> None:

@@ -1,3 +1,4 @@
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,13 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundles")
     write_tiny_bundles(folder)
     return folder
+
+
+@pytest.fixture
+def short_tmp_path() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name, whatever the test and pytest's worker are called."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="test") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module")

@@ -10,19 +10,25 @@ import time
 from collections.abc import Sequence
 
 from bert.tokenizer import Encoding
-from service import child
+from service import child, supervisor
 from service.command_line import load_settings
 from service.engine import OnnxEngine, Outputs
 from service.server import address, listen
-from service.supervisor import HUNG_S, Supervisor
+from service.supervisor import Supervisor
 
 ABORT, SLOW, HANG = 11, 13, 14
 """Tokens of the texts that end the process, that take SLOW_S, and that take forever."""
 SLOW_S = 1.0
+HANG_LOADING = "HANG_LOADING"
+"""Variable of the environment with which no model is ever loaded."""
+HANG_STARTING = "HANG_STARTING"
+"""Variable of the environment with which no process gives a first sign of life; it has so many seconds for that."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Be a process of the service."""
+    if HANG_STARTING in os.environ:
+        sys.stdin.read()  # until the parent is gone
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     run = OnnxEngine.run
 
@@ -36,7 +42,12 @@ def main(arguments: Sequence[str]) -> int:
             time.sleep(3600)
         return run(self, encodings)
 
+    def hanging_init(*_: object, **__: object) -> None:
+        time.sleep(3600)
+
     OnnxEngine.run = crashing_run  # type: ignore[method-assign]
+    if HANG_LOADING in os.environ:
+        OnnxEngine.__init__ = hanging_init  # type: ignore[method-assign]
     return child.main(arguments)
 
 
@@ -46,9 +57,9 @@ def serve() -> int:
     listener = listen(settings)
     print(f"listening on {address(listener)}", flush=True)
     assert settings.frontends is not None
-    hung_s = float(os.environ.get("HUNG_S", HUNG_S))
-    entry = "tests.service.crashing_child"
-    return Supervisor(settings, listener, settings.frontends, entry, hung_s).run()
+    if (limit_s := os.environ.get(HANG_STARTING)) is not None:
+        supervisor.LOADING_HUNG_S = float(limit_s)  # type: ignore[attr-defined]
+    return Supervisor(settings, listener, settings.frontends, "tests.service.crashing_child").run()
 
 
 if __name__ == "__main__":

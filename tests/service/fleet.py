@@ -19,6 +19,8 @@ from tests.service.test_process import COMMAND, Process, address, started
 START_S, ANSWER_S = 60.0, 120
 """What a busy machine may need, for processes that start and for requests that wait for them."""
 OPTIONS = ("--log-level", "error", "--engine-slots", "1", "--batch-tokens", "128")
+NEVER_HUNG = ("--hung-after-s", "3600")
+"""For what a test freezes; a later argument wins."""
 LIMITS = ("--request-timeout-ms", str(1000 * ANSWER_S))
 
 
@@ -92,7 +94,14 @@ def fleet(*arguments: str, frontends: int = 2, command: Sequence[str] = COMMAND)
     with (
         tempfile.TemporaryDirectory(dir="/tmp", prefix="fleet", ignore_cleanup_errors=True) as folder,
         started(
-            *OPTIONS, *LIMITS, "--frontends", str(frontends), *arguments, command=command, TMPDIR=folder
+            *OPTIONS,
+            *LIMITS,
+            *NEVER_HUNG,
+            "--frontends",
+            str(frontends),
+            *arguments,
+            command=command,
+            TMPDIR=folder,
         ) as process,
     ):
         running = Fleet(address(process.until("Ctrl-C")), process, Path(folder))

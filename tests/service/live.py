@@ -15,6 +15,9 @@ from service.scheduler import Scheduler
 from service.server import Server, address, listen
 from service.settings import ServeSettings
 
+PATIENT: dict[str, Any] = {"request_timeout_ms": 300_000}
+"""Settings for real models on a busy machine."""
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -39,7 +42,7 @@ class Client:
         return place.hostname, place.port
 
     def connect(self) -> HTTPConnection:
-        return HTTPConnection(*self.connect_to(), timeout=20)
+        return HTTPConnection(*self.connect_to(), timeout=60)
 
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -79,12 +82,13 @@ class Live(Client):
         return scheduler
 
     def metric(self, name: str, **labels: str) -> float:
-        value = self.service.metrics.registry.get_sample_value(name, labels)
-        return 0.0 if value is None else value
+        """Return the sum of the samples of a name that have these labels."""
+        samples = (sample for metric in self.service.metrics.registry.collect() for sample in metric.samples)
+        return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait for something that another thread brings about."""
+def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    """Wait for something that another thread brings about; on a busy machine that takes long."""
     end = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -108,5 +112,5 @@ def serving(*, wait: bool = True, **settings: Any) -> Iterator[Live]:
         yield live
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()

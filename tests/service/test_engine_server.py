@@ -118,7 +118,7 @@ def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
 ) -> None:
     """After an error on the device all that follows fails in this process; a CPU has no such state."""
     ended = list[int]()
-    monkeypatch.setattr("service.engine_server.HEALTH_EVERY_S", 0.02)
+    monkeypatch.setattr("service.engine_server.BEAT_EVERY_S", 0.02)
     monkeypatch.setattr("service.engine_server.os._exit", ended.append)
 
     def lost(_: OnnxEngine, __: Sequence[Encoding]) -> None:
@@ -131,9 +131,12 @@ def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
             assert not ended
             frontend.link.send(service.request(key))
             assert isinstance(await frontend.answer(key), EngineError)
+        while on_gpu and not ended:
+            await asyncio.sleep(0.005)
         await asyncio.sleep(0.2)
-        assert bool(ended) == on_gpu
-        monkeypatch.undo()
+        assert (
+            bool(ended) == on_gpu
+        )  # what replaces os._exit stays to the end: another probe may be on its way
 
     service.run(scenario)
 
@@ -143,7 +146,7 @@ def test_every_frontend_hears_how_it_goes(service: Service) -> None:
         async with service.connected() as other:
             while not all(any(isinstance(m, Health) for m in each.got) for each in (frontend, other)):
                 await asyncio.sleep(0.01)
-            assert next(m for m in other.got if isinstance(m, Health)) == Health([], 0.0)
+            assert next(m for m in other.got if isinstance(m, Health)) == Health([])
 
     service.run(scenario)
 
@@ -180,7 +183,7 @@ def test_an_error_is_answered_and_not_only_logged(service: Service) -> None:
         assert isinstance(await frontend.answer(1), EngineError)
         frontend.link.send(service.request(2, deadline=time.monotonic() - 1))
         assert isinstance(await frontend.answer(2), DeadlineExceededError)
-        frontend.link.send(Health([], 0.0))  # nothing that a frontend says
+        frontend.link.send(Health([]))  # nothing that a frontend says
         frontend.link.send(service.request(3))
         assert isinstance(await frontend.answer(3), Done)
 

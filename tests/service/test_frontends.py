@@ -2,6 +2,8 @@
 
 import contextlib
 import http.client
+import os
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -91,8 +93,9 @@ def test_the_metrics_are_those_of_one_process(single: Client, several: Fleet) ->
         line for line in shown.splitlines() if line.startswith("# HELP bert_") and "_created" not in line
     }
     others = several.get("/metrics").body.decode().splitlines()
-    new = "# HELP bert_engine_restarts_total Engine processes that were started because the one before had ended."
-    assert {line for line in others if line.startswith("# HELP bert_")} == {*helped, new}
+    added = {line.split()[2] for line in others if line.startswith("# HELP bert_") and line not in helped}
+    assert added == {"bert_engine_restarts_total", "bert_engine_away_requests", "bert_engine_away_tokens"}
+    assert helped <= set(others)
     metrics = several.metrics()
     assert len(metrics["bert_model_info"].samples) == 8
     assert [sample.value for sample in metrics["bert_ready"].samples] == [1.0]
@@ -109,7 +112,9 @@ def test_process_metrics_are_sums_over_the_processes(several: Fleet) -> None:
     )
     assert value("process_resident_memory_bytes") == pytest.approx(resident, rel=0.2)
     assert value("process_cpu_seconds") > 1
-    assert value("process_open_fds") > 20
+    assert value("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    files = [len(os.listdir(f"/proc/{pid}/fd")) for pid in (several.supervisor, *several.children())]
+    assert value("process_open_fds") == pytest.approx(max(files), abs=5)
     assert time.time() - 600 < value("process_start_time_seconds") < time.time()
 
 
@@ -135,6 +140,8 @@ def test_while_the_engine_is_away_requests_have_their_deadlines_and_clients_may_
         gone = several.connect()
         gone.request("POST", "/ner", b'{"text": "a film"}', {"content-type": "application/json"})
         soon(lambda: several.metric("bert_requests_in_flight") == 1)
+        soon(lambda: several.metric("bert_engine_away_requests") == 1)
+        assert several.metric("bert_engine_away_tokens") == 4
         gone.close()
         soon(lambda: several.metric("bert_requests_in_flight") == 0)
         too_many = {"text": ["the " * 25] * 300}
@@ -144,6 +151,7 @@ def test_while_the_engine_is_away_requests_have_their_deadlines_and_clients_may_
         assert {reply.headers["retry-after"] for reply in replies if reply.status == 429} == {"2"}
     several.all_ready()
     assert several.metric("bert_requests_rejected_total", reason="client_gone") == 1
+    assert several.metric("bert_engine_away_requests") == several.metric("bert_engine_away_tokens") == 0
 
 
 def test_the_engine_may_be_killed_and_every_request_is_answered(several: Fleet) -> None:
@@ -178,6 +186,7 @@ def test_the_engine_may_be_killed_and_every_request_is_answered(several: Fleet) 
 
 def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(several: Fleet) -> None:
     killed, other = several.frontends
+    files = sorted(several.temporary.glob("*/*.db"))
     name = "bert_request_duration_seconds_count"
     with frozen(other):  # so that it is the killed one that counts these
         assert {several.post("/embed", TEXT).status for _ in range(5)} == {200}
@@ -197,3 +206,4 @@ def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(severa
         soon(lambda: several.readiness()[0] == 200)
         assert several.post("/embed", TEXT).status == 200
         assert several.metric(name, endpoint="/embed") == counted + 21
+    assert sorted(several.temporary.glob("*/*.db")) == files, "a scrape reads no more than before"

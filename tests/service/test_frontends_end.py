@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from service.child import ENGINE
-from service.heartbeat import FILE
 from service.supervisor import END_S, POLL_S
 from tests.service.crashing_child import HANG, SLOW
 from tests.service.fleet import Fleet, fleet, frozen, is_alive, kill, soon
@@ -42,7 +41,9 @@ def left_in(temporary: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("running", "number"), [(2, signal.SIGTERM), (1, signal.SIGINT)], indirect=["running"]
+    ("running", "number"),
+    [(2, signal.SIGTERM), (1, signal.SIGINT), (1, signal.SIGHUP)],
+    indirect=["running"],
 )
 def test_after_a_signal_what_is_in_flight_is_answered_and_nothing_stays(
     running: Fleet, number: signal.Signals
@@ -80,30 +81,33 @@ def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:
 
 
 @pytest.mark.parametrize("is_early", [True, False])
-def test_a_signal_while_it_starts_ends_it(bundles: Path, tmp_path: Path, is_early: bool) -> None:
-    with started("--bundles", str(bundles / "mood"), "--frontends", "1", TMPDIR=str(tmp_path)) as process:
+def test_a_signal_at_start(bundles: Path, short_tmp_path: Path, is_early: bool) -> None:
+    with started(
+        "--bundles", str(bundles / "mood"), "--frontends", "1", TMPDIR=str(short_tmp_path)
+    ) as process:
         process.until("listening on")
-        soon(lambda: len(left_in(tmp_path)) == 1)
+        soon(lambda: len(left_in(short_tmp_path)) == 1)
         if not is_early:
-            soon(lambda: bool(list(tmp_path.glob("*/engine.ledger"))))
+            soon(lambda: bool(list(short_tmp_path.glob("*/engine.ledger"))))
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(30) == 0
         assert "Traceback" not in process.error()  # its end is that of the last child
-        assert not left_in(tmp_path)
+        assert not left_in(short_tmp_path)
 
 
-def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(bundles: Path, tmp_path: Path) -> None:
-    folder, aside = tmp_path / "mood", tmp_path / "aside"
+def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(
+    bundles: Path, tmp_path: Path, short_tmp_path: Path
+) -> None:
+    folder = tmp_path / "mood"
     shutil.copytree(bundles / "mood", folder)
     with (folder / "model.onnx").open("ab") as file:
         file.write(b"more")
-    aside.mkdir()
-    with started("--bundles", str(folder), "--frontends", "2", TMPDIR=str(aside)) as process:
+    with started("--bundles", str(folder), "--frontends", "2", TMPDIR=str(short_tmp_path)) as process:
         assert process.popen.wait(60) == 1
         said = process.error()  # its end is that of the last child
         assert "the file was changed; export the checkpoint again" in said and "Traceback" not in said
         assert "Ready" not in "".join(process.lines)
-        assert not left_in(aside)
+        assert not left_in(short_tmp_path)
 
 
 def test_a_bundle_that_is_gone_when_the_engine_starts_again_may_come_back(
@@ -140,18 +144,6 @@ def test_an_engine_that_does_not_end_is_killed(bundles: Path) -> None:
         assert not left_in(running.temporary)
 
 
-def test_an_engine_without_a_sign_of_life_is_replaced_and_its_requests_are_answered(
-    bundles: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HUNG_S", "3")
-    with fleet("--bundles", str(bundles / "mood"), frontends=1, command=COMMAND) as running:
-        engine = running.engine
-        soon(lambda: any(running.temporary.glob(f"*/{FILE}")))
-        os.kill(engine, signal.SIGSTOP)
-        assert running.post("/classify", TEXT).status == 200
-        assert running.engine != engine
-
-
 def test_what_outlives_the_grace_is_told_that_the_service_stops(bundles: Path) -> None:
     arguments = ("--bundles", str(bundles / "mood"), "--shutdown-grace-s", "1")
     with (
@@ -164,6 +156,21 @@ def test_what_outlives_the_grace_is_told_that_the_service_stops(bundles: Path) -
         assert reply.result(30).status == 503
         assert reply.result().json["type"] == "urn:bert-serve:not-ready"
         assert running.process.popen.wait(30) == 0
+
+
+def test_a_folder_that_another_user_put_in_its_place_is_not_used(running: Fleet) -> None:
+    (folder,) = left_in(running.temporary)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    folder.chmod(0o755)
+    planted = folder / "engine.counts.json"
+    planted.write_text("{}")
+    kill(running.engine)
+    assert running.process.popen.wait(30) == 1
+    assert "is not the folder that this service made" in running.process.error()
+    assert planted.read_text() == "{}" and not list(folder.glob("engine.ledger")) + list(
+        folder.glob("*.sock")
+    )
 
 
 def test_a_folder_of_temporary_files_that_is_cleaned_up_is_made_again(running: Fleet) -> None:

@@ -1,11 +1,10 @@
-"""The engine process's sign of life, as its parent sees it."""
+"""Signs of life from one process to its parent, and the time without one."""
 
 import os
-from pathlib import Path
 
 import pytest
 
-from service.heartbeat import FILE, Pulse, beat
+from service.heartbeat import HeartbeatMonitor, SilenceTimer, heartbeat
 
 
 class Clock:
@@ -20,57 +19,41 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def later(folder: Path) -> None:
-    """Give the sign at another time, whatever the file system's clock shows."""
-    before = (folder / FILE).stat().st_mtime_ns
-    beat(folder)
-    os.utime(folder / FILE, ns=(before + 10**9, before + 10**9))
-
-
-def looked(pulse: Pulse, clock: Clock, seconds: float, times: int) -> float:
+def looked(monitor: HeartbeatMonitor, clock: Clock, seconds: float, times: int) -> float | None:
+    found = None
     for _ in range(times):
         clock.now += seconds
-        pulse.look()
-    return pulse.silent_s
+        found = monitor.silent_s()
+    return found
 
 
-def test_before_the_first_sign_nobody_is_silent(tmp_path: Path, clock: Clock) -> None:
-    assert looked(Pulse(tmp_path), clock, 0.5, 100) == 0.0
+def test_the_first_sign_has_a_limit_and_each_sign_says_that_of_the_next(clock: Clock) -> None:
+    monitor = HeartbeatMonitor(10.0)
+    beat = heartbeat(monitor.child_fd)
+    assert looked(monitor, clock, 0.5, 20) is None
+    assert looked(monitor, clock, 0.5, 1) == 10.5
+    beat(60.0)
+    beat(5.0)
+    assert looked(monitor, clock, 0.5, 11) is None
+    assert looked(monitor, clock, 0.5, 1) == 5.5
+    beat(5.0)
+    assert looked(monitor, clock, 0.5, 1) is None
+    monitor.started()
+    monitor.close()
 
 
-def test_silence_is_counted_until_the_next_sign(tmp_path: Path, clock: Clock) -> None:
-    pulse = Pulse(tmp_path)
-    beat(tmp_path)
-    pulse.look()
-    assert looked(pulse, clock, 0.5, 10) == 5.0
-    later(tmp_path)
-    assert looked(pulse, clock, 0.5, 1) == 0.0
-    assert looked(pulse, clock, 0.5, 4) == 2.0
+def test_an_observer_that_was_stopped_along_with_it_counts_a_second(clock: Clock) -> None:
+    timer = SilenceTimer()
+    clock.now += 3600
+    assert timer.look(happened=False) == 1.0
+    assert timer.look(happened=True) == 0.0
 
 
-def test_who_was_stopped_along_with_it_counts_a_second(tmp_path: Path, clock: Clock) -> None:
-    pulse = Pulse(tmp_path)
-    beat(tmp_path)
-    pulse.look()
-    assert looked(pulse, clock, 3600, 1) == 1.0
-
-
-def test_of_another_process_nothing_is_known(tmp_path: Path, clock: Clock) -> None:
-    pulse = Pulse(tmp_path)
-    beat(tmp_path)
-    pulse.look()
-    looked(pulse, clock, 0.5, 10)
-    pulse.forget()
-    assert looked(pulse, clock, 0.5, 10) == 0.0
-
-
-def test_a_folder_that_is_gone_ends_nobody_and_is_silence(tmp_path: Path, clock: Clock) -> None:
-    folder = tmp_path / "there"
-    folder.mkdir()
-    pulse = Pulse(folder)
-    beat(folder)
-    pulse.look()
-    (folder / FILE).unlink()
-    folder.rmdir()
-    beat(folder)
-    assert looked(pulse, clock, 0.5, 10) == 5.0
+def test_a_parent_that_does_not_read_or_is_gone_stops_nobody() -> None:
+    monitor = HeartbeatMonitor(10.0)
+    beat = heartbeat(monitor.child_fd)
+    for _ in range(2**17 // 8):
+        beat(5.0)
+    monitor.close()
+    beat(5.0)
+    os.close(monitor.child_fd)

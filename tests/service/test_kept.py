@@ -20,7 +20,7 @@ CURVE = (Point(16, 1e-3, 1e-3), Point(32, 2e-3, 2e-3), Point(64, 3e-3, 3.5e-3))
 @pytest.fixture
 def model(bundles: Path, tmp_path: Path) -> OpenedModel:
     shutil.copytree(bundles / "mood", tmp_path / "mood")
-    (loaded,) = load_models([tmp_path / "mood"], threads=1, verify_hashes=True, workers=1)
+    (loaded,) = load_models([tmp_path / "mood"], threads=1, verify_hashes=True, workers=1).models
     return loaded
 
 

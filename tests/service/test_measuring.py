@@ -54,7 +54,7 @@ def test_a_gpu_is_divided_only_where_all_models_are_for_it(bundles: Path, tmp_pa
 @pytest.mark.parametrize("provider", [CPU, CUDA])
 def test_batches_are_tried_up_to_what_keeps_the_device_busy(bundles: Path, provider: str) -> None:
     bundle, engine = read_bundle(bundles / "mood"), InstantEngine(provider)
-    model = OpenedModel(bundle, Tokenizer.load(bundle.tokenizer_path), cast(OnnxEngine, engine))
+    model = OpenedModel(bundle, b"", Tokenizer.load(bundle.tokenizer_path), engine=cast(OnnxEngine, engine))
     curve = cost_curve(model, Plan(2, 1), seconds=60.0)
     assert engine.most == curve[-1].tokens == CURVE_TOKENS[provider]
     assert cost_curve(model, Plan(2, 1), 60.0, given=128)[-1].tokens == 128

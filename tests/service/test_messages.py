@@ -12,6 +12,7 @@ from bert.errors import (
     DeadlineExceededError,
     EngineError,
     InputError,
+    ModelLeftOutError,
     NotReadyError,
     QueueFullError,
     ServiceError,
@@ -32,8 +33,16 @@ from tests.service.tiny import SPECS
 
 Sent = TypeVar("Sent", bound=Message)
 EXAMPLES: list[Message] = [
-    Hello(16_384, {"mood": 128, "北京": 64}, {"mood": "a" * 64, "北京": "b" * 64}),
-    Health(["mood", "names"], 1.25),
+    Hello(
+        16_384,
+        {"mood": 128, "北京": 64},
+        {"mood": "classification", "北京": "ner"},
+        {"mood": "a" * 64, "北京": "b" * 64},
+        {"classification": "mood"},
+        [("bundles/mood", "{}", b"\x00\xff", "")],
+        [("torn", "", "no manifest")],
+    ),
+    Health(["mood", "names"]),
     Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32))),
     Cancel(2**62 + 1),
     Done(7, [1, 0, 2], (2, 5), bytes(120), 0.125, 3e-5),
@@ -42,6 +51,7 @@ EXAMPLES: list[Message] = [
 ERRORS: list[ServiceError] = [
     ServiceError("something"),
     UnknownModelError("nope", ["mood", "names"]),
+    ModelLeftOutError("mood"),
     QueueFullError(900, 1000, 2.5),
     TooLateError(900, 1000, 2.5, 31.0, 29.5),
     DeadlineExceededError(1500.0),

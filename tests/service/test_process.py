@@ -1,5 +1,7 @@
 """bert-serve as a process: what it prints, how it ends, what it imports."""
 
+import contextlib
+import json
 import os
 import re
 import signal
@@ -9,11 +11,15 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+
+from tests.service.live import eventually
 
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "service.cli", "--port", "0"]
@@ -72,22 +78,30 @@ def address(shown: str) -> str:
     return found[0]
 
 
+DEFAULTS = [
+    ("classify", "mood"),
+    ("ner", "names"),
+    ("similarity", "meaning"),
+    ("qa", "reader"),
+    ("fill-mask", "gaps"),
+]
+
+
 def test_it_prints_address_models_and_lines_to_paste_and_ends_with_0(bundles: Path) -> None:
     with started("--bundles", str(bundles), "--default-models", "classification=mood") as process:
         shown = process.until("Ctrl-C")
         assert f"Ready at {address(shown)}" in shown
         assert "mood 1: classification, fp32, default" in shown
         pasted = re.findall(r"^  (curl .*)$", shown, re.MULTILINE)
-        assert [line.split()[2].rpartition("/")[2] for line in pasted] == [
-            "classify",
-            "ner",
-            "similarity",
-            "qa",
-            "fill-mask",
-        ]
+        answered = []
         for line in pasted:
             answer = subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout
             assert '"results"' in answer, answer
+            answered.append((line.split()[2].rpartition("/")[2], json.loads(answer)["model"]))
+            assert ('"model"' in line) == (answered[-1] not in DEFAULTS)
+            assert ('"text_pair"' in line) == (answered[-1][1] == "entailment")
+        others = [("classify", name) for name in ("entailment", "topics", "stars")]
+        assert sorted(answered) == sorted([*DEFAULTS, *others])
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(10) == 0
 
@@ -115,11 +129,92 @@ def test_after_sigterm_ready_says_no_and_what_is_in_flight_is_answered(bundles: 
         assert process.popen.wait(10) == 0
 
 
-def test_ctrl_c_ends_it_with_0(bundles: Path) -> None:
-    with started("--bundles", str(bundles / "names"), "--log-format", "json") as process:
-        time.sleep(0.5)  # in the middle of loading as well
+def test_answers_after_sigterm_tell_clients_to_go_elsewhere_and_no_connection_is_cut(bundles: Path) -> None:
+    """Each client goes on until it is told that its connection closes; one that is cut raises."""
+    with started("--bundles", str(bundles / "names"), "--drain-s", "0") as process:
+        host, port = address(process.until("Ctrl-C")).removeprefix("http://").split(":")
+
+        def ask(number: int) -> int:
+            connection, sent = HTTPConnection(host, int(port), timeout=20), 0
+            with contextlib.closing(connection):
+                while True:
+                    connection.request("GET", "/health/live")
+                    response = connection.getresponse()
+                    response.read()
+                    sent += 1
+                    if response.getheader("connection") == "close":
+                        return sent
+                    has_begun[number] = True
+                    time.sleep(0.001 * number)
+
+        has_begun = [False] * 16
+        with ThreadPoolExecutor(16) as pool:
+            clients = [pool.submit(ask, number) for number in range(16)]
+            eventually(lambda: all(has_begun))
+            process.popen.terminate()
+            assert all(client.result(20) > 1 for client in clients)
+        assert process.popen.wait(20) == 0
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Tell whether a process has a handler for a signal, or has ended."""
+    try:
+        found = re.search(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return True
+    return found is None or bool(int(found[1], 16) >> (number - 1) & 1)
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def until_importing(process: Process) -> None:
+    # Python itself handles SIGINT, and nothing else.
+    eventually(lambda: catches(process.popen.pid, signal.SIGTERM), 60)
+
+
+def until_listening(process: Process) -> None:
+    process.until("listening on")
+
+
+def until_a_child_starts(process: Process) -> None:
+    eventually(lambda: bool(children(process.popen.pid)), 60)
+
+
+def until_children_import(process: Process) -> None:
+    eventually(lambda: len(children(process.popen.pid)) == 2, 60)
+    frontend = children(process.popen.pid)[1]
+    eventually(lambda: catches(frontend, signal.SIGTERM), 60)
+
+
+@pytest.mark.parametrize(
+    ("frontends", "until"),
+    [
+        ("1", until_importing),
+        ("1", until_listening),
+        ("1", until_a_child_starts),
+        ("1", until_children_import),
+        ("0", until_listening),
+    ],
+)
+def test_ctrl_c_ends_a_start_with_0_whenever_it_comes(
+    bundles: Path, frontends: str, until: Callable[[Process], None]
+) -> None:
+    with started("--bundles", str(bundles / "names"), "--frontends", frontends) as process:
+        until(process)
         process.popen.send_signal(signal.SIGINT)
-        assert process.popen.wait(20) in (0, -signal.SIGINT)
+        assert process.popen.wait(60) == 0, process.error()
+        assert "Traceback" not in process.error()
+
+
+def test_a_hang_up_is_ignored_where_nohup_says_so(bundles: Path) -> None:
+    command = ["nohup", *COMMAND]
+    with started("--bundles", str(bundles / "names"), "--frontends", "1", command=command) as process:
+        process.until("Ctrl-C")
+        process.popen.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert process.popen.poll() is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +240,7 @@ def test_a_start_that_cannot_be_says_what_to_do(
                 (copied / file.name).write_bytes(file.read_bytes())
     if make == "changed":
         (folder / "one/tokenizer.json").write_text("{}")
-    with started("--bundles", str(folder)) as process:
+    with started("--bundles", str(folder), "--strict") as process:
         assert process.popen.wait(60) == 1
         assert message in process.error()
 
@@ -187,7 +282,8 @@ def test_a_port_in_use_is_said_at_once(bundles: Path) -> None:
 
 
 def test_serving_imports_nothing_that_trains_or_exports() -> None:
-    code = "import sys, service.cli; print(*{name.partition('.')[0] for name in sys.modules})"
+    modules = "service.cli, service.serve, service.tune, service.child"
+    code = f"import sys, {modules}; print(*(name.partition('.')[0] for name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     heavy = {
         "torch",

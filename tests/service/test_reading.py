@@ -1,6 +1,9 @@
 """Reading texts within bounds gives what reading them whole gives, and stops at the bound and at the deadline."""
 
+import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,10 +13,10 @@ from hypothesis import strategies as st
 from bert.encoding import Pieces
 from bert.errors import DeadlineExceededError
 from bert.tokenizer import Tokenizer
-from service import reading
+from service import reading, tokenize_queue
 from service.call import Call
 from service.problems import ProblemError
-from service.reading import Reader, window_tokens
+from service.reading import Reader, Threads, window_tokens
 from tests.service.tiny import vocabulary
 
 ODD = st.text(st.sampled_from("ab ,.!\n\t\u00e9\u0301\u4e2d\u6587\u200b\U0001f642\u3000-[]MASK"), max_size=60)
@@ -28,11 +31,28 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PART_CHARACTERS", 5)
+    monkeypatch.setattr(tokenize_queue, "PART_CHARACTERS", 5)
+    for name in ("INLINE_CHARACTERS", "TEXT_CHARACTERS"):
+        monkeypatch.setattr(reading, name, 0)
 
 
-def reader(tokenizer: Tokenizer, max_tokens: int = 10**6, timeout_ms: float = 60_000) -> Reader:
-    return Reader(Call("id", "/ner", time.monotonic(), timeout_ms), tokenizer, max_tokens)
+@dataclass(frozen=True)
+class Bounded:
+    """Reads as one request does, on a loop of its own."""
+
+    tokenizer: Tokenizer
+    max_tokens: int = 10**6
+    timeout_ms: float = 60_000
+
+    def pieces(self, texts: Sequence[str], enough: int | None = None) -> list[Pieces]:
+        async def read() -> list[Pieces]:
+            threads, call = Threads(2, 10**9), Call("id", "/ner", time.monotonic(), self.timeout_ms)
+            try:
+                return await Reader(call, self.tokenizer, self.max_tokens, threads).pieces(texts, enough)
+            finally:
+                await threads.close()
+
+        return asyncio.run(read())
 
 
 def same(one: Pieces, other: Pieces) -> bool:
@@ -44,7 +64,7 @@ def same(one: Pieces, other: Pieces) -> bool:
 @settings(deadline=None)
 @given(st.lists(ODD, max_size=5))
 def test_parts_together_are_the_whole(tokenizer: Tokenizer, texts: list[str]) -> None:
-    found, whole = reader(tokenizer).pieces(texts), tokenizer.pieces(texts)
+    found, whole = Bounded(tokenizer).pieces(texts), tokenizer.pieces(texts)
     assert len(found) == len(whole)
     assert all(same(one, other) for one, other in zip(found, whole, strict=True))
 
@@ -52,29 +72,38 @@ def test_parts_together_are_the_whole(tokenizer: Tokenizer, texts: list[str]) ->
 @settings(deadline=None)
 @given(ODD, st.integers(1, 20))
 def test_a_beginning_that_is_enough_is_the_wholes(tokenizer: Tokenizer, text: str, enough: int) -> None:
-    (found,), (whole,) = reader(tokenizer).pieces([text], enough), tokenizer.pieces([text])
+    (found,), (whole,) = Bounded(tokenizer).pieces([text], enough), tokenizer.pieces([text])
     assert same(found.slice(0, enough), whole.slice(0, enough))
     assert len(found) == len(whole) or len(found) >= enough
 
 
-def test_more_tokens_than_fit_are_refused_before_all_is_read(tokenizer: Tokenizer) -> None:
-    bounded = reader(tokenizer, max_tokens=100)
+def test_more_tokens_than_fit_are_refused_before_all_is_read(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, pieces = 0, tokenizer.pieces
+
+    def counting(texts: Sequence[str], *, only_ids: bool = False) -> list[Pieces]:
+        nonlocal read
+        read += sum(map(len, texts))
+        return pieces(texts, only_ids=only_ids)
+
+    monkeypatch.setattr(tokenizer, "pieces", counting)
     with pytest.raises(ProblemError) as refused:
-        bounded.pieces(["!" * 10_000])
+        Bounded(tokenizer, max_tokens=100).pieces(["!" * 10_000])
     assert refused.value.status == 413
-    assert bounded.tokens < 110
-    assert len(reader(tokenizer, 100).pieces(["a " * 50, "b " * 50])) == 2
+    assert read < 130  # two threads, each a batch ahead at most
+    assert len(Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 50])) == 2
     with pytest.raises(ProblemError):
-        reader(tokenizer, 100).pieces(["a " * 50, "b " * 51])
+        Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 51])
 
 
 def test_of_texts_to_be_cut_only_what_is_kept_counts(tokenizer: Tokenizer) -> None:
-    assert len(reader(tokenizer, 100).pieces(["a " * 5000] * 10, enough=10)) == 10
+    assert len(Bounded(tokenizer, 100).pieces(["a " * 5000] * 10, enough=10)) == 10
 
 
 def test_nothing_is_read_after_the_deadline(tokenizer: Tokenizer) -> None:
     with pytest.raises(DeadlineExceededError):
-        reader(tokenizer, timeout_ms=-1).pieces(["a"])
+        Bounded(tokenizer, timeout_ms=-1).pieces(["a"])
 
 
 @settings(deadline=None)

@@ -66,7 +66,7 @@ class Bench:
     max_tokens: int = 10_000
     engine: FakeEngine = field(default_factory=lambda: FakeEngine(threading.Semaphore(0)))
     clock: Clock = field(default_factory=Clock)
-    observed: list[tuple[int, int, float, float]] = field(default_factory=list)
+    observed: list[tuple[str, int, int, float, float]] = field(default_factory=list)
 
     def start(self) -> Scheduler:
         speed = Speed(0.0, self.slots / 1000, self.budget, self.slots)
@@ -186,7 +186,8 @@ def test_speed_is_measured_on_the_way() -> None:
         bench.engine.gate.release(1)
         await task
         assert 1000 < scheduler.queue.speeds["m"].tokens_per_s < 5000
-        assert bench.observed[0] == pytest.approx((50, 1, 0.25, 0.01))
+        assert bench.observed[0][0] == "m"
+        assert bench.observed[0][1:] == pytest.approx((50, 1, 0.25, 0.01))
 
     bench.run(scenario)
 

@@ -127,8 +127,8 @@ def test_between_its_parts_the_others_have_as_long() -> None:
     async def scenario(scheduler: Scheduler) -> None:
         lone, others = alone(scheduler, 1, 2, 3), [submitted(scheduler, mark) for mark in (7, 8, 9)]
         await bench.started(1)
-        assert scheduler.waiting_tokens == 50
-        assert scheduler.waiting_texts == 5
+        assert scheduler.waiting("m")[0] == 50
+        assert scheduler.waiting("m")[1] == 5
         for run, seconds in enumerate((2.0, 1.5, 1.5, 1.0, 1.0, 1.0), 1):
             await bench.started(run)
             bench.clock.now += seconds
@@ -136,7 +136,7 @@ def test_between_its_parts_the_others_have_as_long() -> None:
         await asyncio.gather(lone, *others)
         # The first part took 2 s, then two others took 3, the second part 1, and the last of the others had its turn.
         assert bench.engine.batches == [[1], [7], [8], [2], [9], [3]]
-        assert scheduler.waiting_tokens == 0
+        assert scheduler.waiting("m")[0] == 0
 
     bench.run(scenario)
 

@@ -93,6 +93,7 @@ def test_switches_have_both_forms() -> None:
         (["--max-body-bytes", "0"], "max_body_bytes: input should be greater than or equal to 1"),
         (["--log-level", "loud"], "loud"),
         (["--no-such-thing", "1"], "unrecognized arguments: --no-such-thing"),
+        (["--max-body-byte", "1"], "--max-body-byte 1; did you mean --max-body-bytes?"),
         (["--default-models", "poetry=x"], "default_models: no such task: poetry; known are classification"),
         (["--default-models", "ner"], "default_models: write task=name, separated by commas"),
         (["--drain-s", "inf"], "drain_s: input should be a finite number (given: 'inf')"),

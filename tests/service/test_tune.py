@@ -1,11 +1,13 @@
 """`bert-serve --tune`, as an operator runs it."""
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from service.cli import main
+from tests.service.test_process import started
 
 
 def test_the_curve_of_each_shape_is_printed(bundles: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,3 +34,10 @@ def test_several_slots_are_measured_beside_one(
 def test_bundles_that_cannot_be_loaded_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tune", "--bundles", str(tmp_path)]) == 1
     assert "holds no bundle" in capsys.readouterr().err
+
+
+def test_ctrl_c_does_not_look_like_a_measurement_that_is_done(bundles: Path) -> None:
+    with started("--bundles", str(bundles), "--tune", "--no-keep-tuning") as process:
+        process.until("engine slots of")
+        process.popen.send_signal(signal.SIGINT)
+        assert process.popen.wait(30) == 130

@@ -1,12 +1,15 @@
 """Requests that would be far more work than their bytes say: refused up front, over a real socket."""
 
+import asyncio
+import threading
 import time
 
 import pytest
 
+from service.bodies import INLINE_BYTES, Model, parse
 from service.call import Call
 from service.encoding import question_windows
-from service.reading import Reader
+from service.reading import HELPERS, Reader, Threads
 from service.texts import Texts
 from tests.service.live import Live
 from tests.service.test_wire_errors import fields, is_problem
@@ -21,6 +24,7 @@ from tests.service.test_wire_errors import fields, is_problem
         ("/ner", {"text": "!" * 500_000}),
         ("/ner", {"text": "a " * 130_000}),
         ("/tokenize", {"text": "!" * 500_000}),
+        ("/tokenize", {"text": "!" * 20_000}),
         ("/tokenize", {"text": ["! " * 3_000] * 300}),
         ("/classify", {"text": "a " * 900_000}),
         ("/embed", {"text": "a " * 900_000}),
@@ -45,10 +49,10 @@ def test_a_long_text_that_may_be_cut_is_cut(live: Live) -> None:
 
 
 def test_tokenize_shows_a_long_text_whole(live: Live) -> None:
-    text = "a film, " * 20_000
+    text = "a film, " * 5_000
     reply = live.post("/tokenize", {"text": text})
     tokens = reply.json["results"][0]["tokens"]
-    assert len(tokens) == reply.json["usage"]["tokens"] == 60_002
+    assert len(tokens) == reply.json["usage"]["tokens"] == 15_002
     assert all(text[t["start"] : t["end"]] == t["text"] for t in tokens if not t["special"])
 
 
@@ -65,8 +69,37 @@ def test_work_past_its_deadline_is_not_begun(live: Live) -> None:
 def test_a_context_that_several_questions_share_is_tokenised_once(live: Live) -> None:
     model = live.loaded.registry.models["reader"]
     context = "angela merkel met in munich " * 20
+
+    async def read(contexts: Texts) -> tuple[int, int]:
+        call, threads = Call("id", "/qa", time.monotonic(), 60_000), Threads(1, 10**6)
+        reader = Reader(call, model.tokenizer, 10**6, threads)
+        try:
+            windows = await question_windows(reader, model, Texts("question", ["who"] * 3, True), contexts, 3)
+        finally:
+            await threads.close()
+        return len(windows), reader.tokens
+
     for contexts in (Texts("context", [context], False), Texts("context", [context] * 3, True)):
-        reader = Reader(Call("id", "/qa", time.monotonic(), 60_000), model.tokenizer, 10**6)
-        windows = question_windows(reader, model, Texts("question", ["who"] * 3, True), contexts, 3)
-        assert len(windows) == 3
-        assert reader.tokens == 100 + 3
+        assert asyncio.run(read(contexts)) == (3, 100 + 3)
+
+
+def test_a_body_that_waits_for_a_thread_past_its_deadline_is_never_parsed(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed, gate = list[int](), threading.Event()
+
+    def noting(model: type[Model], body: bytes, max_texts: int) -> Model:
+        parsed.append(len(body))
+        return parse(model, body, max_texts)
+
+    monkeypatch.setattr("service.routes.parse", noting)
+    helpers = live.loaded.pipeline._threads._helpers
+    busy = [helpers.submit(gate.wait, 20) for _ in range(HELPERS)]
+    try:
+        late = live.post("/tokenize", {"text": "a " * INLINE_BYTES}, x_timeout_ms="200")
+        assert late.status == 504 and "200 ms" in late.json["detail"]
+    finally:
+        gate.set()
+    assert all(each.result() for each in busy)
+    assert live.post("/tokenize", {"text": "a " * (INLINE_BYTES // 2)}).status == 200
+    assert len(parsed) == 1

@@ -18,6 +18,7 @@ from bert.tokenizer import Tokenizer
 from bert.wordpiece import SPECIAL_PIECES
 from model_export.graph import build_graph
 from model_export.rows import RowsForms
+from model_export.tables import separate_tables
 
 WORDS = [
     *("a", "the", "film", "was", "warm", "funny", "dull", "angela", "merkel", "met", "in", "munich", "paris"),
@@ -54,21 +55,30 @@ def vocabulary() -> list[str]:
     ]
 
 
-def write_tiny_bundle(folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64) -> None:
-    """Write a bundle with random weights."""
+def tiny_tokenizer() -> Tokenizer:
+    """Return the tokenizer of these bundles."""
+    with tempfile.TemporaryDirectory() as aside:
+        vocab = Path(aside) / "vocab.txt"
+        vocab.write_text("\n".join(vocabulary()), encoding="utf-8")
+        return Tokenizer.load(vocab)
+
+
+def write_tiny_bundle(
+    folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64, vocab_size: int | None = None
+) -> None:
+    """Write a bundle with random weights; all of one size have the same embeddings, as over one base."""
     pieces, generator = vocabulary(), np.random.default_rng(seed)
-    config = BertConfig(len(pieces), 32, 2, 4, 64, max_position_embeddings=positions)
+    config = BertConfig(vocab_size or len(pieces), 32, 2, 4, 64, max_position_embeddings=positions)
+    base = np.random.default_rng(0)
     weights = {
-        name: generator.normal(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.2, shape).astype(
-            np.float32
-        )
+        name: (base if name.startswith("bert.embeddings") else generator)
+        .normal(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.2, shape)
+        .astype(np.float32)
         for name, shape in needed_shapes(config, spec)
     }
     graph = build_graph(config, spec, weights, partial(RowsForms))
     with tempfile.TemporaryDirectory() as aside:
-        vocab = Path(aside) / "vocab.txt"
-        vocab.write_text("\n".join(pieces), encoding="utf-8")
-        Tokenizer.load(vocab).save(Path(aside))
+        tiny_tokenizer().save(Path(aside))
         tokenizer = (Path(aside) / "tokenizer.json").read_bytes()
     manifest = Manifest(
         name,
@@ -82,7 +92,8 @@ def write_tiny_bundle(folder: Path, name: str, spec: TaskSpec, seed: int, positi
         config.max_position_embeddings,
         session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
     )
-    write_bundle(folder, manifest, {"model.onnx": graph.SerializeToString(), "tokenizer.json": tokenizer})
+    model, tables = separate_tables(graph)
+    write_bundle(folder, manifest, {"model.onnx": model, "tokenizer.json": tokenizer, **tables})
 
 
 def write_tiny_bundles(folder: Path) -> None:

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert.conll import to_bio
+from bert.data.conll import bio_labels, read_conll, to_bio
 from bert.errors import DataError
-from training.data.conll import bio_labels, read_conll
 
 Write = Callable[[str, str], Path]
 TAGS = st.lists(st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]), min_size=1, max_size=12)

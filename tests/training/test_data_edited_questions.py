@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bert.data.examples import QaExample
+from bert.data.squad import read_squad
 from training.data.antonyms import ANTONYMS
 from training.data.edited_questions import edit_unanswerable
-from training.data.examples import QaExample
-from training.data.squad import read_squad
 
 CURIE = (
     "In 1903 Marie Curie shared a large prize with Pierre Curie, worth 70,000 francs. The laboratory was in Paris. "

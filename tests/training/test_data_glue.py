@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from bert.data.glue import glue_task, read_glue
 from bert.errors import DataError
-from training.data.glue import glue_task, read_glue
 
 Write = Callable[[str, str], Path]
 

@@ -5,9 +5,16 @@ from typing import Any
 
 import pytest
 
+from bert.data.rows import TextColumns
 from bert.errors import DataError
-from training.data.hub import HubData, read_hub_choices, read_hub_questions, read_hub_texts, read_hub_words
-from training.data.rows import TextColumns
+from training.data.hub import (
+    HubData,
+    hub_columns,
+    read_hub_choices,
+    read_hub_questions,
+    read_hub_texts,
+    read_hub_words,
+)
 from training.settings import DataFile, FinetuneSettings
 from training.sources import read_examples
 
@@ -110,7 +117,7 @@ def test_bad_rows_and_missing_columns_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_data_set_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be loaded"):
+    with pytest.raises(DataError, match="is not there"):
         read_hub_texts(HubData(str(tmp_path / "none")), TextColumns())
     broken = folder_of(tmp_path, "broken", [{"review": "half \ud800", "mood": "good"}, *REVIEWS])
     with pytest.raises(DataError, match=r"cannot be loaded: .*surrogate pair"):
@@ -118,3 +125,23 @@ def test_a_data_set_that_is_not_there_is_refused(tmp_path: Path) -> None:
     data = folder_of(tmp_path, "reviews", REVIEWS)
     with pytest.raises(DataError, match="cannot be loaded"):
         read_hub_texts(HubData(data.name, split="dev"), TextColumns())
+
+
+def test_tags_that_are_numbers_without_names(tmp_path: Path) -> None:
+    data = folder_of(tmp_path, "words", [{"tokens": ["Ada", "codes"], "ner_tags": [1, 0]}])
+    with pytest.raises(DataError, match="'ner_tags' holds numbers: say what they stand for, label_names"):
+        read_hub_words(data)
+    assert read_hub_words(data, label_names=["O", "B-PER"])[0].labels == ("B-PER", "O")
+
+
+@pytest.mark.parametrize("name", ["a.csv", "data/a.csv", "./a", "one/two/three", "/nowhere", "a.parquet"])
+def test_what_is_a_path_never_goes_to_the_network(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: pytest.fail("the network was asked"))
+    with pytest.raises(DataError, match="is not there, and is no name of a data set"):
+        hub_columns(HubData(name))
+    Path("a.csv").write_text("text,label\nNice,good\n", encoding="utf-8")
+    with pytest.raises(DataError, match="is a file here; `format: hub` reads folders"):
+        hub_columns(HubData("a.csv"))

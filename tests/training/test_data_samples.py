@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from bert.data.conll import bio_labels, read_conll
+from bert.data.entity_json import read_entity_json
+from bert.data.glue import read_glue
+from bert.data.rows import TextColumns
+from bert.data.squad import read_squad
+from bert.data.tables import read_table
+from bert.tasks.spec import TaskSpec
 from training.data.choice import read_choice
-from training.data.conll import bio_labels, read_conll
-from training.data.glue import read_glue
-from training.data.rows import TextColumns
-from training.data.squad import read_squad
-from training.data.tables import read_table
 from training.data.validate import Example, class_labels, shared_with_training, validate_training
 from training.settings import DataFile
 
@@ -67,10 +69,12 @@ def test_every_example_of_the_page_on_formats_is_read(tmp_path: Path) -> None:
     readers: dict[str, Read] = {
         "reviews": READERS["sentiment"],
         "entities": read_conll,
+        "spans": read_entity_json,
+        "tokens": read_entity_json,
         "questions": read_squad,
         "choices": read_choice,
     }
-    assert len(blocks) == 6
+    assert len(blocks) == 8
     for name, content in blocks:
         path = tmp_path / name
         path.write_text(content, encoding="utf-8")
@@ -79,3 +83,9 @@ def test_every_example_of_the_page_on_formats_is_read(tmp_path: Path) -> None:
 
 def test_every_field_of_a_data_file_is_on_the_page() -> None:
     assert [name for name in DataFile.model_fields if f"`{name}`" not in PAGE] == []
+
+
+def test_the_page_lists_the_fields_of_task_json() -> None:
+    section = PAGE.partition("## `task.json`")[2]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert listed == list(TaskSpec("qa").to_dict())

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from bert.data.squad import read_squad
 from bert.errors import DataError
-from training.data.squad import read_squad
 
 Write = Callable[[str, str], Path]
 CONTEXT = "Ada Lovelace was born in London in 1815, and died in London."
@@ -97,6 +97,8 @@ def test_a_repeated_id_is_refused(write: Write) -> None:
         ('{"data": [{"paragraphs": [{"context": "x", "qas": [{}]}]}]}', 'has no "id"'),
         (squad({"id": "q", "question": "?", "answers": [{"text": "x"}]}), '"answers" must be a list'),
         ('{"data": []}', "has no questions"),
+        ('{"data": ' + "[" * 100_000, "is json that is nested too deeply"),
+        (f'{{"data": {"9" * 5000}}}', "has a whole number of more than 4,300 digits"),
         ("", "is empty"),
     ],
 )

@@ -1,12 +1,13 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bert.data.rows import TextColumns
+from bert.data.tables import read_table
 from bert.errors import DataError
-from training.data.rows import TextColumns
-from training.data.tables import read_table
 
 Write = Callable[[str, str], Path]
 REVIEW = TextColumns("review", label="mood")
@@ -133,6 +134,23 @@ def test_a_broken_file_is_refused_with_the_reason(write: Write, name: str, conte
         read_table(write(name, content), REVIEW)
 
 
+@pytest.mark.parametrize(("name", "place"), [("a.jsonl", ":2"), ("a.json", "")])
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "is json that is nested too deeply"),
+        ("9" * 5000, "has a whole number of more than 4,300 digits"),
+    ],
+)
+def test_json_that_python_cannot_read_is_refused(
+    write: Write, name: str, place: str, value: str, reason: str
+) -> None:
+    rows = ['{"review": "x", "mood": "good"}', f'{{"review": "x", "mood": {value}}}']
+    content = "\n".join(rows) if name == "a.jsonl" else f"[{', '.join(rows)}]"
+    with pytest.raises(DataError, match=f"{name}{place}: {reason}"):
+        read_table(write(name, content), REVIEW)
+
+
 def test_a_whole_surrogate_pair_is_the_character_that_it_stands_for(write: Write) -> None:
     (example,) = read_table(write("a.jsonl", '{"review": "\\ud83d\\ude00", "mood": "good"}\n'), REVIEW)
     assert example.text == "😀"
@@ -168,3 +186,38 @@ def test_snli_leaves_out_what_the_annotators_did_not_agree_on(shared_data: Path)
 def test_chinese_sentiment_without_header(shared_data: Path) -> None:
     path = shared_data / "zh" / "chnsenticorp" / "dev.tsv"
     assert len(read_table(path, TextColumns("1", label="2"), header=False)) == 1200
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".txt"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_what_separates_the_columns_is_seen_in_the_header(
+    write: Write, separator: str, ending: str, mark: str
+) -> None:
+    others = "".join({",", ";", "|"} - {separator})  # in a text they separate nothing
+    rows = [["id", " review", "mood"], ["1", f"Nice {others}", "good"], ["2", "Bad", "bad"]]
+    content = "".join(separator.join(row) + "\r\n" for row in rows)
+    path = write(f"a{ending}", mark + content)
+    assert [e.label for e in read_table(path, REVIEW)] == ["good", "bad"]
+
+
+def test_a_tsv_whose_header_is_quoted_has_quoted_fields(write: Write) -> None:
+    (example,) = read_table(write("a.tsv", '"review"\t"mood"\n"Nice\there"\t"good"\n'), REVIEW)
+    assert (example.text, example.label) == ("Nice\there", "good")
+
+
+def test_the_columns_of_a_table_without_the_needed_ones_are_told_apart(write: Write) -> None:
+    with pytest.raises(DataError, match="has no column 'review', 'mood'; its columns are 'a', 'b', 'c, d'"):
+        read_table(write("a.csv", "a;b;c, d\n1;2;3\n"), REVIEW)
+
+
+def test_rows_with_an_empty_cell_can_be_left_out(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    path = write("a.csv", "review,mood\nNice,good\n ,bad\nAwful,\n")
+    with pytest.raises(DataError, match=r"(?s)line 4: 'mood' is empty\n  `skip_empty: true`"):
+        read_table(path, REVIEW)
+    assert [e.id for e in read_table(path, replace(REVIEW, skip_empty=True))] == ["2"]
+    assert "2 rows with an empty text or label were left out" in caplog.text
+    with pytest.raises(DataError, match="has no rows without an empty cell"):
+        read_table(write("b.csv", "review,mood\n,good\n"), replace(REVIEW, skip_empty=True))
+    several = TextColumns("review", label="mood", problem="multi_label", skip_empty=True)
+    assert [e.label for e in read_table(path, several)] == [("good",), ()]

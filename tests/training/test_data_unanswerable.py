@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from training.data.examples import QaExample
-from training.data.squad import read_squad
+from bert.data.examples import QaExample
+from bert.data.squad import read_squad
 from training.data.unanswerable import make_unanswerable
 
 RIVERS = {

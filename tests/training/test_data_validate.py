@@ -2,9 +2,9 @@ import logging
 
 import pytest
 
+from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.rows import Label
 from bert.errors import DataError
-from training.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
-from training.data.rows import Label
 from training.data.validate import Example, class_labels, shared_with_training, validate_training
 
 

@@ -21,9 +21,10 @@ from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from bert.weights import read_checkpoint
 from model_export.cli import main as export
+from model_export.dev_data import recorded_dev_files
 from tests.training.conftest import FILES, files, short_run
 from training.finetune import finetune
-from training.loop import Loop
+from training.loop import Dataset, Loop
 from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
@@ -37,6 +38,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
     spec = TaskSpec.read(best)
     assert spec.task == task
     assert spec.command == "the command"
+    assert recorded_dev_files(spec) == [file.labelled for file in settings.dev]
     assert set(next(iter(spec.scores.values()))) <= set(TASKS[task](Tokenizer.load(best), spec).metrics)
     assert {path.name for path in best.iterdir()} == {
         "config.json",
@@ -216,6 +218,79 @@ def test_similarity_without_training_data_scores_the_base(settings_for: Make) ->
     folder = finetune(settings_for("similarity", train=[]))
     assert [path.name for path in folder.iterdir()] == ["task.json"]
     assert "spearman" in next(iter(TaskSpec.read(folder).scores.values()))
+
+
+def test_balanced_weights_have_a_mean_of_one_over_what_an_epoch_draws(
+    settings_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for label, count in (("a", 100), ("b", 10)):
+        rows = "".join(f"text {number},{label}\n" for number in range(count))
+        (tmp_path / f"{label}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    train = [{"path": tmp_path / "a.csv"}, {"path": tmp_path / "b.csv", "repeat": 5}]
+    settings = settings_for("classification", train=train, dev=[], class_weights="balanced")
+    made: list[Dataset] = []
+
+    def stop(data: Dataset) -> None:
+        made.append(data)
+        raise TrainingError("the data is made")
+
+    monkeypatch.setattr("training.finetune._recipe", lambda _, __, data: stop(data))
+    with pytest.raises(TrainingError, match="the data is made"):
+        finetune(settings)
+    (data,) = made
+    weights = [data.features[i].weight for batch in data.batches(settings, 0) for i in batch]
+    assert len(weights) == 150
+    assert np.mean(weights) == pytest.approx(1.0)
+    assert (data.features[0].weight, data.features[-1].weight) == pytest.approx((0.75, 1.5))
+
+
+def test_a_run_with_the_default_rate_and_epochs_beats_the_baseline(
+    settings_for: Make, tmp_path: Path
+) -> None:
+    words = {"good": ["warm", "fresh", "bright", "kind"], "bad": ["cold", "stale", "dark", "rude"]}
+    for part, count in (("train", 32), ("dev", 8)):
+        rng = np.random.default_rng(count)
+        rows = [f"{' '.join(rng.choice(words[label], 6))},{label}" for label in words for _ in range(count)]
+        (tmp_path / f"{part}.csv").write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    parts = {part: [{"path": tmp_path / f"{part}.csv"}] for part in ("train", "dev")}
+    settings = settings_for("classification", learning_rate=None, epochs=None, **parts)
+    best = finetune(settings)
+    report = json.loads((settings.output_dir / "report" / "report.json").read_text(encoding="utf-8"))
+    (dev,) = report["dev"].values()
+    assert "learning_rate 3e-4 (default" in report["recipe"] and "epochs 20 (default" in report["recipe"]
+    assert dev["scores"]["accuracy"] > dev["baseline"]["scores"]["accuracy"]
+    assert TaskSpec.read(best).scores["dev"]["accuracy"] == dev["scores"]["accuracy"]
+
+
+def test_a_run_that_learns_nothing_warns_of_the_class_that_it_never_predicts(
+    settings_for: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"text {number},{'b' if number % 8 == 0 else 'a'}\n" for number in range(24))
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}.csv").write_text(f"text,label\n{rows}", encoding="utf-8")
+    settings = settings_for(
+        "classification",
+        train=[{"path": tmp_path / "train.csv"}],
+        dev=[{"path": tmp_path / "dev.csv"}],
+        learning_rate=1e-7,
+    )
+    finetune(settings)
+    warning = "dev: the model never predicts"
+    output = capsys.readouterr()
+    assert f"warning: {warning}" in output.out + output.err
+    report = settings.output_dir / "report"
+    assert any(
+        line.startswith(warning) for line in json.loads((report / "report.json").read_text())["warnings"]
+    )
+    assert warning in (report / "report.md").read_text(encoding="utf-8")
+
+
+def test_a_base_scored_without_training_is_warned_of_like_a_run(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("training.run.result_warnings", lambda *_: ["dev: no better than the baseline"])
+    finetune(settings_for("similarity", train=[]))
+    assert "warning: dev: no better than the baseline" in caplog.messages
 
 
 def test_several_processes_are_refused_before_they_write_into_one_folder(

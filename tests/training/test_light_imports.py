@@ -10,7 +10,21 @@ import training.data.hub, training.data.unanswerable, training.report, training.
 print(",".join(name for name in {HEAVY} if name in sys.modules))
 """
 
+PROGRAMS = """
+import sys
+import training.finetune, training.pretrain
+print(",".join(name for name in ("peft", "transformers", "datasets") if name in sys.modules))
+"""
+
 
 def test_reading_data_and_writing_reports_loads_no_heavy_library() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == ""
+    assert found_loaded(CODE) == ""
+
+
+def test_training_loads_peft_and_transformers_only_where_they_are_used() -> None:
+    assert found_loaded(PROGRAMS) == ""
+
+
+def found_loaded(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from bert.base_models import MINILM, resolve_base
+from bert.data.examples import ChoiceExample
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.data.examples import ChoiceExample
 from training.finetune import finetune
 from training.settings import FinetuneSettings
 from training.tasks.base import collate

@@ -46,13 +46,25 @@ def test_speed_and_time_left_come_from_the_steps_of_late() -> None:
 
 def test_steps_of_an_earlier_run_do_not_count_for_the_speed() -> None:
     clock = Clock()
-    speed = Speed(total_steps=110, done_steps=100, clock=clock)
+    speed = Speed(total_steps=110, done_steps=100, clock=clock, done_tokens=10_000)
     assert speed.seconds_left is None
     for step in range(101, 106):
         clock.now += 1
         speed.update(step, step * 100.0)
+        assert speed.tokens_per_second == pytest.approx(100)
     assert speed.seconds_left == pytest.approx(5)
-    assert speed.tokens_per_second == pytest.approx(80)  # the first step only tells where the run stood
+
+
+def test_a_run_that_goes_on_shows_its_own_speed_from_its_first_line() -> None:
+    clock, stream = Clock(), io.StringIO()
+    lines = Lines(total_steps=20, done_steps=10, stream=stream, clock=clock, done_tokens=1000)
+    clock.now = 7  # seconds in which the save is read
+    with lines:
+        clock.now += 60  # the evaluation in which the run was stopped
+        lines.evaluation(10, {"dev": {"f1": 0.5}})
+        clock.now += 1
+        lines.step(numbers(11))
+    assert stream.getvalue().splitlines()[1] == "step 11 of 20  loss 0.0909  100 tokens/s  9 s left"
 
 
 def test_without_a_terminal_a_line_comes_every_few_seconds_and_at_the_end() -> None:

@@ -4,11 +4,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from training.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from training.findings import (
+    Baseline,
     answer_findings,
     choice_findings,
     class_findings,
@@ -16,9 +18,17 @@ from training.findings import (
     multi_label_findings,
     number_findings,
 )
-from training.report import DevFile, RunReport, as_markdown, draw_confusion, draw_curve, write_report
+from training.report import (
+    DevFile,
+    RunReport,
+    as_markdown,
+    draw_confusion,
+    draw_curve,
+    result_warnings,
+    write_report,
+)
 from training.report.content import training_summary
-from training.report.plots import score_lines, smoothed
+from training.report.plots import score_lines, score_panel, smoothed
 
 LABELS = ("negative", "neutral", "positive")
 HISTORY = [
@@ -114,6 +124,19 @@ def test_kinds_of_answers_are_told_apart() -> None:
     assert found.mistakes[0].text == "Who? ↵ Ada Lovelace wrote it."
 
 
+def test_classes_that_are_never_predicted_are_named() -> None:
+    given = ["positive", "positive", "positive"]
+    single = class_findings(texts("negative", "positive", "positive"), given, LABELS)
+    assert single.never_predicted == ("negative",)  # no text is neutral, so that one is not missed
+    several = multi_label_findings(texts(("a", "b"), ("c",)), [("a",), ("a",)], ("a", "b", "c", "d"))
+    assert several.never_predicted == ("b", "c")
+    words = WordsExample(("Ada", "in", "Rome"), ("B-PER", "O", "B-LOC"), "1")
+    assert entity_findings([words], [("B-PER", "O", "O")]).never_predicted == ("LOC",)
+    questions = [QaExample("1", "Who?", "Ada.", (("Ada", 0),), ""), QaExample("2", "Who?", "Ada.", (), "")]
+    assert answer_findings(questions, ["Ada", "Ada"]).never_predicted == ("no answer",)
+    assert answer_findings(questions, ["", ""]).never_predicted == ("an answer",)
+
+
 def test_choices_show_the_ending_that_was_taken() -> None:
     found = choice_findings([ChoiceExample("He", ("sits.", "flies."), 0, "1")], [1])
     assert (found.mistakes[0].gold, found.mistakes[0].predicted) == ("sits.", "flies.")
@@ -143,6 +166,62 @@ def test_a_report_is_a_page_numbers_and_pictures(tmp_path: Path) -> None:
         assert f"]({picture})" in page
         with Image.open(tmp_path / "report" / picture) as image:
             assert image.width > 300
+
+
+def falling(first: float, last: float, steps: int = 100) -> list[dict[str, float]]:
+    return [dict(HISTORY[0], step=n, loss=first + (last - first) * n / steps) for n in range(1, steps + 1)]
+
+
+def dev_file(accuracy: float, *given: str) -> DevFile:
+    gold = texts("negative", "positive", "positive")
+    baseline = Baseline("always 'positive'", {"accuracy": 2 / 3})
+    return DevFile("dev", {"accuracy": accuracy}, class_findings(gold, given, LABELS), baseline)
+
+
+def test_a_run_that_learned_little_is_warned_of() -> None:
+    useless = dev_file(2 / 3, "positive", "positive", "positive")
+    never, below, flat = result_warnings([useless], "accuracy", falling(1.1, 1.09))
+    assert never == "dev: the model never predicts 'negative', which the file has"
+    assert below == "dev: accuracy 0.6667 is no better than the baseline's 0.6667 (always 'positive')"
+    assert flat.startswith(
+        "the training loss did not fall: 1.0995 over the first 10 steps, 1.0904 over the last"
+    )
+    good = dev_file(1.0, "negative", "positive", "positive")
+    assert result_warnings([good], "accuracy", falling(1.1, 0.5)) == []
+    assert result_warnings([good], "accuracy", falling(1.1, 1.1, steps=19)) == []  # too short to say
+
+
+def test_an_error_no_smaller_than_the_means_is_warned_of() -> None:
+    baseline = Baseline("always the mean, 2", {"spearman": 0.0, "rmse": 1.0})
+    file = DevFile("dev", {"spearman": 0.5, "rmse": 1.2}, None, baseline)
+    assert result_warnings([file], "spearman", []) == [
+        "dev: rmse 1.2000 is no better than the baseline's 1.0000 (always the mean, 2)"
+    ]
+
+
+def test_a_report_shows_warnings_and_baselines(tmp_path: Path) -> None:
+    file = dev_file(0.5, "positive", "positive", "negative")
+    page = as_markdown(RunReport("Run", [file], warnings=["the *loss* did not fall"], recipe="epochs 5"))
+    assert "## Warnings\n\n- the \\*loss\\* did not fall\n" in page
+    assert "| baseline: always 'positive' | 0.6667 |" in page
+    assert "epochs 5." in page
+    write_report(tmp_path, RunReport("Run", [file], warnings=["cut"]))
+    content = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert content["warnings"] == ["cut"]
+    assert content["dev"]["dev"]["baseline"] == {"rule": "always 'positive'", "scores": {"accuracy": 0.6667}}
+    assert content["dev"]["dev"]["never_predicted"] == []
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"), [((0.71, 0.73), 0, 1), ((-0.2, 0.1), -0.2, 1), ((0.2, 3.0), 0, 3)]
+)
+def test_a_flat_score_looks_flat(values: tuple[float, float], low: float, high: float) -> None:
+    axes = Figure().subplots()
+    score_panel(axes, {"dev accuracy": ([1, 2], list(values))}, 2, {"dev baseline": 0.7})
+    bottom, top = axes.get_ylim()
+    assert bottom == pytest.approx(low - 0.02 * (high - low))
+    assert top == pytest.approx(high + 0.02 * (high - low))
+    assert "dev baseline" in axes.get_legend_handles_labels()[1]
 
 
 def test_a_report_without_dev_data_says_so(tmp_path: Path) -> None:

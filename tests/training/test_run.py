@@ -74,15 +74,19 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None
     return make
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_asked_to_stop_saves_and_goes_on_to_the_same_weights(
+    number: signal.Signals,
     settings_for: Make,
     straight: dict[str, torch.Tensor],
     at_step: Callable[[int, Callable[[], None]], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     settings = settings_for("classification", **{**LONG, "save_every_steps": 0})
-    at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    run_command(lambda: finetune(settings))  # ends without SystemExit: code 0
+    at_step(4, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(SystemExit) as ended:
+        run_command(lambda: finetune(settings))
+    assert ended.value.code == 128 + number  # a script must not take it for the end
     assert "stopped at step 4 of 24; the same command goes on from there" in capsys.readouterr().err
     assert saves(settings) == ["step-00000004"]
     assert equal(straight, weights(finetune(settings)))

@@ -162,11 +162,14 @@ NUMBERS = list(
 @pytest.mark.parametrize(("settings", "name"), NUMBERS, ids=lambda item: getattr(item, "__name__", item))
 def test_a_number_that_is_not_finite_is_refused(settings: type[BaseModel], name: str, value: object) -> None:
     with pytest.raises(ValidationError) as error:
-        # In a list where the setting is one.
-        is_list = get_origin(settings.model_fields[name].annotation) is list
-        settings.model_validate({name: [value] if is_list else value})
+        # In a list or under a name where the setting holds those.
+        annotation = settings.model_fields[name].annotation
+        is_list = get_origin(annotation) is list
+        is_named = any(get_origin(kind) is dict for kind in types_in(annotation))
+        settings.model_validate({name: [value] if is_list else {"a": value} if is_named else value})
     places = {(name,), (name, 0)}
-    assert [e["type"] for e in error.value.errors() if e["loc"] in places] == ["finite_number"]
+    found = [e["type"] for e in error.value.errors() if e["loc"] in places or e["loc"][-1] == "a"]
+    assert found == ["finite_number"]
 
 
 def test_numbers_that_are_not_finite_are_said_with_name_and_value(
@@ -184,6 +187,26 @@ def test_numbers_that_are_not_finite_are_said_with_name_and_value(
         "epochs: Input should be a finite number (given: 'inf')",
     ):
         assert line in str(end.value)
+
+
+def test_a_wrong_name_gets_the_one_that_was_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("task: ner\noutput_dir: x\nepoch: 3\nlora: {rang: 3}\ntrain: [{path: a, colums: {}}]\n")
+    with pytest.raises(SystemExit) as end:
+        run(lambda: from_command_line(["--config", str(file)]))
+    for line in (
+        "\n  train.0.colums: there is no such setting; did you mean columns?",
+        "\n  lora.rang: there is no such setting; did you mean rank?",
+        "\n  epoch: there is no such setting; did you mean epochs?",
+    ):
+        assert line in str(end.value)
+    with pytest.raises(SystemExit) as end:
+        read_settings(PretrainSettings, "bert-pretrain", ["--learning-rat=3", "--zzz"])
+    assert end.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith(
+        "error: unrecognized arguments: --learning-rat=3 --zzz; did you mean --learning-rate?\n"
+    )
 
 
 def test_a_rule_over_several_settings_is_said_without_a_name() -> None:

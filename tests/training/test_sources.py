@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from bert.data.read import guess_format
 from bert.errors import ConfigError, DataError
-from training.settings import DataFile, FinetuneSettings
-from training.sources import Source, check_pairs, guess_format, read_examples
+from training.settings import DataFile, FinetuneSettings, from_command_line
+from training.sources import Source, check_pairs, read_examples, read_sources
 
 Write = Callable[[str, str], Path]
 PAIRS = [("Warm.", "It is warm.", "yes"), ("Cold.", "It is warm.", "no")]
@@ -80,6 +81,23 @@ def test_files_with_and_without_a_second_text_are_not_mixed(write: Write) -> Non
 )
 def test_task_and_ending_say_the_format(write: Write, name: str, task: str, expected: str) -> None:
     assert guess_format(write(name, "x"), task) == expected
+
+
+def test_a_plain_path_is_a_file(write: Write) -> None:
+    path = write("tickets.csv", "label;text\nyes;Warm, I think.\nno;Cold.\n")
+    arguments = ["--task", "classification", "--output-dir", "x", "--train", str(path)]
+    settings = from_command_line(arguments)
+    (source,) = read_sources(settings.train, settings)
+    assert [(e.text, e.label) for e in source.examples] == [("Warm, I think.", "yes"), ("Cold.", "no")]
+    (written,) = FinetuneSettings(task="ner", output_dir=Path("x"), train=[str(path)]).train  # as in YAML
+    assert written == DataFile(path=path)
+
+
+def test_columns_of_other_names_have_to_be_named(write: Write) -> None:
+    with pytest.raises(
+        DataError, match=r"no column 'label'; its columns are 'mood', 'text': .*columns: \{text"
+    ):
+        read(write("a.csv", "mood;text\nyes;Warm.\n"))
 
 
 def test_what_is_no_file_is_of_the_hub(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from bert.data.examples import QaExample
 from bert.tasks.spec import TaskSpec
-from training.data.examples import QaExample
 from training.tasks.base import Evaluation
 from training.tasks.qa import Predicted, QaTask
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from bert.base_models import MINILM, resolve_base
+from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.data.examples import TextExample
 from training.finetune import finetune
 from training.loop import Loop
 from training.run import Run

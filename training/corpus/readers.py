@@ -15,9 +15,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, cast
 
+from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.errors import DataError
 from training.corpus.sources import TextFile, is_saved
-from training.data.files import NOT_UNICODE, holds_unicode
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000

@@ -1,5 +1,1 @@
-"""Readers: files in the formats users have them in, to frozen examples.
-
-Every reader checks what it reads and raises `bert.errors.DataError` with file, line and reason, up to twenty
-problems at once, before any training starts.
-"""
+"""Labelled data, the parts that only training needs: the hub, multiple choice, made questions, checks of whole sets."""

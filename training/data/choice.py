@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from bert.data.examples import ChoiceExample
+from bert.data.files import NOT_UNICODE, holds_unicode
+from bert.data.problems import Place, Problems
+from bert.data.tables import read_rows, split_records
 from bert.errors import DataError
-from training.data.examples import ChoiceExample
-from training.data.files import NOT_UNICODE, holds_unicode
-from training.data.problems import Place, Problems
-from training.data.tables import read_rows, split_records
 
 Raw = tuple[Place, str, Sequence[str], str]
 """Place, prompt, choices, label as it was written."""

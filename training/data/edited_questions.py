@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from bert.data.examples import QaExample
 from training.data.antonyms import ANTONYMS
-from training.data.examples import QaExample
 
 _CAPITALISED = (
     r"[A-ZÀ-ÖØ-Þ]\w*(?:['’-](?!s\b)(?:\w+|(?= [A-Z])))*"  # Anna, al-Rashid, Workers' Union; Anna's is Anna

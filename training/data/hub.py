@@ -3,23 +3,26 @@
 `datasets` is imported only when a data set is opened. Code that comes with a data set is never run.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert.conll import to_bio
+from bert.data.conll import to_bio
+from bert.data.entity_json import UnnamedTagsError, named_tags
+from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.problems import Problems
+from bert.data.rows import TextColumns, text_examples
+from bert.data.squad import Question, squad_examples
+from bert.data.tables import refuse_missing
 from bert.errors import DataError
 from training.data.choice import Raw, choice_examples
-from training.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
-from training.data.problems import Problems
-from training.data.rows import TextColumns, text_examples
-from training.data.squad import Question, squad_examples
-from training.data.tables import refuse_missing
 
 Row = Mapping[str, Any]
 SAVED = ("dataset_info.json", "dataset_dict.json")
 """What `save_to_disk` leaves in its folder."""
+
+_FILE_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".conll", ".arrow")
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,19 @@ def read_hub_words(
     tags: str = "ner_tags",
     label_map: Mapping[str, str | None] | None = None,
     labels: tuple[str, ...] | None = None,
+    label_names: Sequence[str] = (),
 ) -> list[WordsExample]:
-    """Read sentences, a list of words and one of tags a row. The other arguments are `read_conll`'s."""
+    """Read sentences, a list of words and one of tags a row.
+
+    `label_names` say what tags stand for that are numbers without names. The other arguments are `read_conll`'s.
+    """
     problems, examples = Problems(data.source), []
     for number, row in enumerate(_open(data, (words, tags)), 1):
         try:
-            example = _words_example(row[words], row[tags], str(number), label_map, labels)
+            named = named_tags(row[tags], tags, label_names)
+            example = _words_example(row[words], named, str(number), label_map, labels)
+        except UnnamedTagsError as error:
+            raise DataError(data.source, None, str(error)) from None
         except ValueError as error:
             problems.add(number, str(error))
             continue
@@ -113,6 +123,8 @@ def _load(data: HubData) -> Any:
         import datasets
     except ImportError as error:
         raise DataError(data.source, None, "needs the library: pip install datasets") from error
+    if reason := _not_of_the_hub(data.name):
+        raise DataError(data.source, None, reason)
     if data.revision is not None and Path(data.name).exists():
         raise DataError(data.source, None, f"is a folder here, which has no revision {data.revision!r}")
     try:
@@ -122,6 +134,17 @@ def _load(data: HubData) -> Any:
         return datasets.load_dataset(data.name, data.config, split=data.split, revision=data.revision)
     except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
         raise DataError(data.source, None, f"cannot be loaded: {_reason(error)}") from error
+
+
+def _not_of_the_hub(name: str) -> str | None:
+    """Return why a name is no data set's: the library would ask the network for a file that is here, or mistyped."""
+    path = Path(name)
+    if path.is_file():
+        return "is a file here; `format: hub` reads folders and data sets of the hub: leave `format` out, or name the file's"
+    is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2
+    if not path.exists() and (is_path or path.suffix.lower() in _FILE_ENDINGS):
+        return "is not there, and is no name of a data set of the hub (name, or owner/name)"
+    return None
 
 
 def _reason(error: BaseException) -> str:
@@ -148,7 +171,7 @@ def _named(value: Any, names: list[str] | None) -> Any:
 
 def _words_example(
     words: list[Any],
-    tags: list[Any],
+    tags: list[str],
     row_id: str,
     label_map: Mapping[str, str | None] | None,
     labels: tuple[str, ...] | None,
@@ -156,7 +179,7 @@ def _words_example(
     """Build one sentence; raises ValueError with the reason."""
     if len(words) != len(tags):
         raise ValueError(f"has {len(words)} words and {len(tags)} tags")
-    found = to_bio([str(tag) for tag in tags], label_map)
+    found = to_bio(tags, label_map)
     unknown = [tag for tag in found if labels is not None and tag not in labels]
     if unknown:
         raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(labels or ())}")

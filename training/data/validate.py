@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.errors import DataError
-from training.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 
 logger = logging.getLogger(__name__)
 Example = TextExample | WordsExample | QaExample | ChoiceExample

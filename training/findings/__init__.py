@@ -1,11 +1,13 @@
 """What a model gets wrong on held-out data, task by task: counts, scores by class, the worst mistakes."""
 
 from training.findings.answers import answer_findings
-from training.findings.base import Findings, Mistake
+from training.findings.base import TRUNCATED, Baseline, Findings, Mistake
 from training.findings.entities import entity_findings
 from training.findings.texts import choice_findings, class_findings, multi_label_findings, number_findings
 
 __all__ = [
+    "TRUNCATED",
+    "Baseline",
     "Findings",
     "Mistake",
     "answer_findings",

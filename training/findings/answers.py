@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bert.data.examples import QaExample
 from bert.metrics import squad_em_f1
-from training.data.examples import QaExample
 from training.findings.base import EXCERPT, MISTAKES_SHOWN, Findings, Mistake, excerpt
 
 
@@ -22,7 +22,19 @@ def answer_findings(examples: Sequence[QaExample], predictions: Sequence[str]) -
             wrong.append((f1, Mistake(example.id, text, golds, predicted or "(no answer)")))
     wrong.sort(key=lambda pair: pair[0])
     worst = tuple(_mixed([mistake for _, mistake in wrong]))
-    return Findings(len(examples), len(wrong), worst, counts=dict(counts))
+    return Findings(
+        len(examples),
+        len(wrong),
+        worst,
+        counts=dict(counts),
+        never_predicted=_never_predicted(examples, predictions),
+    )
+
+
+def _never_predicted(examples: Sequence[QaExample], predictions: Sequence[str]) -> tuple[str, ...]:
+    wanted = {"an answer" if example.answers else "no answer" for example in examples}
+    given = {"an answer" if predicted else "no answer" for predicted in predictions}
+    return tuple(sorted(wanted - given))
 
 
 def _answer_kind(example: QaExample, predicted: str) -> tuple[str, float]:

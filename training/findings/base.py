@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 MISTAKES_SHOWN = 20
 EXCERPT = 300
 """Code points of a text that a report shows."""
+TRUNCATED = "_truncated"
+"""End of the name of a score over texts that are cut, beside the one over all of their windows."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,16 @@ class Mistake:
     gold: str
     predicted: str
     confidence: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The scores of the best prediction that does not look at the text."""
+
+    rule: str
+    """Description of the prediction, such as "always 'positive'"."""
+    scores: Mapping[str, float]
+    """Name of a score of the task → its value."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +48,8 @@ class Findings:
     labels: tuple[str, ...] = ()
     confusion: NDArray[np.int64] | None = None
     """(K, K): row gold, column predicted, in the order of `labels`."""
+    never_predicted: tuple[str, ...] = ()
+    """Classes that gold labels have and no prediction has."""
 
 
 def class_scores(both: int, gold: int, given: int) -> dict[str, float]:

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from bert.data.examples import WordsExample
 from bert.metrics import bio_spans, entity_f1
-from training.data.examples import WordsExample
 from training.findings.base import Findings, Mistake, excerpt, shown
 
 
@@ -27,7 +27,9 @@ def entity_findings(examples: Sequence[WordsExample], predictions: Sequence[Sequ
         wrong.append((len(gold ^ given), mistake))
     wrong.sort(key=lambda pair: -pair[0])
     worst = shown([mistake for _, mistake in wrong])
-    return Findings(len(examples), len(wrong), worst, by_class, dict(counts))
+    predicted_types = {kind for labels in predictions for kind, _, _ in bio_spans(labels)}
+    never = tuple(name for name, t in types.items() if t.support and name not in predicted_types)
+    return Findings(len(examples), len(wrong), worst, by_class, dict(counts), never_predicted=never)
 
 
 def _entity_mistakes(gold: set[tuple[str, int, int]], given: set[tuple[str, int, int]]) -> Counter[str]:

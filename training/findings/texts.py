@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.examples import ChoiceExample, TextExample
+from bert.data.examples import ChoiceExample, TextExample
 from training.findings.base import MISTAKES_SHOWN, Findings, Mistake, class_scores, excerpt, shown
 
 
@@ -30,7 +30,10 @@ def class_findings(
     worst = sorted(wrong, key=lambda mistake: -(mistake.confidence or 0.0))
     gold, given, both = confusion.sum(axis=1), confusion.sum(axis=0), np.diag(confusion)
     by_class = {label: class_scores(int(both[k]), int(gold[k]), int(given[k])) for label, k in place.items()}
-    return Findings(len(examples), len(wrong), shown(worst), by_class, {}, tuple(labels), confusion)
+    never = tuple(label for label, k in place.items() if gold[k] and not given[k])
+    return Findings(
+        len(examples), len(wrong), shown(worst), by_class, {}, tuple(labels), confusion, never_predicted=never
+    )
 
 
 def multi_label_findings(
@@ -48,7 +51,9 @@ def multi_label_findings(
             wrong.append((len(right ^ chosen), mistake))
     wrong.sort(key=lambda pair: -pair[0])
     by_class = {label: class_scores(both[label], gold[label], given[label]) for label in labels}
-    return Findings(len(examples), len(wrong), shown([mistake for _, mistake in wrong]), by_class)
+    never = tuple(label for label in labels if gold[label] and not given[label])
+    worst = shown([mistake for _, mistake in wrong])
+    return Findings(len(examples), len(wrong), worst, by_class, never_predicted=never)
 
 
 def number_findings(examples: Sequence[TextExample], predictions: Sequence[float]) -> Findings:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -60,6 +61,8 @@ class PretrainRun:
         self.saved_step = loop.progress.step
         self.last_look: HeldOut | None = None
         self.last_look_step = -1
+        self.signal: int = signal.SIGTERM
+        """Signal that stopped the run. One process receives it, and the others stop too."""
         self._next_save_s = time.monotonic() + 60 * settings.save_every_minutes
         self._speed = Utilisation(settings, loop, processes)
 
@@ -108,8 +111,8 @@ class PretrainRun:
             return nullcontext()
         return Records(self.settings.output_dir, started, reporter, self.store)
 
-    def _ask(self) -> None:
-        self.loop.stop_asked = True
+    def _ask(self, number: int) -> None:
+        self.loop.stop_asked, self.signal = True, number
 
     def _tell(self, numbers: Mapping[str, float], watch: Watch) -> None:
         """Record a step and what looks wrong; every process watches, so that all stop at a loss that is no number."""

@@ -4,11 +4,23 @@ import json
 import os
 from pathlib import Path
 
+from training.report.checks import data_warnings, result_warnings, unseen_labels
 from training.report.content import DevFile, RunReport, as_json, confusion_name
 from training.report.markdown import as_markdown
 from training.report.plots import draw_confusion, draw_curve
 
-__all__ = ["DevFile", "RunReport", "as_json", "as_markdown", "draw_confusion", "draw_curve", "write_report"]
+__all__ = [
+    "DevFile",
+    "RunReport",
+    "as_json",
+    "as_markdown",
+    "data_warnings",
+    "draw_confusion",
+    "draw_curve",
+    "result_warnings",
+    "unseen_labels",
+    "write_report",
+]
 
 
 def write_report(folder: Path, report: RunReport) -> Path:
@@ -23,7 +35,18 @@ def write_report(folder: Path, report: RunReport) -> Path:
 def _draw(folder: Path, report: RunReport) -> list[str]:
     drawn = []
     if report.history:
-        draw_curve(folder / "curve.png", report.history, report.evaluations, report.metric, report.best_step)
+        draw_curve(
+            folder / "curve.png",
+            report.history,
+            report.evaluations,
+            report.metric,
+            report.best_step,
+            {
+                f"{file.name} baseline": file.baseline.scores[str(report.metric)]
+                for file in report.dev
+                if file.baseline is not None and str(report.metric) in file.baseline.scores
+            },
+        )
         drawn.append("curve.png")
     for file in report.dev:
         if file.findings is not None and file.findings.confusion is not None:

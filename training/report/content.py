@@ -1,10 +1,11 @@
 """What a report is made of."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from training.findings import Findings
+from training.data.summary import FileSummary
+from training.findings import Baseline, Findings
 
 CURVE_POINTS = 500
 """Steps of the history that report.json keeps, evenly spaced."""
@@ -17,6 +18,7 @@ class DevFile:
     name: str
     scores: Mapping[str, float]
     findings: Findings | None = None
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class RunReport:
     best_step: int | None = None
     command: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    recipe: str = ""
+    """A line with the learning rate, the epochs and where they come from."""
+    data: Sequence[FileSummary] = ()
+    warnings: Sequence[str] = ()
 
 
 def as_json(report: RunReport) -> dict[str, Any]:
@@ -46,6 +52,9 @@ def as_json(report: RunReport) -> dict[str, Any]:
         "command": report.command,
         "metric": report.metric,
         "best_step": report.best_step,
+        "recipe": report.recipe,
+        "warnings": list(report.warnings),
+        "data": [asdict(file) for file in report.data],
         "training": training_summary(report.history),
         "dev": {file.name: _file_json(file) for file in report.dev},
         "evaluations": [dict(evaluation) for evaluation in report.evaluations],
@@ -80,15 +89,22 @@ def confusion_name(file: str) -> str:
 
 def _file_json(file: DevFile) -> dict[str, Any]:
     content: dict[str, Any] = {"scores": dict(file.scores)}
+    if file.baseline is not None:
+        content["baseline"] = {"rule": file.baseline.rule, "scores": _four_decimals(file.baseline.scores)}
     found = file.findings
     if found is not None:
         content |= {
             "examples": found.examples,
             "wrong": found.wrong,
             "counts": dict(found.counts),
+            "never_predicted": list(found.never_predicted),
             "by_class": {label: dict(scores) for label, scores in found.by_class.items()},
             "mistakes": [vars(mistake) for mistake in found.mistakes],
         }
         if found.confusion is not None:
             content |= {"labels": list(found.labels), "confusion": found.confusion.tolist()}
     return content
+
+
+def _four_decimals(scores: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in scores.items()}

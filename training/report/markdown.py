@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from training.data.summary import FileSummary
 from training.findings import Findings, Mistake
 from training.progress import format_seconds
 from training.report.content import DevFile, RunReport, confusion_name, training_summary
@@ -12,6 +13,12 @@ def as_markdown(report: RunReport, pictures: Sequence[str] = ()) -> str:
     parts = [f"# {report.title}\n"]
     if report.command:
         parts.append(f"```\n{report.command}\n```\n")
+    if report.warnings:
+        parts.append("## Warnings\n\n" + "".join(f"- {escaped(line)}\n" for line in report.warnings))
+    if report.data:
+        parts.append(_data_section(report.data))
+    if report.recipe:
+        parts.append(report.recipe + ".\n")
     parts.append(_training_line(report))
     parts.append(_scores_table(report.dev) if report.dev else "No held-out data was given to score on.\n")
     if "curve.png" in pictures:
@@ -36,8 +43,21 @@ def _training_line(report: RunReport) -> str:
 
 def _scores_table(dev: Sequence[DevFile]) -> str:
     names = list(dict.fromkeys(name for file in dev for name in file.scores))
-    rows = [[file.name, *(_number(file.scores.get(name)) for name in names)] for file in dev]
+    rows = []
+    for file in dev:
+        rows.append([file.name, *(_number(file.scores.get(name)) for name in names)])
+        if file.baseline is not None:
+            scores = file.baseline.scores
+            rows.append([f"baseline: {file.baseline.rule}", *(_number(scores.get(name)) for name in names)])
     return "## Scores\n\n" + table(["held-out file", *names], rows)
+
+
+def _data_section(files: Sequence[FileSummary]) -> str:
+    lines = []
+    for file in files:
+        too_long = f"; {file.too_long}" if file.too_long else ""
+        lines.append(f"- {escaped(file.sentence + too_long)}\n")
+    return "## Data\n\n" + "".join(lines)
 
 
 def _file_section(name: str, found: Findings, picture: str, pictures: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """The pictures of a report, drawn without a screen. matplotlib is imported only when one is drawn."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,8 +33,9 @@ def draw_curve(
     evaluations: Sequence[Mapping[str, Any]] = (),
     metric: str | None = None,
     best_step: int | None = None,
+    baselines: Mapping[str, float] | None = None,
 ) -> None:
-    """Draw the loss over steps, and below it the dev score of each file; the best step is marked.
+    """Draw the loss over steps, and below it the dev score of each file; best step and `baselines` are marked.
 
     `history` has "step" and "loss"; `evaluations` have "step" and "scores", {metric: value} or
     {file: {metric: value}}. `metric` None takes the first metric of each file.
@@ -46,7 +48,7 @@ def draw_curve(
     panels = figure.subplots(2 if lines else 1, 1, sharex=True, squeeze=False)[:, 0]
     _loss_panel(panels[0], history)
     if lines:
-        _score_panel(panels[1], lines, best_step)
+        score_panel(panels[1], lines, best_step, baselines)
     panels[-1].set_xlabel("step of the optimiser")
     panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     save_figure(figure, path)
@@ -118,12 +120,22 @@ def _loss_panel(axes: "Axes", history: Sequence[Mapping[str, float]]) -> None:
     plain(axes)
 
 
-def _score_panel(
-    axes: "Axes", lines: Mapping[str, tuple[list[int], list[float]]], best_step: int | None
+def score_panel(
+    axes: "Axes",
+    lines: Mapping[str, tuple[list[int], list[float]]],
+    best_step: int | None,
+    baselines: Mapping[str, float] | None,
 ) -> None:
+    """Draw a line a dev file over a range of 0 to 1 at least, and the baselines across it."""
     for number, (name, (steps, values)) in enumerate(lines.items()):
         colour = ACCENTS[number % len(ACCENTS)]
         axes.plot(steps, values, color=colour, marker="o", markersize=4, linewidth=1.5, label=name)
+    # From 0 to 1, whatever the scores: a range that fits them would make noise look like a climb.
+    reached = [value for _, values in lines.values() for value in values if math.isfinite(value)]
+    low, high = min([0.0, *reached]), max([1.0, *reached])
+    axes.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
+    for rule, value in (baselines or {}).items():
+        axes.axhline(value, color=INK, linewidth=0.8, linestyle=":", label=rule)
     if best_step is not None:
         axes.axvline(best_step, color=INK, linewidth=0.8, linestyle="--", label=f"best: step {best_step}")
     axes.set_ylabel("score on dev")

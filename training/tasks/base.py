@@ -1,7 +1,7 @@
 """The seam between the training loop and a task."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,16 @@ from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.findings import Findings
+from training.data.summary import Lengths
+from training.findings import Baseline, Findings
+from training.settings import FinetuneSettings
 
 Floats = NDArray[np.float32]
 Predict = Callable[[Sequence[Encoding]], list[Floats]]
 """Encodings to logits, one array an encoding, in order: (K,) for a text's head, (T, K) for a token's."""
+
+COUNTED_AT_ONCE = 10_000
+"""Texts whose ids are in memory at once while tokens are counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +37,8 @@ class Feature:
     target: Any
     soft: Floats | None = None
     """A teacher's logits, where one is learned from: (K,), (C,) one a choice, or (T, K)."""
+    weight: float = 1.0
+    """Factor of its loss."""
 
     @property
     def tokens(self) -> int:
@@ -56,6 +63,8 @@ class Batch:
     """Rows of each feature."""
     soft: list[Floats]
     """A teacher's logits, one array a feature; empty without a teacher."""
+    weights: Tensor | None = None
+    """(F,): factor of each feature's loss; None where all are 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ class Evaluation:
 
 
 class FinetuneTask(ABC):
-    """One task; examples are those of `training.data.examples`."""
+    """One task; examples are those of `bert.data.examples`."""
 
     architecture: str
     """Name of the head in `transformers`."""
@@ -94,6 +103,14 @@ class FinetuneTask(ABC):
     def prepare(self, examples: Sequence[Any]) -> None:  # noqa: B027 - most tasks need no such look
         """Look at all training examples together, before `features` gets those of each file."""
 
+    def configure(  # noqa: B027
+        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
+    ) -> None:
+        """Take over what the settings say of this task alone. Raises ConfigError.
+
+        An epoch draws `examples`, and of each label as many as `label_counts` says.
+        """
+
     @abstractmethod
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with the task's head, weights fresh."""
@@ -113,6 +130,14 @@ class FinetuneTask(ABC):
     @abstractmethod
     def evaluate(self, predict: Predict, examples: Sequence[Any]) -> Evaluation:
         """Score held-out examples with the task's own metric."""
+
+    @abstractmethod
+    def baseline(self, examples: Sequence[Any]) -> Baseline:
+        """Score the best prediction that is the same for all of these examples."""
+
+    @abstractmethod
+    def lengths(self, examples: Sequence[Any]) -> Lengths:
+        """Return how long the inputs are before anything is cut."""
 
     def tune(self, found: Sequence[Evaluation]) -> dict[str, float]:
         """Return fields of the TaskSpec, chosen on all held-out files together; none, as a rule."""
@@ -146,7 +171,23 @@ def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> B
         sum(lengths),
         [len(feature.encodings) for feature in features],
         [feature.soft for feature in features if feature.soft is not None],
+        _weights(features, device),
     )
+
+
+def _weights(features: Sequence[Feature], device: torch.device) -> Tensor | None:
+    if all(feature.weight == 1.0 for feature in features):
+        return None
+    return torch.tensor([feature.weight for feature in features], device=device)
+
+
+def token_counts(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the number of pieces of each text, without special tokens: (N,)."""
+    counts = [
+        [len(ids) for ids in tokenizer.ids(texts[start : start + COUNTED_AT_ONCE])]
+        for start in range(0, len(texts), COUNTED_AT_ONCE)
+    ]
+    return np.array([count for part in counts for count in part], np.int64)
 
 
 def padded(rows: Sequence[NDArray[np.int64]], tokens: int, fill: int) -> Tensor:

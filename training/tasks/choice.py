@@ -8,14 +8,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from bert.config import BertConfig
+from bert.data.examples import ChoiceExample
 from bert.encoding import Encoding
 from bert.metrics import accuracy
 from bert.nn import losses
 from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
-from training.data.examples import ChoiceExample
-from training.findings import choice_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict
+from training.data.summary import Lengths
+from training.findings import Baseline, choice_findings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts
 
 
 class ChoiceTask(FinetuneTask):
@@ -69,6 +70,19 @@ class ChoiceTask(FinetuneTask):
         chosen = [int(np.argmax([next(scores)[0] for _ in choices])) for choices in rows]
         gold = [example.label for example in examples]
         return Evaluation({"accuracy": accuracy(gold, chosen)}, choice_findings(examples, chosen))
+
+    def baseline(self, examples: Sequence[ChoiceExample]) -> Baseline:
+        """Always take the ending at the place where the right one is most often."""
+        gold = [example.label for example in examples]
+        place = int(np.bincount(gold).argmax())
+        return Baseline(f"always ending {place + 1}", {"accuracy": accuracy(gold, [place] * len(gold))})
+
+    def lengths(self, examples: Sequence[ChoiceExample]) -> Lengths:
+        """Count the longest row of each example."""
+        prompts = token_counts(self.tokenizer, [example.prompt for example in examples])
+        endings = iter(token_counts(self.tokenizer, [choice for x in examples for choice in x.choices]))
+        longest = [max(next(endings) for _ in example.choices) for example in examples]
+        return Lengths(prompts + longest + 3, self.spec.max_tokens, unit="questions")
 
 
 def _by_feature(logits: Tensor, batch: Batch) -> Tensor:

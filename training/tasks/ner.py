@@ -6,15 +6,25 @@ import numpy as np
 from torch import Tensor
 
 from bert.config import BertConfig
+from bert.data.examples import WordsExample
 from bert.metrics import entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
 from bert.tasks.ner import given_tags, head_positions, merge_windows, word_targets
 from bert.tokenizer import Pieces, Window
-from training.data.examples import WordsExample
-from training.findings import entity_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, padded, padded_logits
+from training.data.summary import Lengths
+from training.findings import Baseline, entity_findings
+from training.tasks.base import (
+    Batch,
+    Evaluation,
+    Feature,
+    FinetuneTask,
+    Predict,
+    padded,
+    padded_logits,
+    token_counts,
+)
 
 
 class NerTask(FinetuneTask):
@@ -82,3 +92,12 @@ class NerTask(FinetuneTask):
         scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
         scores |= {f"f1_{name}": of_type.f1 for name, of_type in found.types.items()}
         return Evaluation(scores, entity_findings(examples, tags))
+
+    def baseline(self, examples: Sequence[WordsExample]) -> Baseline:
+        """Find no entity anywhere."""
+        return Baseline("no entity anywhere", {"f1": 0.0, "precision": 0.0, "recall": 0.0})
+
+    def lengths(self, examples: Sequence[WordsExample]) -> Lengths:
+        """Count sentences, which are read in windows."""
+        tokens = token_counts(self.tokenizer, [" ".join(example.words) for example in examples]) + 2
+        return Lengths(tokens, self.spec.max_tokens, unit="sentences", in_windows=True)

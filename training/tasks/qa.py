@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bert.config import BertConfig
+from bert.data.examples import QaExample
 from bert.metrics import best_null_threshold, squad_em_f1, squad_v2
 from bert.nn import losses
 from bert.nn.heads import BertForQuestionAnswering, BertHead
@@ -14,9 +15,17 @@ from bert.nn.losses import Loss
 from bert.tasks import qa
 from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
-from training.data.examples import QaExample
-from training.findings import answer_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, padded_logits
+from training.data.summary import Lengths
+from training.findings import Baseline, answer_findings
+from training.tasks.base import (
+    Batch,
+    Evaluation,
+    Feature,
+    FinetuneTask,
+    Predict,
+    padded_logits,
+    token_counts,
+)
 
 _BARRED = -1e9
 """Stands for minus infinity, and stays finite when a temperature divides it."""
@@ -112,6 +121,17 @@ class QaTask(FinetuneTask):
     def rescore(self, found: Evaluation) -> Evaluation:
         """Score again by the threshold that was chosen."""
         return self._scored(found.predictions)
+
+    def baseline(self, examples: Sequence[QaExample]) -> Baseline:
+        """Never give an answer."""
+        golds = [[text for text, _ in example.answers] for example in examples]
+        found = squad_em_f1(golds, [""] * len(golds)) if all(golds) else squad_v2(golds, [""] * len(golds))
+        return Baseline("never an answer", {"exact_match": found.exact, "f1": found.f1})
+
+    def lengths(self, examples: Sequence[QaExample]) -> Lengths:
+        """Count questions, which are cut; paragraphs are read in windows."""
+        tokens = token_counts(self.tokenizer, [example.question for example in examples])
+        return Lengths(tokens, self.spec.max_question_tokens, "max_question_tokens", "questions")
 
     def _scored(self, predicted: Predicted) -> Evaluation:
         """Score by SQuAD 2.0's rules, or by 1.1's where every question has an answer.

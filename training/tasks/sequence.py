@@ -1,23 +1,30 @@
 """Fine-tuning for classification of a text or a pair: one label, any number of labels, or a number."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bert import metrics
 from bert.config import BertConfig
+from bert.data.examples import TextExample
 from bert.encoding import Encoding
+from bert.errors import ConfigError
 from bert.nn import losses
 from bert.nn.heads import BertForSequenceClassification, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.activations import softmax
 from bert.tasks.classification import predict as choose
-from training.data.examples import TextExample
-from training.findings import class_findings, multi_label_findings, number_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Floats, Predict
+from training.data.summary import Lengths
+from training.findings import TRUNCATED, Baseline, class_findings, multi_label_findings, number_findings
+from training.settings import FinetuneSettings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Floats, Predict, token_counts
+
+RMSE = "rmse"
+"""Root of the mean squared error, the one score of which less is better; it does not decide."""
 
 
 class SequenceTask(FinetuneTask):
@@ -25,6 +32,11 @@ class SequenceTask(FinetuneTask):
 
     architecture = "BertForSequenceClassification"
     head_modules = ("classifier", "pooler")
+
+    windows = False
+    """A text over the limit is read in windows and not cut."""
+    label_weights: tuple[float, ...] | None = None
+    """Factor of each label's loss; None where all are 1. With several labels a text, that of a label it has."""
 
     @property
     def metric(self) -> str:
@@ -43,21 +55,48 @@ class SequenceTask(FinetuneTask):
         """Return BERT with one output a label."""
         return BertForSequenceClassification(config, len(self.spec.labels))
 
-    def encode(self, examples: Sequence[TextExample]) -> list[Encoding]:
-        """Encode texts or pairs; what is too long loses its end."""
-        firsts = self.tokenizer.pieces([example.text for example in examples])
+    def configure(
+        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
+    ) -> None:
+        """Take over class weights and windows. Raises ConfigError for a weight of a label that there is not."""
+        self.windows = settings.long_texts == "windows"
+        if self.windows and self.spec.pair:
+            raise ConfigError("long_texts 'windows' reads one text, and this data has two an example")
+        given, labels = settings.class_weights, self.spec.labels
+        if given == "none":
+            self.label_weights = None
+        elif given == "balanced":
+            several = self.spec.problem == "multi_label"
+            self.label_weights = balanced(labels, label_counts, examples if several else None)
+        else:
+            self.label_weights = named_weights(labels, given)
+
+    def rows(self, examples: Sequence[TextExample]) -> list[list[Encoding]]:
+        """Encode texts or pairs, each as one row that loses its end, or as windows over all of it."""
+        firsts, limit = self.tokenizer.pieces([example.text for example in examples]), self.spec.max_tokens
+        if self.windows:
+            cut = [self.tokenizer.windows(first, limit, self.spec.stride) for first in firsts]
+            return [[window.encoding for window in windows] for windows in cut]
         if not self.spec.pair:
-            return [self.tokenizer.single(first, self.spec.max_tokens, truncate=True) for first in firsts]
+            return [[self.tokenizer.single(first, limit, truncate=True)] for first in firsts]
         seconds = self.tokenizer.pieces([example.text_pair or "" for example in examples])
         return [
-            self.tokenizer.pair(first, second, self.spec.max_tokens, truncate=True)
+            [self.tokenizer.pair(first, second, limit, truncate=True)]
             for first, second in zip(firsts, seconds, strict=True)
         ]
 
     def features(self, examples: Sequence[TextExample]) -> list[Feature]:
-        """One feature an example."""
-        encodings = self.encode(examples)
-        return [Feature((e,), self._target(x.label)) for e, x in zip(encodings, examples, strict=True)]
+        """One feature a row; the windows of a text weigh together as much as a short text does."""
+        return [
+            Feature((row,), self._target(example.label), weight=self._weight(example.label) / len(rows))
+            for rows, example in zip(self.rows(examples), examples, strict=True)
+            for row in rows
+        ]
+
+    def _weight(self, label: Any) -> float:
+        if self.label_weights is None or self.spec.problem != "single_label":
+            return 1.0
+        return self.label_weights[self.spec.labels.index(label)]
 
     def _target(self, label: Any) -> Any:
         if self.spec.problem == "single_label":
@@ -68,12 +107,14 @@ class SequenceTask(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
         """Cross entropy, binary cross entropy for each label, or squared error."""
-        targets = torch.tensor(batch.targets, device=logits.device)
+        targets, weights = torch.tensor(batch.targets, device=logits.device), batch.weights
         if self.spec.problem == "single_label":
-            return losses.cross_entropy(logits, targets)
+            return losses.cross_entropy(logits, targets, weights)
         if self.spec.problem == "multi_label":
-            return losses.multi_label(logits, targets)
-        return losses.regression(logits, targets)
+            given = self.label_weights
+            positive = None if given is None else torch.tensor(given, device=logits.device)
+            return losses.multi_label(logits, targets, weights, positive)
+        return losses.regression(logits, targets, weights)
 
     def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
         """The teacher's classes; of several labels each for itself; a number as it is."""
@@ -87,20 +128,46 @@ class SequenceTask(FinetuneTask):
         return losses.regression(logits, teacher)
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
-        """Accuracy and F1, or correlations for numbers."""
-        logits = np.stack(predict(self.encode(examples)))  # (N, K)
+        """Accuracy and F1, or correlations for numbers; the logits of windows are averaged.
+
+        The scores of the beginnings alone, which is what a service answers that cuts texts, end in `_truncated`.
+        """
+        rows = self.rows(examples)
+        logits = iter(predict([row for windows in rows for row in windows]))
+        parts = [[next(logits) for _ in windows] for windows in rows]
+        whole = np.stack([np.mean(windows, axis=0) for windows in parts])  # (N, K)
+        found = self._evaluation(whole, examples)
+        if any(len(windows) > 1 for windows in parts):
+            beginnings = self._evaluation(np.stack([windows[0] for windows in parts]), examples)
+            found.scores.update({f"{name}{TRUNCATED}": value for name, value in beginnings.scores.items()})
+        return found
+
+    def _evaluation(self, logits: Floats, examples: Sequence[TextExample]) -> Evaluation:
+        """Score logits (N, K)."""
         if self.spec.problem == "regression":
-            return self._numbers(logits[:, 0], examples)
+            predicted = logits[:, 0]
+            scores = self._number_scores(self._gold(examples)[:, 0], predicted)
+            return Evaluation(scores, number_findings(examples, predicted.tolist()))
         chosen = choose(logits, self.spec)
-        gold = np.array([self._target(example.label) for example in examples])
+        scores = self._label_scores(self._gold(examples), chosen)
         if self.spec.problem == "multi_label":
             names = [tuple(np.array(self.spec.labels)[row]) for row in chosen.astype(bool)]
-            scores = {
+            return Evaluation(scores, multi_label_findings(examples, names, self.spec.labels))
+        names_chosen = [self.spec.labels[int(index)] for index in chosen]
+        confidences = softmax(logits).max(axis=-1).tolist()
+        return Evaluation(scores, class_findings(examples, names_chosen, self.spec.labels, confidences))
+
+    def _gold(self, examples: Sequence[TextExample]) -> NDArray[Any]:
+        """Return label numbers (N,), flags (N, K) of several labels, or numbers (N, 1)."""
+        return np.array([self._target(example.label) for example in examples])
+
+    def _label_scores(self, gold: NDArray[Any], chosen: NDArray[Any]) -> dict[str, float]:
+        if self.spec.problem == "multi_label":
+            return {
                 "f1_micro": metrics.f1_multi_label(gold, chosen, average="micro"),
                 "f1_macro": metrics.f1_multi_label(gold, chosen, average="macro"),
                 "accuracy": metrics.accuracy(gold, chosen),
             }
-            return Evaluation(scores, multi_label_findings(examples, names, self.spec.labels))
         scores = {
             "accuracy": metrics.accuracy(gold, chosen),
             "f1_macro": metrics.f1_macro(gold, chosen),
@@ -108,14 +175,78 @@ class SequenceTask(FinetuneTask):
         }
         if len(self.spec.labels) == 2:
             scores["f1"] = metrics.f1_binary(gold, chosen)
-        names_chosen = [self.spec.labels[int(index)] for index in chosen]
-        confidences = softmax(logits).max(axis=-1).tolist()
-        return Evaluation(scores, class_findings(examples, names_chosen, self.spec.labels, confidences))
+        return scores
 
-    def _numbers(self, predicted: Floats, examples: Sequence[TextExample]) -> Evaluation:
-        gold = [float(example.label) for example in examples]  # type: ignore[arg-type]
-        scores = {
+    def _number_scores(self, gold: NDArray[Any], predicted: NDArray[Any]) -> dict[str, float]:
+        return {
             "spearman": metrics.spearman(gold, predicted),
             "pearson": metrics.pearson(gold, predicted),
+            RMSE: _root_mean_square(gold - predicted),
         }
-        return Evaluation(scores, number_findings(examples, predicted.tolist()))
+
+    def baseline(self, examples: Sequence[TextExample]) -> Baseline:
+        """Always the most frequent label, the labels that give the best micro F1, or the mean."""
+        gold, labels = self._gold(examples), self.spec.labels
+        if self.spec.problem == "regression":
+            mean = float(gold.mean())
+            scores = {"spearman": 0.0, "pearson": 0.0, RMSE: _root_mean_square(gold - mean)}
+            return Baseline(f"always the mean, {mean:.4g}", scores)
+        if self.spec.problem == "single_label":
+            commonest = int(np.bincount(gold, minlength=len(labels)).argmax())
+            scores = self._label_scores(gold, np.full_like(gold, commonest))
+            return Baseline(f"always {labels[commonest]!r}", scores)
+        constant = _best_constant(gold)
+        names = ", ".join(repr(label) for label, given in zip(labels, constant, strict=True) if given)
+        return Baseline(f"always {names}", self._label_scores(gold, np.broadcast_to(constant, gold.shape)))
+
+    def lengths(self, examples: Sequence[TextExample]) -> Lengths:
+        """Count texts, or both of a pair together."""
+        limit, unit = self.spec.max_tokens, "pairs" if self.spec.pair else "texts"
+        tokens = token_counts(self.tokenizer, [example.text for example in examples]) + 2
+        if self.spec.pair:
+            tokens += token_counts(self.tokenizer, [example.text_pair or "" for example in examples]) + 1
+        return Lengths(tokens, limit, unit=unit, in_windows=self.windows)
+
+
+def named_weights(labels: Sequence[str], given: Mapping[str, float]) -> tuple[float, ...]:
+    """Return the factor of each label, 1 where none is given. Raises ConfigError for a label that there is not."""
+    if unknown := sorted(set(given) - set(labels)):
+        raise ConfigError(f"class_weights names {', '.join(unknown)}; the labels are {', '.join(labels)}")
+    return tuple(given.get(label, 1.0) for label in labels)
+
+
+def balanced(
+    labels: Sequence[str], counts: Mapping[str, float], examples: float | None = None
+) -> tuple[float, ...]:
+    """Return the factor of each label that makes all weigh alike; 1 for a label without examples.
+
+    Each label weighs the inverse of its count. With several labels a text, of which there are then `examples`, it is
+    the number of texts without the label for each that has it.
+    """
+    weights = []
+    for label in labels:
+        count = counts.get(label, 0.0)
+        whole = (
+            count
+            if not count
+            else sum(counts.values()) / len(labels)
+            if examples is None
+            else examples - count
+        )
+        weights.append(whole / count if count and whole else 1.0)
+    return tuple(weights)
+
+
+def _best_constant(gold: NDArray[Any]) -> NDArray[Any]:
+    """Return the flags (K,) that, given to all examples (N, K), have the best micro F1: the most frequent labels."""
+    counts = gold.sum(axis=0)
+    order = np.argsort(-counts, kind="stable")
+    right = np.cumsum(counts[order])
+    f1 = 2 * right / (counts.sum() + len(gold) * np.arange(1, len(order) + 1))
+    constant = np.zeros(gold.shape[1])
+    constant[order[: int(f1.argmax()) + 1]] = 1
+    return constant
+
+
+def _root_mean_square(values: NDArray[Any]) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))

@@ -8,15 +8,16 @@ from torch import Tensor
 
 from bert import metrics
 from bert.config import BertConfig
+from bert.data.examples import TextExample
 from bert.encoding import Encoding
 from bert.errors import ConfigError
 from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.embedding import cosine
-from training.data.examples import TextExample
-from training.findings import number_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict
+from training.data.summary import Lengths
+from training.findings import Baseline, number_findings
+from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts
 
 
 class SimilarityTask(FinetuneTask):
@@ -81,3 +82,12 @@ class SimilarityTask(FinetuneTask):
             "pearson": metrics.pearson(gold, predicted),
         }
         return Evaluation(scores, number_findings(examples, predicted.tolist()))
+
+    def baseline(self, examples: Sequence[TextExample]) -> Baseline:
+        """Give all pairs one score, which correlates with nothing."""
+        return Baseline("one score for all", {"spearman": 0.0, "pearson": 0.0})
+
+    def lengths(self, examples: Sequence[TextExample]) -> Lengths:
+        """Count both texts of each pair."""
+        texts = [text for example in examples for text in (example.text, example.text_pair or "")]
+        return Lengths(token_counts(self.tokenizer, texts) + 2, self.spec.max_tokens)

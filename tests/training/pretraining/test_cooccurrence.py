@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from torch import nn
 
 from tests.training.pretraining.documents import FIRST, document
 from tests.training.pretraining.languages import topics, write_corpus
-from tests.training.pretraining.runs import TINY, arguments, checkpoints, ended, losses, start
+from tests.training.pretraining.runs import SMALL, TINY, checkpoints, losses
 from training.corpus.shards import Corpus, write_index, write_shard
 from training.distributed import Processes
+from training.pretrain import pretrain
 from training.pretraining import cooccurrence
 from training.pretraining.cooccurrence import WINDOW, embeddings, near_counts, start_embeddings
+from training.pretraining.settings import PretrainSettings
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 
@@ -99,21 +102,17 @@ def test_what_the_corpus_does_not_have_stays_fresh_and_all_are_as_long(tmp_path:
     assert lengths.mean() == pytest.approx(before.norm(dim=1).mean().item(), rel=0.1)
 
 
-@pytest.mark.slow
 def test_a_run_starts_from_them_once_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", 48, topics(40))
-    settings = {"model": {**TINY, "embeddings": "cooccurrence"}, "save_every_steps": 2}
-    found = {}
+    settings: dict[str, Any] = {**SMALL, "corpus": corpus, "schedule": "constant", "save_every_steps": 2}
+    counted = {**settings, "model": {**TINY, "embeddings": "cooccurrence"}}
     for name, steps in (("calm", [4]), ("twice", [2, 4])):
         for stop in steps:
-            run = start(arguments(corpus, tmp_path / name, **settings, max_steps=stop, schedule="constant"))
-            printed = ended(run)
-            assert run.returncode == 0, printed
-        found[name] = losses(tmp_path / name)
+            run_settings = {**counted, "output_dir": tmp_path / name, "max_steps": stop}
+            assert pretrain(PretrainSettings(**run_settings))
         assert checkpoints(tmp_path / name)
-    random = start(arguments(corpus, tmp_path / "random", max_steps=4, schedule="constant"))
-    assert not ended(random).count("Traceback")
-    assert found["twice"] == found["calm"] != losses(tmp_path / "random")
+    assert pretrain(PretrainSettings(**{**settings, "output_dir": tmp_path / "random", "max_steps": 4}))
+    assert losses(tmp_path / "twice") == losses(tmp_path / "calm") != losses(tmp_path / "random")
 
 
 @pytest.mark.parametrize("documents", [[], [[10]], [[10], [11], [12]]])

@@ -47,24 +47,28 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
 
 
 @pytest.mark.slow
-def test_twenty_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path) -> None:
-    trained(corpus, tmp_path / "calm", 1, 0, max_steps=300, phases=TWO_PHASES)
-    result = trained(corpus, tmp_path / "killed", 1, 20, max_steps=300, phases=TWO_PHASES)
-    assert result["killed"] == 20
+@pytest.mark.parametrize(("kills", "steps"), [(4, 60), pytest.param(20, 300, marks=pytest.mark.soak)])
+def test_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path, kills: int, steps: int) -> None:
+    trained(corpus, tmp_path / "calm", 1, 0, max_steps=steps, phases=TWO_PHASES)
+    result = trained(corpus, tmp_path / "killed", 1, kills, max_steps=steps, phases=TWO_PHASES)
+    assert result["killed"] == kills
     assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
     weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("calm", "killed")]
     assert weights[0] == weights[1]
 
 
 @pytest.mark.slow
-def test_two_killed_processes_change_no_bit_either(corpus: Path, tmp_path: Path) -> None:
-    trained(corpus, tmp_path / "calm", 2, 0)
-    assert trained(corpus, tmp_path / "killed", 2, 3)["killed"] == 3
+@pytest.mark.parametrize(("kills", "steps"), [(1, 15), pytest.param(3, 60, marks=pytest.mark.soak)])
+def test_two_killed_processes_change_no_bit_either(
+    corpus: Path, tmp_path: Path, kills: int, steps: int
+) -> None:
+    trained(corpus, tmp_path / "calm", 2, 0, max_steps=steps)
+    assert trained(corpus, tmp_path / "killed", 2, kills, max_steps=steps)["killed"] == kills
     assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.soak), "full"])
 def test_two_processes_have_the_losses_of_one(corpus: Path, tmp_path: Path, sharding: str) -> None:
     model = {
         "hidden_size": 16,
@@ -75,6 +79,7 @@ def test_two_processes_have_the_losses_of_one(corpus: Path, tmp_path: Path, shar
     still = {
         "model": {**model, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
         "microbatch_size": 3,
+        "max_steps": 20,
     }
     trained(corpus, tmp_path / "one", 1, 0, **still)
     trained(corpus, tmp_path / "two", 2, 0, **still, sharding=sharding)

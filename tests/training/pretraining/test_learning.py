@@ -76,14 +76,22 @@ def middles(special: SpecialIds) -> list[MaskedExample]:
 
 
 def test_a_word_that_both_sides_decide_is_learned(mirrored: Path) -> None:
-    loop = trained(mirrored, objective="mlm", examples="single", masking={"rate": 0.3}, max_steps=700)
+    loop = trained(
+        mirrored,
+        objective="mlm",
+        examples="single",
+        masking={"rate": 0.3},
+        batch_size=32,
+        learning_rate=4e-3,
+        max_steps=500,
+    )
     examples = middles(SpecialIds.load(mirrored))
     found = evaluate(loop.objective, examples, loop.objective.model.config.pad_token_id)
     assert found.mlm_accuracy is not None and found.mlm_accuracy > 0.95
 
 
 def test_left_to_right_it_stays_a_guess(mirrored: Path) -> None:
-    loop = trained(mirrored, objective="left_to_right", examples="single", max_steps=400)
+    loop = trained(mirrored, objective="left_to_right", examples="single", learning_rate=3e-3, max_steps=200)
     objective = loop.objective
     assert isinstance(objective, LeftToRight)
     batch = collate(middles(SpecialIds.load(mirrored)), objective.model.config.pad_token_id, 5, packed=False)
@@ -100,7 +108,9 @@ def test_left_to_right_it_stays_a_guess(mirrored: Path) -> None:
 
 def test_whether_texts_belong_together_is_learned(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", 48, topics(600, count=16, words=3), held_out=60)
-    loop = trained(corpus, objective="mlm+nsp", examples="pairs", max_tokens=40, max_steps=400)
+    loop = trained(
+        corpus, objective="mlm+nsp", examples="pairs", max_tokens=40, learning_rate=4e-3, max_steps=200
+    )
     settings, prepared = loop.settings, Corpus.open(corpus)
     examples = held_out_examples(settings, prepared, masking(settings, prepared, SpecialIds.load(corpus)))
     found = evaluate(loop.objective, examples, loop.objective.model.config.pad_token_id)

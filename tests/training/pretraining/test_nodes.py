@@ -109,6 +109,7 @@ def test_two_launchers_on_one_machine_have_the_losses_of_one_process(
     assert_same(run_nodes(corpus, tmp_path / "run", "127.0.0.1", [[], []]), alone)
 
 
+@pytest.mark.soak
 def test_two_nodes_on_a_network_have_the_losses_of_one_process(
     corpus: Path, tmp_path: Path, alone: Losses, namespaces: list[str]
 ) -> None:

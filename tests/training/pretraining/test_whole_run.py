@@ -43,7 +43,7 @@ def stopped(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     wait_for_steps(run, out, 25)
     run.send_signal(signal.SIGTERM)
     printed = ended(run)
-    assert run.returncode == 0, printed
+    assert run.returncode == 128 + signal.SIGTERM, printed
     step = len(losses(out))
     assert 25 <= step < 300
     assert f"stopped at step {step}; the same command goes on from there" in printed
@@ -185,7 +185,7 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_main_process(
     wait_for_steps(run, out, 25)
     os.killpg(run.pid, number)
     printed = ended(run)
-    assert run.returncode == 0, printed
+    assert run.returncode == 128 + number, printed
     step = len(losses(out))
     assert f"stopped at step {step}; " in printed and "Traceback" not in printed
     assert losses(out) == calm[:step]

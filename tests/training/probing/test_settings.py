@@ -84,7 +84,10 @@ def test_a_task_can_be_a_file_of_bert_finetune(make: Make, tmp_path: Path) -> No
     ("changes", "message"),
     [
         ({"tasks": {"x": Path("missing.yaml")}}, r"task 'x': missing\.yaml cannot be read"),
-        ({"tasks": {"x": {"task": "ner", "epoch": 3}}}, "task 'x': epoch: Extra inputs"),
+        (
+            {"tasks": {"x": {"task": "ner", "epoch": 3}}},
+            "task 'x': epoch: there is no such setting; did you mean epochs",
+        ),
         ({"tasks": {"x": {"task": "ner"}}}, "task 'x' names no dev files"),
         ({"tasks": {"x": {"task": "qa", "features": {}}}}, "task 'x': features are read for ner"),
         (

@@ -1,13 +1,13 @@
 """From a finished run to its report: the log that it wrote, its model, its corpus, its machine."""
 
 import math
-import platform
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from bert.config import BertConfig
+from bert.processor import instructions, processor_name
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus
 from training.pretraining.examples.base import MaskedExample
@@ -77,7 +77,8 @@ def corpus_facts(corpus: Corpus) -> dict[str, str]:
 def machine_facts(device: torch.device) -> dict[str, str]:
     """Return what the run ran on, for people."""
     is_gpu = device.type == "cuda"
-    name = torch.cuda.get_device_name(device) if is_gpu else f"{_cpu()}, threads: {torch.get_num_threads()}"
+    cpu = f"{processor_name()} ({instructions()}), threads: {torch.get_num_threads()}"
+    name = torch.cuda.get_device_name(device) if is_gpu else cpu
     return {"machine": f"{name}; torch {torch.__version__}"}
 
 
@@ -85,13 +86,3 @@ def _filled(objective: Objective, corpus: Corpus) -> list[Filled]:
     tokenizer = Tokenizer.load(corpus.tokenizer_folder)
     positions = objective.model.config.max_position_embeddings
     return fill(objective, tokenizer, gaps(corpus, tokenizer, SENTENCES, most_pieces=positions - 2))
-
-
-def _cpu() -> str:
-    """Return the processor's name where the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or platform.machine()

@@ -2,23 +2,8 @@
 
 import sys
 
-from training.command_line import read_settings, run
-from training.corpus.prepare import prepare
+from training.command_line import INTERRUPTED, read_settings, run
 from training.corpus.settings import PrepareSettings
-
-
-def _body() -> None:
-    settings = read_settings(PrepareSettings, "bert-prepare")
-    done = prepare(settings)
-    if settings.vocab_only:
-        print(f"vocabulary: {settings.output_dir / 'tokenizer.json'}", file=sys.stderr)
-        return
-    print(done.summary(), file=sys.stderr)
-    if settings.held_out and not any(settings.output_dir.glob("held_out-*.tokens")):
-        print(
-            "warning: no document was held out: there are too few; a larger held_out helps", file=sys.stderr
-        )
-    print(f"corpus: {settings.output_dir}", file=sys.stderr)
 
 
 def main() -> None:
@@ -30,7 +15,24 @@ def _stoppable() -> None:
     try:
         _body()
     except KeyboardInterrupt:
-        raise SystemExit("stopped; the same command goes on from here") from None
+        print("stopped; the same command goes on from here", file=sys.stderr)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def _body() -> None:
+    settings = read_settings(PrepareSettings, "bert-prepare")
+    from training.corpus.prepare import prepare
+
+    done = prepare(settings)
+    if settings.vocab_only:
+        print(f"vocabulary: {settings.output_dir / 'tokenizer.json'}", file=sys.stderr)
+        return
+    print(done.summary(), file=sys.stderr)
+    if settings.held_out and not any(settings.output_dir.glob("held_out-*.tokens")):
+        print(
+            "warning: no document was held out: there are too few; a larger held_out helps", file=sys.stderr
+        )
+    print(f"corpus: {settings.output_dir}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,16 @@
 
 import csv
 import io
-import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from bert.data.examples import TextExample
+from bert.data.files import first_line, parse_json, read_lines, read_text
+from bert.data.problems import Place, Problems
+from bert.data.rows import TextColumns, text_examples
 from bert.errors import DataError
-from training.data.examples import TextExample
-from training.data.files import read_lines, read_text
-from training.data.problems import Place, Problems
-from training.data.rows import TextColumns, text_examples
 
 Row = tuple[Place, Mapping[str, object]]
 TABLES = {
@@ -50,35 +50,69 @@ def read_rows(
         return _json_lines(path, needed, problems)
     if suffix == ".json":
         return _json_list(path, needed, problems)
-    if suffix == ".csv":
-        return _separated(path, needed, problems, ",", header, quoted is not False)
-    if suffix in (".tsv", ".tab", ".txt"):
-        return _separated(path, needed, problems, "\t", header, quoted is True)
+    if suffix in DIALECTS:
+        return _separated(path, needed, problems, header, quoted)
     raise DataError(path, None, f"is a {suffix or 'nameless'} file; known are .csv, .tsv, .jsonl and .json")
 
 
-def column_names(path: str | Path) -> frozenset[str]:
+def column_names(path: str | Path, needed: tuple[str, ...] = ()) -> frozenset[str]:
     """Return the names of a table's columns; of json, the fields that any object has.
 
-    Raises DataError for an unknown kind of file; what is wrong with its rows, `read_rows` says.
+    `needed` columns tell what separates them. Raises DataError for an unknown kind of file; what is wrong with its
+    rows, `read_rows` says.
     """
+    if Path(path).suffix.lower() in DIALECTS:
+        return frozenset(header_of(path, needed)[1])
     rows = read_rows(path, (), Problems(path))
-    suffix = Path(path).suffix.lower()
-    if suffix in TABLES and TABLES[suffix] != "jsonl":
-        separator = "," if suffix == ".csv" else "\t"
-        return frozenset(next(split_records(path, separator, suffix == ".csv"), (1, []))[1])
     return frozenset(name for _, row in rows for name in row)
 
 
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Separator of the columns, and whether fields may be quoted."""
+
+    separator: str
+    quoted: bool = True
+
+
+_COMMA, _OTHERS = Dialect(","), (Dialect(";"), Dialect("|"))
+_TSV = (Dialect("\t", quoted=False), Dialect("\t"), _COMMA, *_OTHERS)
+DIALECTS = {".csv": (_COMMA, Dialect("\t"), *_OTHERS), ".tsv": _TSV, ".tab": _TSV, ".txt": _TSV}
+"""File ending → its possible separators, the likeliest first."""
+
+
+def header_of(
+    path: str | Path, needed: tuple[str, ...], quoted: bool | None = None
+) -> tuple[Dialect, list[str]]:
+    """Return how the columns of a table are separated, and their names.
+
+    That is the first dialect of the file's ending by which the header has all `needed` columns; where none has them,
+    the one that finds the most columns. The rows are not asked: a text may hold any separator.
+    """
+    line = first_line(path)
+    dialects = [d for d in DIALECTS[Path(path).suffix.lower()] if quoted is None or d.quoted is quoted]
+    headers = [(dialect, _header(line, dialect)) for dialect in dialects or [Dialect("\t", bool(quoted))]]
+    fitting = (found for found in headers if needed and set(needed) <= set(found[1]))
+    return next(fitting, None) or max(headers, key=lambda found: len(found[1]))
+
+
+def _header(line: str, dialect: Dialect) -> list[str]:
+    fields = (
+        next(csv.reader([line], delimiter=dialect.separator))
+        if dialect.quoted
+        else line.split(dialect.separator)
+    )
+    return [name.strip() for name in fields]
+
+
 def _separated(
-    path: str | Path, needed: tuple[str, ...], problems: Problems, separator: str, header: bool, quoted: bool
+    path: str | Path, needed: tuple[str, ...], problems: Problems, header: bool, quoted: bool | None
 ) -> Iterator[Row]:
-    records = split_records(path, separator, quoted)
-    first_line, first = next(records)
-    names = first if header else [str(number) for number in range(1, len(first) + 1)]
+    dialect, names = header_of(path, needed if header else (), quoted)
+    records = split_records(path, dialect.separator, dialect.quoted)
+    numbers = [str(number) for number in range(1, len(names) + 1)]
+    names = [name.strip() for name in next(records)[1]] if header else numbers
     refuse_missing(path, needed, names, 1)
-    if not header:
-        yield first_line, dict(zip(names, first, strict=True))
     for line, fields in records:
         if len(fields) == len(names):
             yield line, dict(zip(names, fields, strict=True))
@@ -121,18 +155,15 @@ def _json_lines(path: str | Path, needed: tuple[str, ...], problems: Problems) -
         if not text.strip():
             continue
         try:
-            row = json.loads(text)
-        except json.JSONDecodeError as error:
-            problems.add(line, f"is not json: {error.msg} at column {error.colno}")
+            row = parse_json(text, path, line)
+        except DataError as error:
+            problems.add(line, error.reason)
             continue
         yield from _checked_object(line, row, needed, problems)
 
 
 def _json_list(path: str | Path, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
-    try:
-        rows = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise DataError(path, error.lineno, f"is not json: {error.msg}") from error
+    rows = parse_json(read_text(path), path)
     if not isinstance(rows, list):
         raise DataError(path, None, "must be a json list of objects, or one object a line (.jsonl)")
     for number, row in enumerate(rows, 1):

@@ -5,15 +5,15 @@ a few rows that are cut off, which every published reader leaves out.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert.data.examples import TextExample
+from bert.data.problems import Problems
+from bert.data.rows import TextColumns, text_examples
+from bert.data.tables import Row, refuse_missing, split_records
 from bert.errors import DataError
-from training.data.examples import TextExample
-from training.data.problems import Problems
-from training.data.rows import TextColumns, text_examples
-from training.data.tables import Row, refuse_missing, split_records
 
 logger = logging.getLogger(__name__)
 COLA_HEADER = ("source", "label", "original", "sentence")
@@ -57,20 +57,26 @@ def glue_task(name: str) -> GlueTask:
     raise ValueError(f"unknown GLUE task {name!r}; known are {', '.join(TASKS)}")
 
 
-def read_glue(path: str | Path, task: str | None = None) -> list[TextExample]:
+def read_glue(
+    path: str | Path, task: str | None = None, label_names: Sequence[str] = ()
+) -> list[TextExample]:
     """Read one GLUE tsv file; without a task's name, its header tells which columns are read.
 
     With the name, labels are checked and 0 and 1 are named (SST-2: negative, positive); without it they stay
     as the file has them. Test files of GLUE have no labels: theirs are None. Scores (STS-B) are floats.
+    `label_names` are the labels of a model: 0 and 1 get the task's names where those are among them, else theirs.
     Raises DataError with all rows that cannot be read.
     """
     problems = Problems(path)
     records = split_records(path, "\t", quoted=False)
     first_line, first = next(records)
     header = _header(first)
-    known = glue_task(task) if task is not None else _guess(path, header or list(COLA_HEADER))
     names = header or list(COLA_HEADER)
-    columns = _columns(path, known, names, named=task is not None)
+    known = glue_task(task) if task is not None else guess_task(names, label_names)
+    if known is None:
+        reason = f"is of no known GLUE task (columns {', '.join(names)}); name it, or read it as a table"
+        raise DataError(path, 1, reason)
+    columns = _columns(path, known, names, task is not None, label_names)
     rows = _rows(path, names, records, problems, lenient=known.has_broken_rows)
     if header is None:
         rows = _with_first(first_line, dict(zip(COLA_HEADER, first, strict=True)), rows)
@@ -83,25 +89,32 @@ def _header(first: list[str]) -> list[str] | None:
     return None if is_cola_row else [name.strip() for name in first]
 
 
-def _guess(path: str | Path, header: list[str]) -> GlueTask:
-    for task in TASKS.values():
-        if task.label in header and all(column in header for column in task.columns):
-            return task
-    columns = ", ".join(header)
-    raise DataError(path, 1, f"is of no known GLUE task (columns {columns}); name it, or read it as a table")
+def guess_task(header: Collection[str], labels: Collection[str] = ()) -> GlueTask | None:
+    """Return the task that a header is of, one with these labels if there is one; None for none."""
+    fitting = [task for task in TASKS.values() if {task.label, *task.columns} <= set(header)]
+    # QNLI has all columns of SST-2; SST-2 and CoLA have the same.
+    best = max((len(task.columns) for task in fitting), default=0)
+    fitting = [task for task in fitting if len(task.columns) == best]
+    return next((task for task in fitting if set(task.labels) <= set(labels)), next(iter(fitting), None))
 
 
-def _columns(path: str | Path, task: GlueTask, header: list[str], named: bool) -> TextColumns:
+def _columns(
+    path: str | Path, task: GlueTask, header: list[str], named: bool, label_names: Sequence[str]
+) -> TextColumns:
     refuse_missing(path, task.columns, header, 1)
+    labels, names = (task.labels, task.labels) if named else ((), ())
+    if label_names and task.labels:
+        labels = tuple(label_names)
+        names = task.labels if set(task.labels) <= set(label_names) else labels
     return TextColumns(
         text=task.columns[0],
         text_pair=task.columns[1] if len(task.columns) > 1 else None,
         label=task.label if task.label in header else None,
         id=task.id if task.id in header else None,
         problem="single_label" if task.labels else "regression",
-        label_names=dict(zip("01", task.labels, strict=False)) if named else {},
+        label_names={str(number): name for number, name in enumerate(names)},
         skip_labels=("-",),
-        labels=task.labels if named and task.labels else None,
+        labels=labels or None,
     )
 
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bert.data.examples import QaExample
+from bert.data.files import NOT_UNICODE, holds_unicode, parse_json, read_text
+from bert.data.problems import Problems
 from bert.errors import DataError
-from training.data.examples import QaExample
-from training.data.files import NOT_UNICODE, holds_unicode, read_text
-from training.data.problems import Problems
 
 logger = logging.getLogger(__name__)
 Question = tuple[str, str, dict[str, Any]]
@@ -86,10 +86,7 @@ def _warn(path: str | Path, count: _Count) -> None:
 
 
 def _parse(path: str | Path, text: str) -> list[Any]:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(path, error.lineno, f"is not json: {error.msg}") from error
+    content = parse_json(text, path)
     if not isinstance(content, dict) or not isinstance(content.get("data"), list):
         raise DataError(path, None, 'is not SQuAD json: it must be an object with a list "data" of articles')
     articles: list[Any] = content["data"]

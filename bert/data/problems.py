@@ -16,10 +16,17 @@ class Problems:
         """Start with no problems for the file at `path`."""
         self.path = path
         self._found: list[tuple[Place | None, str]] = []
+        self.advice = ""
+        """Advice, shown once after the last problem."""
 
     def __len__(self) -> int:
         """Count all problems, also those past the twenty that are kept word for word."""
         return len(self._found)
+
+    @property
+    def first(self) -> tuple[Place | None, str] | None:
+        """The place and the reason of the first problem."""
+        return self._found[0] if self._found else None
 
     def add(self, place: Place | None, reason: str) -> None:
         """Note one problem; None where it has no place."""
@@ -32,11 +39,14 @@ class Problems:
         first, reason = self._found[0]
         line = first if isinstance(first, int) else None
         if len(self._found) == 1:
-            raise DataError(self.path, line, reason if line else _with_place(first, reason))
+            reason = reason if line else _with_place(first, reason)
+            raise DataError(self.path, line, "; ".join(filter(None, (reason, self.advice))))
         shown = [_with_place(place, reason) for place, reason in self._found[:MAX_SHOWN]]
         left = len(self._found) - len(shown)
         if left:
             shown.append(f"and {left} more")
+        if self.advice:
+            shown.append(self.advice)
         reason = f"{len(self._found)} problems:\n  " + "\n  ".join(shown)
         raise DataError(self.path, line, reason)
 

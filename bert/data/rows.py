@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.data.examples import TextExample
-from training.data.files import NOT_UNICODE, holds_unicode
-from training.data.problems import Place, Problems
+from bert.data.examples import TextExample
+from bert.data.files import NOT_UNICODE, holds_unicode
+from bert.data.problems import Place, Problems
 
 logger = logging.getLogger(__name__)
 Label = str | float | tuple[str, ...] | None
+SKIP_EMPTY = "`skip_empty: true` for the file leaves out rows with an empty text or label"
 PROBLEMS = ("single_label", "multi_label", "regression")
 
 
@@ -40,6 +41,8 @@ class TextColumns:
     """Rows with one of these are left out: SNLI's "-", on which the annotators did not agree."""
     labels: tuple[str, ...] | None = None
     """When given, any other label (after renaming) is a problem: read dev with the labels of train."""
+    skip_empty: bool = False
+    """Rows with an empty text or label are left out and counted, instead of being a problem."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown problem, or several label columns where one is needed."""
@@ -65,19 +68,29 @@ def text_examples(
 
     Raises DataError with everything in `problems`, or when no rows are left.
     """
-    examples, seen, skipped = [], set[str](), 0
+    examples, seen, skipped, empty = [], set[str](), 0, 0
     for place, row in rows:
         if _is_skipped(row, columns):
             skipped += 1
             continue
+        if _has_empty(row, columns):
+            empty += 1
+            if columns.skip_empty:
+                continue
         example = _example(row, columns, place, problems)
         if example.id in seen:
             problems.add(place, f"id {example.id!r} occurs twice")
         seen.add(example.id)
         examples.append(example)
     if not examples and not len(problems):
-        problems.add(None, "has no rows")
+        problems.add(
+            None, f"has no rows without an empty cell ({empty} were left out)" if empty else "has no rows"
+        )
+    elif empty and not columns.skip_empty:
+        problems.advice = SKIP_EMPTY
     problems.raise_if_any()
+    if empty:
+        logger.warning("%s: %d rows with an empty text or label were left out (skip_empty)", path, empty)
     if skipped:
         logger.info("%s: %d rows labelled %s were left out", path, skipped, " or ".join(columns.skip_labels))
     return examples
@@ -85,6 +98,15 @@ def text_examples(
 
 def _is_skipped(row: Mapping[str, object], columns: TextColumns) -> bool:
     return isinstance(columns.label, str) and _text_of(row.get(columns.label)) in columns.skip_labels
+
+
+def _has_empty(row: Mapping[str, object], columns: TextColumns) -> bool:
+    # No label is an answer too where there may be several.
+    label = None if columns.problem == "multi_label" else columns.label
+    return any(
+        name is not None and not _text_of(row.get(str(name)))
+        for name in (columns.text, columns.text_pair, label)
+    )
 
 
 def _example(

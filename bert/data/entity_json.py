@@ -1,0 +1,285 @@
+"""Entities in json, to words with BIO labels: character spans as annotation tools write them, or words and tags.
+
+    {"text": "Anna sang", "label": [[0, 4, "PER"]]}                           Doccano, spaCy
+    {"text": ..., "entities": [{"label": "PER", "start_offset": 0, "end_offset": 4}]}    Doccano with relations
+    {"text": ..., "spans": [{"start": 0, "end": 4, "label": "PER"}]}          Prodigy, spaCy
+    ["Anna sang", {"entities": [[0, 4, "PER"]]}]                              spaCy
+    {"data": {"text": ...}, "annotations": [{"result": [...]}]}               Label Studio
+    {"tokens": ["Anna", "sang"], "ner_tags": ["B-PER", "O"]}                  Hugging Face
+
+One object a line, or a json list of them. Offsets count code points.
+"""
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert.data.conll import is_tagged_word, to_bio
+from bert.data.examples import WordsExample
+from bert.data.files import NOT_UNICODE, holds_unicode, parse_json, read_lines, read_text
+from bert.data.problems import Place, Problems
+from bert.data.spans import Span, SpannedWords, read_span
+from bert.errors import DataError
+from bert.wordpiece import word_bounds
+
+logger = logging.getLogger(__name__)
+SpannedText = tuple[Place, str, list[Span]]
+MAX_MOVED_SHARE = 0.5
+"""A file of which more spans begin or end inside a word counts something else than code points, and is refused."""
+ENDINGS = (".json", ".jsonl", ".ndjson")
+_SPANS = ("spans", "entities", "ents", "label", "labels")
+_TAGS = ("ner_tags", "tags", "labels")
+_REJECTED = ("reject", "ignore")  # Prodigy's answers
+
+
+@dataclass(frozen=True, slots=True)
+class EntityColumns:
+    """Names of the fields to read, and the mapping of their labels."""
+
+    text: str = "text"
+    spans: str | None = None
+    """None takes the first of the names that tools use."""
+    words: str = "tokens"
+    tags: str | None = None
+    """None takes the first of the names that data sets use."""
+    label_map: Mapping[str, str | None] = field(default_factory=dict)
+    label_names: Sequence[str] = ()
+    """Names of tags that are numbers, in the order of the numbers."""
+    labels: Sequence[str] | None = None
+    """When given, any other BIO label is a problem."""
+    skip_empty: bool = False
+
+
+def holds_json(path: Path) -> bool:
+    """Tell json from columns of words and tags, by how the file begins. What cannot be read is told by its ending."""
+    try:
+        with path.open("rb") as stream:
+            start = stream.read(1 << 16).decode("utf-8-sig", errors="replace").lstrip()
+    except OSError:
+        return path.suffix.lower() in ENDINGS
+    return start[:1] in ("{", "[") and not is_tagged_word(start.partition("\n")[0])
+
+
+def read_entity_json(path: str | Path, columns: EntityColumns | None = None) -> list[WordsExample]:
+    """Read texts with spans, or words with tags; an id is the line, of a json list the row.
+
+    Words of a text are those of BERT's tokenizer, between spaces and punctuation. Blanks at the ends of a span are
+    left out, and a span that begins or ends inside a word is moved to the word's edges; both are counted in a warning.
+    Spans that overlap, that are outside of the text or that hold no word are problems. Raises DataError with all of
+    them, and where most spans had to be moved.
+    """
+    return _Reader(path, columns or EntityColumns()).read()
+
+
+class UnnamedTagsError(ValueError):
+    """Tags are numbers, and nothing says what they stand for."""
+
+
+def named_tags(tags: Sequence[Any], column: str, names: Sequence[str]) -> list[str]:
+    """Return tags as text, numbers by their names. Raises ValueError, and UnnamedTagsError where there are no names."""
+    if all(isinstance(tag, str) for tag in tags):
+        return list(tags)
+    if not all(type(tag) is int for tag in tags):
+        raise ValueError(f"{column!r} holds something that is neither text nor number")
+    if not names:
+        raise UnnamedTagsError(
+            f"{column!r} holds numbers: say what they stand for, label_names: [O, B-PER, I-PER, ...] for this file"
+        )
+    if (wrong := next((tag for tag in tags if not 0 <= tag < len(names)), None)) is not None:
+        raise ValueError(f"{column!r} holds {wrong}, and label_names names 0 to {len(names) - 1}")
+    return [names[tag] for tag in tags]
+
+
+class _Reader:
+    def __init__(self, path: str | Path, columns: EntityColumns) -> None:
+        self.path, self.columns, self.problems = path, columns, Problems(path)
+        self.count: Counter[str] = Counter()
+        self.moved: list[str] = []
+
+    def read(self) -> list[WordsExample]:
+        rows = [found for place, row in self._rows() for found in self._row(place, row)]
+        texts = [found[1] for found in rows if not isinstance(found, WordsExample)]
+        bounds = iter(word_bounds(texts))
+        examples = [
+            found if isinstance(found, WordsExample) else self._aligned(*found, next(bounds))
+            for found in rows
+        ]
+        if not examples and not len(self.problems):
+            self.problems.add(None, "has no annotated texts")
+        self.problems.raise_if_any()
+        self._tell()
+        return [example for example in examples if example.words]
+
+    def _rows(self) -> Iterator[tuple[Place, Any]]:
+        """Yield place and value of each row, of json lines or of one json list."""
+        lines = read_lines(self.path)
+        if _is_json_lines(next(line for line in lines if line.strip())):
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    try:
+                        yield number, parse_json(line, self.path, number)
+                    except DataError as error:
+                        self.problems.add(number, error.reason)
+            return
+        content = parse_json(read_text(self.path), self.path)
+        rows = content if isinstance(content, list) and not _is_row(content) else [content]
+        yield from ((f"row {number}", row) for number, row in enumerate(rows, 1))
+
+    def _row(self, place: Place, row: Any) -> Iterator[WordsExample | SpannedText]:
+        """Yield the row's example: finished where it has words, else as place, text and spans. A fault is noted."""
+        try:
+            if isinstance(row, list) and _is_row(row):
+                row = {"text": row[0], **row[1]}
+            if not isinstance(row, dict):
+                raise ValueError(f"is {str(row)[:60]!r} instead of an object")
+            if not holds_unicode(list(row.values())):
+                raise ValueError(NOT_UNICODE)
+            if row.get("answer") in _REJECTED:
+                self.count["rejected"] += 1
+            elif "annotations" in row and isinstance(row.get("data"), dict):
+                yield from self._task(place, row)
+            elif self._has_words(row):
+                yield self._tagged(place, row)
+            else:
+                yield from self._text(place, row, row, self._spans(row))
+        except UnnamedTagsError as error:  # of one row as of all
+            raise DataError(self.path, None, str(error)) from None
+        except ValueError as error:
+            self.problems.add(place, str(error))
+
+    def _has_words(self, row: Mapping[str, Any]) -> bool:
+        words = row.get(self.columns.words)
+        return isinstance(words, list) and not any(isinstance(word, dict) for word in words)
+
+    def _tagged(self, place: Place, row: Mapping[str, Any]) -> WordsExample:
+        name = self.columns.tags or next((name for name in _TAGS if name in row), _TAGS[0])
+        words, tags = row[self.columns.words], row.get(name)
+        if not isinstance(tags, list):
+            raise ValueError(f"has {self.columns.words!r} and no list {name!r} of a tag for each")
+        if len(words) != len(tags):
+            raise ValueError(f"has {len(words)} words and {len(tags)} tags")
+        if any(not isinstance(word, str) for word in words):
+            raise ValueError(f"{self.columns.words!r} holds something that is not text")
+        labels = to_bio(named_tags(tags, name, self.columns.label_names), self.columns.label_map)
+        if lost := next(
+            (tag for word, tag in zip(words, labels, strict=True) if not word.strip() and tag != "O"), None
+        ):
+            raise ValueError(f"has the tag {lost} but no word")
+        self._check_known(labels)
+        kept = [(word, tag) for word, tag in zip(words, labels, strict=True) if word.strip()]
+        return WordsExample(tuple(word for word, _ in kept), tuple(tag for _, tag in kept), str(place))
+
+    def _spans(self, row: Mapping[str, Any]) -> Any:
+        name = self.columns.spans or next((name for name in _SPANS if name in row), None)
+        if name is None or name not in row:
+            known = ", ".join(map(repr, _SPANS if name is None else [name]))
+            raise ValueError(
+                f"has none of the fields {known} with spans, nor {self.columns.words!r} with tags; "
+                f"its fields are {', '.join(map(repr, row)) or 'none'}"
+            )
+        return row[name]
+
+    def _task(self, place: Place, row: Mapping[str, Any]) -> Iterator[SpannedText]:
+        """Read a task of Label Studio; of several annotators the first counts."""
+        if not _is_list_of_objects(row["annotations"]):
+            raise ValueError("'annotations' is no list of objects")
+        done = [found for found in row["annotations"] if not found.get("was_cancelled")]
+        if not done:
+            self.count["unannotated"] += 1
+            return
+        self.count["several"] += len(done) > 1
+        results = done[0].get("result")
+        if not _is_list_of_objects(results):
+            raise ValueError("'result' of the first annotation is no list of objects")
+        values = [part.get("value") for part in results]
+        spans = [value for value in values if isinstance(value, dict) and "labels" in value]
+        yield from self._text(place, row["data"], row["data"], spans)
+
+    def _text(
+        self, place: Place, row: Mapping[str, Any], fields: Mapping[str, Any], spans: Any
+    ) -> Iterator[SpannedText]:
+        name = self.columns.text
+        if name not in row:
+            raise ValueError(
+                f"has no field {name!r}; its fields are {', '.join(map(repr, fields)) or 'none'}"
+            )
+        text = row[name]
+        if not isinstance(text, str | None):
+            raise ValueError(f"{name!r} is {text!r}, which is not text")
+        if text is None or not text.strip():
+            self.count["empty"] += 1
+            if self.columns.skip_empty:
+                return
+            raise ValueError(f"{name!r} is empty")
+        if not isinstance(spans, list):
+            raise ValueError(f"the spans are {spans!r:.60} instead of a list of [start, end, label]")
+        yield place, text, [read_span(value, text) for value in spans]
+
+    def _aligned(
+        self, place: Place, text: str, spans: list[Span], bounds: list[tuple[int, int]]
+    ) -> WordsExample:
+        """Lay spans over the words of a text; what does not fit is noted."""
+        words = SpannedWords(text, bounds)
+        for span in dict.fromkeys(spans):  # the same span twice is one
+            label = self.columns.label_map.get(span.label, span.label)
+            if label is not None:
+                try:
+                    self._check_known([f"B-{label}"])
+                    words.lay(span, label)
+                except ValueError as error:
+                    self.problems.add(place, str(error))
+        self.count["spans"] += words.laid
+        self.count["trimmed"] += words.trimmed
+        self.moved += words.moved
+        return WordsExample(tuple(text[start:end] for start, end in bounds), tuple(words.tags), str(place))
+
+    def _check_known(self, tags: Sequence[str]) -> None:
+        known = self.columns.labels
+        if known is not None and (unknown := [tag for tag in tags if tag not in known]):
+            raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(known)}")
+
+    def _tell(self) -> None:
+        """Warn of what was changed or left out. Raises DataError where most spans were moved."""
+        spans, moved = self.count["spans"], len(self.moved)
+        if moved:
+            fact = f"{moved} of {spans} spans begin or end inside a word"
+            shown = ", ".join(self.moved[:3])
+            if moved > MAX_MOVED_SHARE * spans:
+                raise DataError(self.path, None, f"{fact} ({shown}): start and end must count code points")
+            logger.warning("%s: %s, and were moved to the word's edges: %s", self.path, fact, shown)
+        for name, what in _WARNINGS.items():
+            if self.count[name]:
+                logger.warning("%s: %d %s", self.path, self.count[name], what)
+
+
+_WARNINGS = {
+    "trimmed": "spans had blanks at their ends, which were left out",
+    "empty": "rows with an empty text were left out (skip_empty)",
+    "rejected": "rows that were rejected or ignored were left out",
+    "unannotated": "tasks without an annotation were left out",
+    "several": "tasks have several annotations; the first was taken",
+}
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, dict) for item in value)
+
+
+def _is_row(value: object) -> bool:
+    """Tell a row from a list of rows: an object, or spaCy's pair of a text and an object."""
+    is_pair = isinstance(value, list) and len(value) == 2
+    return isinstance(value, dict) or (is_pair and isinstance(value[0], str) and isinstance(value[1], dict))  # type: ignore[index]
+
+
+def _is_json_lines(first: str) -> bool:
+    """Tell by its first line whether a file has one row a line. A line that is no whole JSON begins a list."""
+    try:
+        return _is_row(json.loads(first))
+    except json.JSONDecodeError:
+        return False
+    except (ValueError, RecursionError):  # JSON that cannot be read: a long number, or nested too deeply
+        return first.lstrip().startswith("{")

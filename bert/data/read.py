@@ -1,0 +1,169 @@
+"""A labelled file to examples of a task, by its format."""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from bert.data.conll import read_conll
+from bert.data.entity_json import EntityColumns, holds_json, read_entity_json
+from bert.data.glue import glue_task, guess_task, read_glue
+from bert.data.labelled_file import LabelledFile
+from bert.data.rows import TextColumns
+from bert.data.squad import read_squad
+from bert.data.tables import TABLES, column_names, read_table
+from bert.errors import ConfigError, DataError
+
+Labels = tuple[str, ...] | None
+Reader = Callable[[], list[Any]]
+
+FORMATS = {
+    "classification": ("glue", "csv", "tsv", "jsonl", "hub"),
+    "similarity": ("glue", "csv", "tsv", "jsonl", "hub"),
+    "ner": ("conll", "jsonl", "hub"),
+    "qa": ("squad", "hub"),
+    "multiple_choice": ("codah", "swag", "jsonl", "hub"),
+}
+"""Task → formats that hold its examples."""
+# What `columns` may name, where a format's columns have no fixed names.
+_TEXTS = ("text", "text_pair", "label", "id")
+_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
+    "classification": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
+    "similarity": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
+    "ner": {"hub": ("words", "tags"), "jsonl": ("text", "spans", "words", "tags")},
+    "multiple_choice": {"hub": ("prompt", "choices", "label", "start")},
+}
+
+
+def read_labelled(
+    file: LabelledFile,
+    task: str,
+    problem: str = "single_label",
+    labels: Labels = None,
+    others: Mapping[str, Reader] | None = None,
+) -> list[Any]:
+    """Read one file by its format; with `labels`, any other label is an error.
+
+    `others` are readers of formats that this package has none for (`hub`, multiple choice). Raises DataError with
+    file, line and reason, and ConfigError for a format or columns that do not fit the task.
+    """
+    kind = file.format if file.format != "auto" else guess_format(file.path, task)
+    if kind not in FORMATS[task]:
+        raise ConfigError(
+            f"format {kind!r} of {file.path} does not fit the task {task!r}; it reads {', '.join(FORMATS[task])}"
+        )
+    _check_columns(file, task, kind)
+    if others and kind in others:
+        return others[kind]()
+    if kind in ("hub", "codah", "swag"):
+        what = "is no file here" if kind == "hub" else f"is of the format {kind!r}"
+        raise ConfigError(f"{file.path} {what}, and only bert-finetune reads such data")
+    if task == "ner" and kind == "jsonl":
+        return list(read_entity_json(file.path, _entity_columns(file, labels)))
+    readers: dict[str, Reader] = {
+        "squad": lambda: list(read_squad(file.path)),
+        "conll": lambda: list(read_conll(file.path, file.label_map, labels)),
+        "glue": lambda: list(read_glue(file.path, file.glue_task or guess_glue(file.path), file.label_names)),
+    }
+    read = readers.get(kind, lambda: _read_table(file, task, problem, labels))
+    return read()
+
+
+def guess_format(path: Path, task: str) -> str:
+    """Return the format that the task and the file's ending say; what is no file is a data set of the hub."""
+    suffix = path.suffix.lower()
+    if path.is_dir() or not (suffix or path.is_file()):
+        return "hub"
+    if task == "multiple_choice":
+        return "swag" if suffix == ".csv" else "codah"
+    if task == "ner":
+        return "jsonl" if holds_json(path) else "conll"
+    if task == "qa":
+        return "squad"
+    if suffix == ".tsv" and guess_glue(path):
+        return "glue"
+    # A file with an ending that no format has is refused by the reader of tables, which names those there are.
+    return TABLES.get(suffix, "csv" if path.is_file() else "hub")
+
+
+def guess_glue(path: Path) -> str | None:
+    """Return the folder's name where it is that of a GLUE task."""
+    try:
+        glue_task(path.parent.name)
+    except ValueError:
+        return None
+    return path.parent.name
+
+
+def text_columns(
+    file: LabelledFile, task: str, problem: str, labels: Labels, present: Collection[str]
+) -> TextColumns:
+    """Return which columns of a table are read; a similarity is a number, as in regression.
+
+    The second text of a pair is in the column that `columns` names, else in `text_pair` where that is `present`; a
+    number in `label`, else in `score`.
+    """
+    problem = "regression" if task == "similarity" else problem
+    named: dict[str, Any] = dict(file.columns)
+    if problem == "regression" and "label" not in present and "score" in present:
+        named.setdefault("label", "score")
+    is_there = "text_pair" in present and "text_pair" not in named.values()
+    if task == "similarity" or is_there:
+        named.setdefault("text_pair", "text_pair")
+    named["text_pair"] = named.get("text_pair") or None  # an empty name: the first text alone is read
+    numbers = {str(number): name for number, name in enumerate(file.label_names)}
+    is_number = problem == "regression"
+    return TextColumns(
+        **named,
+        problem=problem,
+        label_names=numbers,
+        labels=None if is_number else labels,
+        skip_empty=file.skip_empty,
+    )
+
+
+def _entity_columns(file: LabelledFile, labels: Labels) -> EntityColumns:
+    return EntityColumns(
+        **file.columns,
+        label_map=file.label_map,
+        label_names=file.label_names,
+        labels=labels,
+        skip_empty=file.skip_empty,
+    )
+
+
+def _read_table(file: LabelledFile, task: str, problem: str, labels: Labels) -> list[Any]:
+    wanted = {"text": "text", "label": "label", **file.columns}
+    present = column_names(file.path, tuple(name for name in wanted.values() if name))
+    if not file.columns and "text" not in present and guess_task(present):
+        return _read_glue(file, None, task, problem)
+    columns = text_columns(file, task, problem, labels, present)
+    missing = [name for name in columns.named if name not in present]
+    if missing and present:
+        raise DataError(
+            file.path,
+            1,
+            f"has no column {', '.join(map(repr, missing))}; its columns are {', '.join(map(repr, sorted(present)))}: "
+            "say which are read, columns: {text: ..., label: ...} for this file",
+        )
+    return list(read_table(file.path, columns))
+
+
+def _read_glue(file: LabelledFile, name: str | None, task: str, problem: str) -> list[Any]:
+    examples = read_glue(file.path, name, file.label_names)
+    wants_numbers = task == "similarity" or problem == "regression"
+    for example in examples:
+        if example.label is not None and isinstance(example.label, float) != wants_numbers:
+            wanted = "numbers, for pairs of texts (STS-B)" if wants_numbers else "classes"
+            raise DataError(
+                file.path, None, f"has the label {example.label!r}; {task} is learned from {wanted}"
+            )
+    return list(examples)
+
+
+def _check_columns(file: LabelledFile, task: str, kind: str) -> None:
+    known = _COLUMNS.get(task, {}).get(kind, ())
+    if unknown := set(file.columns) - set(known):
+        raise ConfigError(
+            f"columns of {file.path} names {sorted(unknown)}; "
+            f"known for {task} from {kind} are {', '.join(known) or 'none'}"
+        )

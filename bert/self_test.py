@@ -1,0 +1,121 @@
+"""A bundle's test of itself: a few texts, and what its graphs answered where they were verified.
+
+Export writes it, and the service asks the same texts where the bundle is served: another processor takes other kernels,
+and a graph that answers otherwise there is not served.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding
+from bert.errors import BundleError
+from bert.tasks import fill_mask, qa
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+
+Floats = NDArray[np.float32]
+
+SELF_TEST = "self_test.json"
+DIGITS = 7
+"""Significant digits of an answer in the file."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SelfTest:
+    """The content of `self_test.json`."""
+
+    texts: tuple[tuple[str, ...], ...]
+    """One text each, or two: a question with its paragraph, or a pair."""
+    answers: Mapping[str, Sequence[Floats]]
+    """File of a graph → its scores for each text, (P, K) or (1, H)."""
+    tolerances: Mapping[str, float]
+    """File of a graph → the largest relative error of its scores that is allowed."""
+    instructions: str
+    """Instructions of the processor that gave the answers."""
+
+    def to_json(self) -> bytes:
+        """Return the file's content."""
+        answers = {
+            file: [[_rounded(row) for row in scores.reshape(len(scores), -1)] for scores in found]
+            for file, found in self.answers.items()
+        }
+        content = {
+            "instructions": self.instructions,
+            "tolerances": self.tolerances,
+            "texts": self.texts,
+            "answers": answers,
+        }
+        return json.dumps(content, ensure_ascii=False).encode("utf-8")
+
+    @classmethod
+    def parse(cls, content: bytes) -> "SelfTest":
+        """Read a file's content. Raises BundleError."""
+        try:
+            values: dict[str, Any] = json.loads(content)
+            texts = tuple(tuple(map(str, text)) for text in values["texts"])
+            answers = {
+                str(file): [np.array(scores, np.float32) for scores in found]
+                for file, found in values["answers"].items()
+            }
+            tolerances = {str(file): float(allowed) for file, allowed in values["tolerances"].items()}
+            return cls(texts, answers, tolerances, str(values["instructions"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BundleError(f"{SELF_TEST} is damaged ({error!r}); export the checkpoint again") from None
+
+    def relative_error(self, file: str, outputs: Sequence[Floats]) -> float:
+        """Return how far a graph's scores for the texts are from those of export: root mean squares, as a share.
+
+        Raises BundleError where they are not of the same shape, or the file is not known.
+        """
+        expected = self.answers.get(file)
+        if expected is None or file not in self.tolerances:
+            raise BundleError(f"{SELF_TEST} has no answers of {file}; export the checkpoint again")
+        found = [scores.reshape(len(scores), -1) for scores in outputs]
+        shapes = [each.shape for each in expected], [each.shape for each in found]
+        if shapes[0] != shapes[1]:
+            raise BundleError(
+                f"{file} answers the texts of {SELF_TEST} with scores of shapes {shapes[1]}, and {shapes[0]} are "
+                "expected; export the checkpoint again"
+            )
+        a, b = (
+            np.concatenate([each.ravel() for each in side]).astype(np.float64) for side in (expected, found)
+        )
+        return float(np.linalg.norm(a - b) / max(float(np.linalg.norm(a)), 1e-12))
+
+
+def encode(texts: Sequence[Sequence[str]], tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
+    """Return the texts as the task's model reads them, each cut to one window."""
+    limit, found = spec.max_tokens, list[Encoding]()
+    for text in texts:
+        pieces = tokenizer.pieces(text)
+        if spec.task == "qa":
+            found.append(qa.encode(tokenizer, pieces[0], pieces[1], spec)[0].encoding)
+        elif len(text) == 2:
+            found.append(tokenizer.pair(pieces[0], pieces[1], limit, truncate=True))
+        elif spec.task == "fill_mask":
+            hidden = pieces[0].slice(0, limit - 2)
+            found.append(
+                tokenizer.single(
+                    fill_mask.hide(hidden, [len(hidden) // 2], tokenizer.mask_id), limit, truncate=True
+                )
+            )
+        else:
+            found.append(tokenizer.single(pieces[0], limit, truncate=True))
+    return found
+
+
+def comparable(task: str, outputs: Sequence[Floats]) -> list[Floats]:
+    """Return of the engine's outputs what is compared: all scores; of masks the best pieces' shares, without their ids.
+
+    Two pieces that are as good as one another may trade places.
+    """
+    return [scores[:, 1] for scores in outputs] if task == "fill_mask" else list(outputs)
+
+
+def _rounded(row: Floats) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in row.tolist()]

@@ -1,0 +1,43 @@
+"""Signals that come before a process has anything to finish: imports take seconds, and then it ends at once with code 0.
+
+No import of this module's is heavy, so that it is in force as soon as may be.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that end the service; Windows has no SIGHUP."""
+
+
+INTERRUPTED = 130
+"""Exit code of a command that was not done when Ctrl-C came, as shells have it."""
+
+
+def exit_at_once(_: int, __: FrameType | None) -> None:
+    """End the process with code 0, whatever it is importing: an exception might be taken for a failed import."""
+    os._exit(0)
+
+
+def is_ignored(number: int) -> bool:
+    """Tell whether whoever started this process wants it to ignore a hang-up, as nohup does."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
+
+
+@contextmanager
+def exit_on_stop(code: int = 0) -> Iterator[None]:
+    """End this process with an exit code if a signal of STOPS arrives within the block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught = [number for number in STOPS if not is_ignored(number)]
+    before = {number: signal.signal(number, lambda *_: os._exit(code)) for number in caught}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,57 @@
+"""What every command has in common: help and wrong settings at once, and a stop that is not taken for success."""
+
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "scripts"
+]
+HEAVY = ("torch", "onnxruntime", "onnx", "datasets", "pyarrow", "transformers", "pandas")
+RUN = """
+import atexit, importlib, sys
+module, heavy, sys.argv = sys.argv[1], sys.argv[2].split(","), sys.argv[3:]
+atexit.register(lambda: print("loaded:", *(name for name in heavy if name in sys.modules), file=sys.stderr))
+sys.exit(importlib.import_module(module).main())
+"""
+
+
+@pytest.mark.parametrize("command", sorted(SCRIPTS))
+@pytest.mark.parametrize("argument", ["--help", "--no-such-setting"])
+def test_help_and_a_settings_error_load_no_heavy_library(command: str, argument: str) -> None:
+    module, _, function = SCRIPTS[command].partition(":")
+    assert function == "main"
+    given = [sys.executable, "-c", RUN, module, ",".join(HEAVY), command, argument]
+    ended = subprocess.run(given, cwd=ROOT, capture_output=True, text=True)
+    if argument == "--help":
+        assert ended.returncode == 0 and "usage: " in ended.stdout.lower()
+    else:
+        assert ended.returncode != 0 and "--no-such-setting" in ended.stderr
+    assert ended.stderr.splitlines()[-1] == "loaded:"
+
+
+def test_ctrl_c_in_an_export_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+    """As a pipeline sees it: 128 + SIGINT, and no traceback."""
+    out = tmp_path / "bundles"
+    arguments = ["--demo", "--precision", "fp32", "--out", str(out)]
+    command = [sys.executable, "-m", "model_export.cli", *arguments]
+    said = tmp_path / "said"
+    with said.open("w") as stream, subprocess.Popen(command, cwd=ROOT, stderr=stream) as run:
+        try:
+            deadline = time.monotonic() + 60
+            while "comparing" not in said.read_text():
+                assert run.poll() is None and time.monotonic() < deadline, said.read_text()
+                time.sleep(0.05)
+            run.send_signal(signal.SIGINT)
+            assert run.wait(60) == 130, said.read_text()
+        finally:
+            run.kill()
+    printed = said.read_text()
+    assert "Traceback" not in printed and printed.rstrip().endswith("is not there")
+    assert not [file for file in out.rglob("*") if file.is_file()]

@@ -1,0 +1,26 @@
+"""`bert-pretrain`: a prepared corpus to a pretrained checkpoint.
+
+Several processes by `torchrun -m training.commands.pretrain`.
+"""
+
+import shlex
+import sys
+
+from training.command_line import read_settings, run
+from training.pretraining.settings import PretrainSettings
+
+
+def main() -> None:
+    """Run from the command line."""
+    run(_body)
+
+
+def _body() -> None:
+    settings = read_settings(PretrainSettings, "bert-pretrain")
+    from training.pretrain import pretrain
+
+    pretrain(settings, shlex.join(["bert-pretrain", *sys.argv[1:]]))
+
+
+if __name__ == "__main__":
+    main()
