@@ -62,7 +62,7 @@ bench: venv ## requests per second and latency against a loop that calls the eng
 bench-compare: venv ## every server in turn on the same weights and texts: a table, a plot (an hour)
 	@$(BIN)/bert-export --checkpoint models/sentiment --out runs/compare-fp32/sentiment --precision fp32 --overwrite
 	@scripts/make_bench_venvs.sh
-	@$(BIN)/python -m benchmarks.serving.compare runs/compare-fp32/sentiment --contenders-python .venv-bench/bin/python \
+	@$(BIN)/python -m benchmarks.serving.compare runs/compare-fp32/sentiment --baselines-python .venv-bench/bin/python \
 		--infinity-python .venv-infinity/bin/python $(ARGS)
 
 containers: ## build the image, start it with Prometheus, ask it, take it down

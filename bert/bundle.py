@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError
+from bert.files import move_into_place, put_back, sync, write_synced, written_aside
 from bert.manifest import SHA256, Manifest, own_sha256
-from bert.replace_folder import move_into_place, put_back, sync, write_synced, written_aside
 
 __all__ = [
     "FALLBACK",

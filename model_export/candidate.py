@@ -6,20 +6,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bert.checkpoint.weights import Checkpoint
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
-from bert.weights import Checkpoint
-from model_export.agreement import Changes, can_show, label_changes
-from model_export.batch import Text
-from model_export.dev_data import recorded_dev_files, recorded_files
-from model_export.dev_score import DevSet, read_dev
+from model_export.graph.graph_checks import check_structure
 from model_export.precision import MAKERS, Fp32
 from model_export.progress import say, step
-from model_export.reference import Floats, Reference
-from model_export.structure import check_structure
-from model_export.texts import Sentences, sentences, shipped_texts
-from model_export.tolerance import Tolerance
-from model_export.verify import check_parity, check_score, references
+from model_export.verify.agreement import Changes, can_show, label_changes
+from model_export.verify.batch import Text
+from model_export.verify.dev_data import recorded_dev_files, recorded_files
+from model_export.verify.dev_score import DevSet, read_dev
+from model_export.verify.parity import check_parity, check_score, references
+from model_export.verify.reference import Floats, Reference
+from model_export.verify.texts import Sentences, sentences, shipped_texts
+from model_export.verify.tolerance import Tolerance
 
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""

@@ -11,10 +11,10 @@ from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, Setting
 
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
-from bert.suggestions import UNKNOWN, no_such_setting, with_suggestions
+from bert.setting_names import UNKNOWN, no_such_setting, with_suggestions
 from model_export.demo import build_demo, made_by
 from model_export.progress import say
-from model_export.tolerance import AUTO, Tolerance
+from model_export.verify.tolerance import AUTO, Tolerance
 
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 """The last is what a shell has for Ctrl-C."""
@@ -144,7 +144,7 @@ def _export(settings: ExportSettings) -> None:
         build_demo(settings.models, settings.out, settings.precision, settings.tolerance_of)
         return
     # Imported here: --help and --demo with nothing to do need no onnx.
-    from bert.weights import Stated
+    from bert.checkpoint.weights import Stated
     from model_export.export import export
 
     assert settings.checkpoint is not None

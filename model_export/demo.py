@@ -5,10 +5,10 @@ from importlib import metadata
 from pathlib import Path
 
 from bert.bundle import read_bundle
+from bert.checkpoint.weights import file_hashes
 from bert.errors import BundleError, CheckpointError
-from bert.weights import file_hashes
 from model_export.progress import say
-from model_export.tolerance import AUTO, Tolerance
+from model_export.verify.tolerance import AUTO, Tolerance
 
 
 def made_by() -> str:

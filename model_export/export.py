@@ -17,20 +17,20 @@ from bert.bundle import (
     creation_time,
     write_bundle,
 )
-from bert.checkpoint_files import find_checkpoint
+from bert.checkpoint.weight_files import find_checkpoint
+from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.data.labelled_file import LabelledFile
 from bert.self_test import SELF_TEST
 from bert.tokenizer import Tokenizer
-from bert.weights import Checkpoint, Stated, read_checkpoint
 from model_export.candidate import Candidate, Subject, build, prove
-from model_export.choice import Choice, choose
+from model_export.graph.graph_checks import fused_operators, output_of
+from model_export.graph.tables import separate_tables
 from model_export.precision import LAYOUT, Fp32
 from model_export.progress import say, step
-from model_export.self_test import self_test
-from model_export.session import recipe
-from model_export.structure import fused_operators, output_of
-from model_export.tables import separate_tables
-from model_export.tolerance import AUTO, Tolerance
+from model_export.verify.auto_precision import Choice, choose
+from model_export.verify.self_test import self_test
+from model_export.verify.session import recipe
+from model_export.verify.tolerance import AUTO, Tolerance
 
 
 def export(

@@ -8,19 +8,19 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
+from bert.checkpoint.weights import Checkpoint
 from bert.errors import BertError, ExportError
 from bert.packing_rules import PackingRules
-from bert.weights import Checkpoint
-from model_export import half_check
-from model_export.batch import Text
-from model_export.calibration import calibrate
-from model_export.flat import FlatForms
-from model_export.graph import build_graph
-from model_export.int8 import Int8Forms
-from model_export.reference import Floats
-from model_export.rows import RowsForms
-from model_export.session import CUDA, Runner, packing_rules
-from model_export.structure import check_types
+from model_export.graph.bert_graph import build_graph
+from model_export.graph.calibration import calibrate
+from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.cuda_ops import FlatForms
+from model_export.graph.graph_checks import check_types
+from model_export.graph.int8_ops import Int8Forms
+from model_export.verify import fp16_reference
+from model_export.verify.batch import Text
+from model_export.verify.reference import Floats
+from model_export.verify.session import CUDA, Runner, packing_rules
 
 LAYOUT = {"fp32": "rows", "int8": "rows", "fp16": "flat"}
 
@@ -109,7 +109,7 @@ class Fp16(Fp32):
 
     def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
         """Run the texts in the written graph; None where a GPU runs it anyway."""
-        return None if self._on_gpu else half_check.run_flat(self.model, texts)
+        return None if self._on_gpu else fp16_reference.run_flat(self.model, texts)
 
 
 @contextmanager

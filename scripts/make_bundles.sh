@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-code=$(fingerprint model_export bert/bundle.py bert/manifest.py bert/self_test.py bert/weights.py bert/lora.py)
+code=$(fingerprint model_export bert/bundle.py bert/manifest.py bert/self_test.py bert/checkpoint/weights.py bert/checkpoint/lora.py)
 wanted="$code $(fingerprint models) ${PRECISION:-}"
 if [ "$(cat bundles/.made-from 2>/dev/null || true)" = "$wanted" ]; then exit 0; fi
 

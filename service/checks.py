@@ -1,8 +1,8 @@
 """What can be wrong with settings beyond their types, found before anything listens or loads."""
 
-from service.cpus import usable_cores
-from service.measuring import planned
-from service.registry import LeftOut, default_names, read_manifests
+from service.autotune.warmup import planned
+from service.cpu_count import usable_cores
+from service.engine.model_registry import LeftOut, default_names, read_manifests
 from service.settings import ServeSettings
 
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from service.early_signals import INTERRUPTED, exit_on_stop
+from service.workers.early_signals import INTERRUPTED, exit_on_stop
 
 if TYPE_CHECKING:
     from service.settings import ServeSettings
@@ -46,7 +46,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 def _tune(settings: "ServeSettings") -> int:
     """Print what the machine gives; returns 1 where the models cannot be loaded, 130 after Ctrl-C."""
     from bert.errors import BertError
-    from service.tune import print_curves
+    from service.autotune.tune import print_curves
 
     try:
         with exit_on_stop(INTERRUPTED):

@@ -14,7 +14,7 @@ from pydantic_settings import CliSettingsSource, SettingsError
 
 from bert.errors import ConfigError
 from bert.processor import instructions, processor_name
-from bert.suggestions import no_such_setting, with_suggestions
+from bert.setting_names import no_such_setting, with_suggestions
 from service.settings import ServeSettings, read_yaml
 
 METAVARS = {

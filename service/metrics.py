@@ -23,7 +23,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
-from service.processes import Processes
+from service.process_metrics import Processes
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Read by prometheus_client, when it is imported."""

@@ -7,11 +7,11 @@ import tempfile
 from bert.errors import BertError, ConfigError
 from service.checks import check_settings
 from service.command_line import USAGE_ERROR
-from service.cpus import usable_cores
-from service.meeting import can_meet
-from service.server import FAILURE, Server, address, listen
+from service.cpu_count import usable_cores
+from service.http.server import FAILURE, Server, address, listen
 from service.settings import ServeSettings
-from service.supervisor import Supervisor
+from service.workers.runtime_dir import can_meet
+from service.workers.supervisor import Supervisor
 
 CORES_A_FRONTEND = 8
 """A request takes 0.4 ms of a frontend and in 8 bits 4 ms of an engine's core (docs/performance.md)."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from service.cpus import usable_cores
+from service.cpu_count import usable_cores
+from tests.support.files import Write
 
 # A time limit on an example fails on a busy machine.
 settings.register_profile("unhurried", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
@@ -46,3 +47,24 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A temporary folder of the whole session: all workers have the same. Lock what you make in it."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real data beside the checkout; a test that wants it is skipped where there is none."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip("no folder shared/data beside the checkout: this test reads real data")
+    return folder
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Write a small file; returns its path."""
+
+    def write_file(name: str, content: str) -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode())  # bytes: no line end is changed on the way
+        return path
+
+    return write_file

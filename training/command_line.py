@@ -20,8 +20,8 @@ from pydantic_settings import (
 )
 
 from bert.errors import BertError
-from bert.suggestions import UNKNOWN, no_such_setting, with_suggestions
-from training.signals import RunStopped
+from bert.setting_names import UNKNOWN, no_such_setting, with_suggestions
+from training.core.signals import RunStopped
 
 S = TypeVar("S", bound=BaseSettings)
 USAGE_ERROR = 2

@@ -3,11 +3,11 @@
 import logging
 
 from bert.errors import BertError, TrainingError
+from training.evaluation.plan import ProbeRun, plan
+from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json, write_text
+from training.evaluation.settings import EvaluateSettings
+from training.evaluation.table import Cell, as_json, as_markdown
 from training.finetune import finetune
-from training.probing.plan import ProbeRun, plan
-from training.probing.record import Finetune, Result, carry_out, finished, forget, write_json, write_text
-from training.probing.settings import EvaluateSettings
-from training.probing.table import Cell, as_json, as_markdown
 
 logger = logging.getLogger(__name__)
 

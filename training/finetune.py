@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert.base_models import weights_sha256
+from bert.checkpoint.base_models import weights_sha256
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training import model as models
-from training.checkpoints import CheckpointStore
+from training.core import model as models
+from training.core.checkpoints import CheckpointStore
+from training.core.distributed import pick_device
+from training.core.init_from import start_from
+from training.core.progress import progress, stage
+from training.core.state import planned
+from training.core.teacher import Teacher
+from training.core.train_loop import Dataset, Loop
+from training.core.trainer import CHECKPOINTS, Run, score_base
+from training.data.datasets import Source, check_pairs, find_labels, read_sources, read_training
 from training.data.summary import FileSummary, label_counts, summarize
 from training.data.validate import shared_with_training
-from training.distributed import pick_device
-from training.loop import Dataset, Loop
-from training.progress import progress, stage
 from training.recipe import Recipe, make_recipe
 from training.report import unseen_labels
-from training.run import CHECKPOINTS, Run, score_base
 from training.settings import FinetuneSettings, TeacherSettings
-from training.sources import Source, check_pairs, find_labels, read_sources, read_training
-from training.starting import start_from
-from training.state import planned
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
-from training.teacher import Teacher
 
 logger = logging.getLogger(__name__)
 

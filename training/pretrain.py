@@ -9,15 +9,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bert.base_models import resolve_base
+from bert.checkpoint.base_models import resolve_base
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
-from training.checkpoints import CheckpointStore
+from training.core.checkpoints import CheckpointStore
+from training.core.distributed import Processes, pick_device, processes
+from training.core.model import with_dropout
+from training.core.progress import Reporter, Silent, progress
+from training.core.signals import RunStopped
 from training.corpus.shards import INDEX, Corpus
-from training.distributed import Processes, pick_device, processes
-from training.model import with_dropout
 from training.pretraining import cooccurrence
 from training.pretraining.data import Batches
 from training.pretraining.examples import stream
@@ -26,13 +28,11 @@ from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.bag_of_words import piece_counts, piece_weights
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.build import build
-from training.pretraining.report import PretrainReport, run_report, write_report
 from training.pretraining.run import PretrainRun
 from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.steps_log import read_lines
 from training.pretraining.streams import held_out_examples, masking
-from training.progress import Reporter, Silent, progress
-from training.signals import RunStopped
+from training.report.pretraining import PretrainReport, run_report, write_report
 
 logger = logging.getLogger(__name__)
 

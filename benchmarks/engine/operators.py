@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from benchmarks.engine.forms import Arrays, Form, Shape, inputs_of, linear, linear_8_bits, parts
+from benchmarks.common.machine import machine_line
+from benchmarks.common.timing import least_seconds
+from benchmarks.engine.op_variants import Arrays, Form, Shape, inputs_of, linear, linear_8_bits, parts
 from benchmarks.engine.texts import random_texts
-from benchmarks.machine import machine_line
-from benchmarks.timing import least_seconds
 from bert.bundle import Bundle, read_bundle
-from service import packing
-from service.engine import providers_of, session_options
+from service.engine import packing
+from service.engine.onnx_engine import providers_of, session_options
 
 CPU = "CPUExecutionProvider"
 PRODUCTS = ("Gemm", "MatMul", "MatMulIntegerToFloat")

@@ -17,10 +17,10 @@ from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.nn.heads import BertForQuestionAnswering
 from bert.tasks.spec import TaskSpec
-from model_export.flat import FlatForms
-from model_export.graph import build_graph
-from model_export.rows import RowsForms
-from model_export.session import recipe
+from model_export.graph.bert_graph import build_graph
+from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.cuda_ops import FlatForms
+from model_export.verify.session import recipe
 
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},

@@ -21,16 +21,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.common.machine import machine_line
+from benchmarks.common.timing import least_seconds
 from benchmarks.engine import timeline
 from benchmarks.engine.padded_torch import PaddedTorch, Scores, matmul_flops
 from benchmarks.engine.shapes import MODELS, flops, random_model, write_random_bundle
 from benchmarks.engine.texts import MIXED, in_batches, random_texts
-from benchmarks.machine import machine_line
-from benchmarks.timing import least_seconds
 from bert.config import BertConfig
 from bert.encoding import Encoding
-from service.cpus import usable_cores
-from service.engine import OnnxEngine
+from service.cpu_count import usable_cores
+from service.engine.onnx_engine import OnnxEngine
 
 LONE_TOKENS = 16
 OURS = "ours"

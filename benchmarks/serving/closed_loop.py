@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.serving.engine_loop import measure
-from benchmarks.serving.load import Load, closed_loop
-from benchmarks.serving.texts import made_up_texts, read_texts
-from benchmarks.serving.wire import request_bytes
-from service.cpus import usable_cores
+from benchmarks.serving.load.load import Load, closed_loop
+from benchmarks.serving.load.texts import made_up_texts, read_texts
+from benchmarks.serving.load.wire import request_bytes
+from service.cpu_count import usable_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

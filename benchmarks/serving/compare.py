@@ -1,10 +1,10 @@
-"""Every contender in turn on the same weights and texts: a table, a plot and all figures.
+"""Every baseline in turn on the same weights and texts: a table, a plot and all figures.
 
     python -m benchmarks.serving.compare runs/compare-fp32/sentiment --checkpoint models/sentiment \\
-        --contenders-python .venv-bench/bin/python --out runs/compare
+        --baselines-python .venv-bench/bin/python --out runs/compare
 
-Each round starts, checks, measures and stops one contender after the other, so that a slow minute of the machine falls
-on all of them. `--contenders engine,pipeline,ours` takes some; `--list` names them.
+Each round starts, checks, measures and stops one baseline after the other, so that a slow minute of the machine falls
+on all of them. `--baselines engine,pipeline,ours` takes some; `--list` names them.
 """
 
 import argparse
@@ -16,26 +16,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.serving import measure, report
-from benchmarks.serving.answers import Expected
-from benchmarks.serving.contenders.registry import CONTENDERS, Contender, Place, Shape, shapes
-from benchmarks.serving.plain_checkpoint import is_written, write_plain
-from benchmarks.serving.running import ENVIRONMENT, ROOT, ContenderError, prepare_process
-from benchmarks.serving.workloads import DOCUMENT, LIST, NAMES, Workload, workload
+from benchmarks.serving.baselines.plain_checkpoint import is_written, write_plain
+from benchmarks.serving.baselines.registry import CONTENDERS, Baseline, Place, Shape, shapes
+from benchmarks.serving.load import measure
+from benchmarks.serving.load.answers import Expected
+from benchmarks.serving.load.running import ENVIRONMENT, ROOT, BaselineError, prepare_process
+from benchmarks.serving.load.workloads import DOCUMENT, LIST, NAMES, Workload, workload
+from benchmarks.serving.report import report
 from bert.bundle import read_bundle
+from bert.checkpoint.weights import read_checkpoint
 from bert.processor import instructions, processor_name
-from bert.weights import read_checkpoint
-from service.cpus import usable_cores
+from service.cpu_count import usable_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare; returns 1 if a contender failed or answered wrong."""
+    """Compare; returns 1 if a baseline failed or answered wrong."""
     args = parse(arguments)
     if args.list:
-        print("\n".join(f"{name}: {contender.title}" for name, contender in CONTENDERS.items()))
+        print("\n".join(f"{name}: {baseline.title}" for name, baseline in CONTENDERS.items()))
         return 0
     work = workload(args.workload, args.texts)
-    names, left_out = chosen(args.contenders, work, args.int8_bundle is not None)
+    names, left_out = chosen(args.baselines, work, args.int8_bundle is not None)
     place, expected = prepare(args, work, needs_onnx=any(_uses_onnx(name) for name in names))
     plan = planned(args, work)
     baseline = args.baseline or ("reader" if work.kind == DOCUMENT else "pipeline")
@@ -57,26 +58,26 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--int8-bundle", type=Path, help="ours in 8 bits")
     add("--workload", choices=NAMES, default="mixed", help="documents want a bundle and checkpoint for qa")
     add("--texts", type=Path, help="a file with one text a line, or of SQuAD for documents; else made up")
-    add("--contenders", default="all", help="comma-separated names, or all")
-    add("--contenders-python", default=sys.executable, help="interpreter with the extra `bench`")
+    add("--baselines", default="all", help="comma-separated names, or all")
+    add("--baselines-python", default=sys.executable, help="interpreter with the extra `bench`")
     add("--infinity-python", help="that with requirements/bench-infinity.txt; by default the same")
-    add("--baseline", help="the contender that rates are divided by; by default the pipeline")
+    add("--baseline", help="the baseline that rates are divided by; by default the pipeline")
     add("--rounds", type=int, default=3)
     add("--connections", help="of the closed loops, comma-separated")
     add("--seconds", type=float, default=10.0, help="of each closed loop")
     add("--open-seconds", type=float, default=20.0, help="of each open loop")
     add("--warm-seconds", type=float, default=2.0)
-    add("--start-seconds", type=float, default=300.0, help="a contender may take to start")
+    add("--start-seconds", type=float, default=300.0, help="a baseline may take to start")
     add("--shapes", choices=["try", "whole", "each"], default="try",
         help="of those tuned by hand: one worker with all cores, a worker on each, or the better one")  # fmt: skip
     add("--service", default="", help='more settings for bert-serve, like "--engine-slots 1"')
     add("--out", type=Path, default=Path("runs/compare"), help="folder for table, plot, figures and logs")
-    add("--list", action="store_true", help="name the contenders")
+    add("--list", action="store_true", help="name the baselines")
     return parser.parse_args(arguments)
 
 
 def planned(args: argparse.Namespace, work: Workload) -> measure.Plan:
-    """Return how long and how hard each contender is measured."""
+    """Return how long and how hard each baseline is measured."""
     given = tuple(int(each) for each in args.connections.split(",")) if args.connections else work.connections
     return measure.Plan(
         connections=given,
@@ -92,7 +93,7 @@ def chosen(asked: str, work: Workload, has_int8: bool) -> tuple[list[str], list[
     names = list(CONTENDERS) if asked == "all" else asked.split(",")
     unknown = [name for name in names if name not in CONTENDERS]
     if unknown:
-        raise SystemExit(f"no such contender: {', '.join(unknown)}; known are {', '.join(CONTENDERS)}")
+        raise SystemExit(f"no such baseline: {', '.join(unknown)}; known are {', '.join(CONTENDERS)}")
     fits = [name for name in names if CONTENDERS[name].takes(work.kind)]
     taking = [name for name in fits if has_int8 or not CONTENDERS[name].needs_int8]
     sentences = []
@@ -111,9 +112,9 @@ def chosen(asked: str, work: Workload, has_int8: bool) -> tuple[list[str], list[
 def prepare(
     args: argparse.Namespace, work: Workload, *, needs_onnx: bool
 ) -> tuple[Place, list[list[Expected]]]:
-    """Write the model in the forms that contenders load, and compute the right answers."""
+    """Write the model in the forms that baselines load, and compute the right answers."""
     _check_float32(args.bundle)
-    folder, python = args.out / "model", _interpreter(args.contenders_python)
+    folder, python = args.out / "model", _interpreter(args.baselines_python)
     checkpoint = read_checkpoint(args.checkpoint)
     print("computing the reference's answers", flush=True)
     expected = work.expected(checkpoint)
@@ -134,15 +135,15 @@ def prepare(
 
 
 def _check_float32(bundle: Path) -> None:
-    """Raise ContenderError for a bundle that is not what its rows in the table say."""
+    """Raise BaselineError for a bundle that is not what its rows in the table say."""
     precision = read_bundle(bundle, verify_hashes=False).manifest.precision
     if precision != "fp32":
-        raise ContenderError(f"{bundle} is {precision}; make one with bert-export --precision fp32")
+        raise BaselineError(f"{bundle} is {precision}; make one with bert-export --precision fp32")
 
 
 def export_standard(folder: Path, python: str) -> None:
-    """Write `model.onnx` as torch.onnx makes it, in the contenders' environment."""
-    command = [python, "-m", "benchmarks.serving.contenders.export_onnx", str(folder.resolve())]
+    """Write `model.onnx` as torch.onnx makes it, in the baselines' environment."""
+    command = [python, "-m", "benchmarks.serving.baselines.export_onnx", str(folder.resolve())]
     environment = {**os.environ, **ENVIRONMENT}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
@@ -158,7 +159,7 @@ class Session:
         self.out, self.place, self.work, self.expected, self.plan = out, place, work, expected, plan
 
     def shape(self, name: str, wanted: str) -> Shape:
-        """Return how a contender shares the cores out: as wanted, or the faster way in a trial."""
+        """Return how a baseline shares the cores out: as wanted, or the faster way in a trial."""
         choices = shapes(CONTENDERS[name], usable_cores())
         if len(choices) == 1 or wanted != "try":
             return choices[-1] if wanted == "each" else choices[0]
@@ -215,14 +216,14 @@ class Session:
             return measure.engine_loops(
                 CONTENDERS[name], self.place, self.work, self.plan.closed_s, log, jobs
             )
-        except ContenderError as error:
+        except BaselineError as error:
             raise SystemExit(f"{name}: {error}") from None
 
     def _row(self, name: str, shape: Shape, found: list[measure.Round]) -> report.Row:
-        contender: Contender = CONTENDERS[name]
-        tolerance = contender.tolerated(self.work.kind)
+        baseline: Baseline = CONTENDERS[name]
+        tolerance = baseline.tolerated(self.work.kind)
         passed = all(each.checked is not None and each.checked.passes(tolerance) for each in found)
-        title = f"{contender.title} ({shape})" if contender.all_shapes else contender.title
+        title = f"{baseline.title} ({shape})" if baseline.all_shapes else baseline.title
         return report.Row(name, title, found, passed)
 
 
@@ -247,14 +248,14 @@ def write(comparison: report.Comparison, out: Path) -> None:
     (out / "table.md").write_text(text, encoding="utf-8")
     (out / "figures.json").write_text(report.as_json(comparison), encoding="utf-8")
     print(f"\n{text}")
-    from benchmarks.serving.plot import draw
+    from benchmarks.serving.report.plot import draw
 
     draw(comparison, out / "plot.png")
     print(f"{out}/table.md, {out}/figures.json, {out}/plot.png")
 
 
 def _interpreter(name: str) -> str:
-    """Return a path as seen from here: contenders are started elsewhere. A link into an environment stays one."""
+    """Return a path as seen from here: baselines are started elsewhere. A link into an environment stays one."""
     return os.path.abspath(name) if os.sep in name else name
 
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.serving.closed_loop import scrape
-from benchmarks.serving.load import closed_loop
-from benchmarks.serving.percentiles import Spread
-from benchmarks.serving.process_tree import memory_bytes
-from benchmarks.serving.running import Running, free_port, prepare_process, server
-from benchmarks.serving.service_command import service_command
-from benchmarks.serving.texts import made_up_texts, read_texts
-from benchmarks.serving.wire import Request, request_bytes
+from benchmarks.serving.load.load import closed_loop
+from benchmarks.serving.load.process_tree import memory_bytes
+from benchmarks.serving.load.running import Running, free_port, prepare_process, server
+from benchmarks.serving.load.service_command import service_command
+from benchmarks.serving.load.texts import made_up_texts, read_texts
+from benchmarks.serving.load.wire import Request, request_bytes
+from benchmarks.serving.report.percentiles import Spread
 
 LIMITS = "--request-timeout-ms 3600000 --max-queue-tokens 4000000"
 SETTLE_S = 2.0

@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from benchmarks.serving.contenders.padded import PaddedClassifier
+from benchmarks.serving.baselines.padded import PaddedClassifier
 from bert.bundle import read_bundle
 from bert.tasks.qa import encode
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
-from service.engine import OnnxEngine, share_memory_arena
+from service.engine.onnx_engine import OnnxEngine, share_memory_arena
 
 SORTED_BLOCK = 64
 """Texts sorted by length together before they are cut into batches, as a batching server would."""

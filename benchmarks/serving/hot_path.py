@@ -19,15 +19,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.machine import machine_line
-from benchmarks.serving.load import closed_loop
-from benchmarks.serving.percentiles import Spread
-from benchmarks.serving.process_tree import PROC, tree
-from benchmarks.serving.running import ROOT, Running, free_port, prepare_process, server
-from benchmarks.serving.texts import FACTS, SENTENCES, made_up_texts
-from benchmarks.serving.wire import Request, request_bytes
+from benchmarks.common.machine import machine_line
+from benchmarks.serving.load.load import closed_loop
+from benchmarks.serving.load.process_tree import PROC, tree
+from benchmarks.serving.load.running import ROOT, Running, free_port, prepare_process, server
+from benchmarks.serving.load.texts import FACTS, SENTENCES, made_up_texts
+from benchmarks.serving.load.wire import Request, request_bytes
+from benchmarks.serving.report.percentiles import Spread
 from bert.bundle import read_bundle
-from service.registry import bundle_folders
+from service.engine.model_registry import bundle_folders
 
 GOAL_US = 400
 LIST_TEXTS = 64

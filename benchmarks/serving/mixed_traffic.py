@@ -14,13 +14,13 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.serving.load import Load, closed_loop
+from benchmarks.serving.load.load import Load, closed_loop
+from benchmarks.serving.load.running import free_port, prepare_process, server
+from benchmarks.serving.load.service_command import service_command
+from benchmarks.serving.load.texts import FACTS, SENTENCES, made_up_document, made_up_texts, read_texts
+from benchmarks.serving.load.wire import Request, request_bytes
 from benchmarks.serving.open_loop import OpenLoad, open_loop
-from benchmarks.serving.percentiles import Spread
-from benchmarks.serving.running import free_port, prepare_process, server
-from benchmarks.serving.service_command import service_command
-from benchmarks.serving.texts import FACTS, SENTENCES, made_up_document, made_up_texts, read_texts
-from benchmarks.serving.wire import Request, request_bytes
+from benchmarks.serving.report.percentiles import Spread
 from bert.bundle import read_bundle
 from bert.tasks.qa import encode
 from bert.tokenizer import Tokenizer

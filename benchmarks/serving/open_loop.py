@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from benchmarks.serving.percentiles import percentile
-from benchmarks.serving.wire import Request, Streams, connect, exchange_all
+from benchmarks.serving.load.wire import Request, Streams, connect, exchange_all
+from benchmarks.serving.report.percentiles import percentile
 
 LATE_MS, LATE_SHARE = 2.0, 0.01
 """The client was late if it sent more than this share of the requests more than so long after they were due."""

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
-from benchmarks.machine import machine_line
-from benchmarks.serving.texts import COMMON
+from benchmarks.common.machine import machine_line
+from benchmarks.serving.load.texts import COMMON
 
 
 @dataclass(slots=True)

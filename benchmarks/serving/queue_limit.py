@@ -16,14 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.serving.percentiles import percentile
-from benchmarks.serving.texts import made_up_texts, read_texts
-from service import measuring, tuning
-from service.cpus import usable_cores
-from service.line import Job
-from service.policy import FairQueue
-from service.registry import load_models
-from service.speed import Speed
+from benchmarks.serving.load.texts import made_up_texts, read_texts
+from benchmarks.serving.report.percentiles import percentile
+from service.autotune import cost_curve, warmup
+from service.cpu_count import usable_cores
+from service.engine.model_registry import load_models
+from service.scheduling.fair_queue import FairQueue
+from service.scheduling.line import Job
+from service.scheduling.throughput import Speed
 
 CURVE_S = 5.0
 MODEL = "m"
@@ -52,14 +52,16 @@ class Arrival(Job):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     args = parse(arguments)
-    plan = tuning.plan(usable_cores(), args.slots, 1)
+    plan = cost_curve.plan(usable_cores(), args.slots, 1)
     (model,) = load_models([args.bundle], threads=1, verify_hashes=False, workers=1).models
     texts = read_texts(args.texts) if args.texts else made_up_texts(1000)
     lengths = [len(model.tokenizer.single(pieces)) for pieces in model.tokenizer.pieces(texts)]
-    curve = measuring.cost_curve(model, plan, CURVE_S)
-    speed = Speed.of([tuning.Point(p.tokens, p.seconds) for p in curve], tuning.knee(curve), plan.slots)
+    curve = warmup.measure_curve(model, plan, CURVE_S)
+    speed = Speed.of(
+        [cost_curve.Point(p.tokens, p.seconds) for p in curve], cost_curve.knee(curve), plan.slots
+    )
 
-    full = tuning.knee(curve, tuning.FULL)
+    full = cost_curve.knee(curve, cost_curve.FULL)
 
     def cost(tokens: int) -> float:
         return speed.overhead_s + speed.token_s * tokens

@@ -18,11 +18,12 @@ from benchmarks.training.tasks import (
 )
 from bert.nn.encoder import BertLayers
 from bert.tokenizer import Tokenizer
-from training import model as models
+from training.core import model as models
+from training.core.distributed import Processes, pick_device
+from training.core.train_loop import Dataset, Loop
 from training.corpus.shards import Corpus
-from training.distributed import Processes, pick_device
+from training.data.datasets import find_labels
 from training.finetune import make_spec
-from training.loop import Dataset, Loop
 from training.pretrain import make_objective
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import SpecialIds
@@ -30,7 +31,6 @@ from training.pretraining.loop import PretrainLoop
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.settings_parts import MaskingSettings, ModelSettings
 from training.pretraining.streams import masking
-from training.sources import find_labels
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 

@@ -1,12 +1,12 @@
-"""What both contenders train on: the same files, the same shapes and batch sizes, and marks taken after each step."""
+"""What both baselines train on: the same files, the same shapes and batch sizes, and marks taken after each step."""
 
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.data.datasets import Source, read_training
 from training.settings import DataFile, FinetuneSettings
-from training.sources import Source, read_training
 
 TASKS = ("sst2", "qa", "mlm")
 BATCH_SIZE = {"sst2": 32, "qa": 12, "mlm": 32}

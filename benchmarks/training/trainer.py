@@ -23,7 +23,7 @@ from benchmarks.training.tasks import (
     finetune_settings,
     read_source,
 )
-from bert.base_models import resolve_base
+from bert.checkpoint.base_models import resolve_base
 from bert.data.examples import QaExample, TextExample
 from training.corpus.shards import Corpus
 

@@ -8,11 +8,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, equal
 
-from bert.checkpoint_files import WEIGHTS, weight_files
+from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, canonical_name, is_weight
+from bert.checkpoint.weight_files import WEIGHTS, weight_files
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
-from bert.tensor_names import DECODER, EMBEDDING, ENCODER, canonical_name, is_weight
 
 
 def normalise_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""The check of answers, and the plain checkpoint that contenders load, against transformers."""
+"""The check of answers, and the plain checkpoint that baselines load, against transformers."""
 
 from pathlib import Path
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 import transformers
 
-from benchmarks.serving.answers import (
+from benchmarks.serving.baselines.plain_checkpoint import is_written, write_plain
+from benchmarks.serving.load.answers import (
     Answer,
     Check,
     Expected,
@@ -15,9 +16,8 @@ from benchmarks.serving.answers import (
     expected_labels,
     expected_spans,
 )
-from benchmarks.serving.plain_checkpoint import is_written, write_plain
-from bert.weights import read_checkpoint
-from tests.model_export.checkpoints import SPECS, write_checkpoint
+from bert.checkpoint.weights import read_checkpoint
+from tests.support.checkpoints import SPECS, write_checkpoint
 
 TEXTS = ["a warm film", "the river", "b"]
 

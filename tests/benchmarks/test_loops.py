@@ -5,10 +5,10 @@ import json
 
 import pytest
 
-from benchmarks.serving.load import closed_loop
+from benchmarks.serving.load.load import closed_loop
+from benchmarks.serving.load.wire import RefusedError, ask, ask_all, request_bytes
 from benchmarks.serving.open_loop import LATE_MS, SPARE_CONNECTIONS, due_times, open_loop, was_late
-from benchmarks.serving.wire import RefusedError, ask, ask_all, request_bytes
-from tests.benchmarks.servers import http_server
+from tests.support.servers import http_server
 
 
 def messages(url: str, count: int) -> list[list[bytes]]:

@@ -1,4 +1,4 @@
-"""A contender from its start to its end, with a small server in its place."""
+"""A baseline from its start to its end, with a small server in its place."""
 
 import sys
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving.answers import Answer, Expected, Tolerance
+from benchmarks.serving.baselines.registry import Baseline, Form, Place, Shape
 from benchmarks.serving.compare import main
-from benchmarks.serving.contenders.registry import Contender, Form, Place, Shape
-from benchmarks.serving.measure import Plan, Round, measure
-from benchmarks.serving.process_tree import tree
-from benchmarks.serving.running import ContenderError, free_port, process, server
-from benchmarks.serving.wire import ask, request_bytes
-from benchmarks.serving.workloads import LIST, TEXT, Workload
+from benchmarks.serving.load.answers import Answer, Expected, Tolerance
+from benchmarks.serving.load.measure import Plan, Round, measure
+from benchmarks.serving.load.process_tree import tree
+from benchmarks.serving.load.running import BaselineError, free_port, process, server
+from benchmarks.serving.load.wire import ask, request_bytes
+from benchmarks.serving.load.workloads import LIST, TEXT, Workload
 
 SERVER = """
 import http.server, subprocess, sys
@@ -37,11 +37,11 @@ FORMS = {
 }
 
 
-def contender(code: str) -> Contender:
+def baseline(code: str) -> Baseline:
     def command(place: Place, shape: Shape, port: int) -> Sequence[str]:
         return place.python, "-c", code, str(port)
 
-    return Contender("small", command, FORMS)
+    return Baseline("small", command, FORMS)
 
 
 def measured(code: str, label: str, log: Path, kind: str = TEXT) -> Round:
@@ -50,7 +50,7 @@ def measured(code: str, label: str, log: Path, kind: str = TEXT) -> Round:
     expected = [
         [Expected(label, 0.75) for _ in job] if kind == LIST else [Expected(label, 0.75)] for job in jobs
     ]
-    return measure(contender(code), PLACE, Shape(1, 1), work, expected, PLAN, log)
+    return measure(baseline(code), PLACE, Shape(1, 1), work, expected, PLAN, log)
 
 
 @pytest.mark.parametrize("kind", [TEXT, LIST])
@@ -87,7 +87,7 @@ def test_nothing_is_left_of_a_contender(tmp_path: Path) -> None:
 def test_a_server_that_does_not_answer_in_time_is_an_error(tmp_path: Path) -> None:
     waiting = [sys.executable, "-c", "input()"]
     with (
-        pytest.raises(ContenderError, match="no answer within 0 s"),
+        pytest.raises(BaselineError, match="no answer within 0 s"),
         server(
             [sys.executable, "-c", "import time; time.sleep(60)"], free_port(), b"", tmp_path / "log", 0.1
         ),

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.serving.queue_limit import simulate
-from service.speed import Speed
+from service.scheduling.throughput import Speed
 
 
 def test_nobody_waits_where_few_come() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving import cold_steps, deep_queue, hot_path, in_turns, mixed_traffic
+from benchmarks.serving import ab_test, cold_steps, deep_queue, hot_path, mixed_traffic
 from benchmarks.serving.engine_loop import (
     WINDOWS,
     document_batches,
@@ -14,7 +14,7 @@ from benchmarks.serving.engine_loop import (
     text_loops,
 )
 from bert.tokenizer import Tokenizer
-from tests.service.tiny import SPECS, write_tiny_bundle
+from tests.support.tiny import SPECS, write_tiny_bundle
 
 TEXTS = ["the film", "a", "paris is warm and not dull", "who met angela merkel"] * 33
 
@@ -118,7 +118,7 @@ def test_two_versions_of_the_service_are_asked_in_turns(
 ) -> None:
     brief = ["--bursts", "4", "--seconds", "0.1", "--connections", "1,2", "--log", str(tmp_path / "log")]
     here = ["--against", str(Path(__file__).parents[2]), "--settings", "--frontends 0"]
-    assert in_turns.main([str(mood), *here, *brief]) == 0
+    assert ab_test.main([str(mood), *here, *brief]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[1:]] == ["| 1", "| 2"]
     assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in rows[1:])

@@ -1,14 +1,13 @@
-"""What the benchmark of training speed compares: both contenders train on the same, and only what is timed counts."""
+"""What the benchmark of training speed compares: both baselines train on the same, and only what is timed counts."""
 
 from pathlib import Path
 
 import pytest
 import transformers
 
-from benchmarks import training_speed
-from benchmarks.training import trainer
+from benchmarks.training import speed, trainer
 from benchmarks.training.tasks import Mark, Measured, measured
-from bert.base_models import MINILM, resolve_base
+from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import read_table
@@ -70,8 +69,8 @@ def test_ratios_are_those_of_a_round_and_first_losses_are_compared(
         {"ours": Measured(ours, first, 1.0, 9.0), "Trainer": Measured(theirs, 5.9, 1.0, 9.0)}
         for ours, theirs, first in ((20.0, 10.0, 5.0), (30.0, 10.0, 5.0), (8.0, 1.0, 5.0))
     ]
-    assert training_speed.rows("qa", rounds)[0] == "| qa | ours | 20 | 3.00 | 2.00, 8.00 | 5.00 | 1.00 | 9 |"
-    assert training_speed.are_alike("qa", rounds)
+    assert speed.rows("qa", rounds)[0] == "| qa | ours | 20 | 3.00 | 2.00, 8.00 | 5.00 | 1.00 | 9 |"
+    assert speed.are_alike("qa", rounds)
     rounds[0]["ours"] = Measured(20.0, 3.0, 1.0, 9.0)
-    assert not training_speed.are_alike("qa", rounds)
+    assert not speed.are_alike("qa", rounds)
     assert "first losses differ" in capsys.readouterr().err

@@ -6,19 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.base_models import MINILM, resolve_base
+from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.errors import CheckpointError
 from bert.tokenizer import Tokenizer
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-
-
-@pytest.fixture(scope="session")
-def shared_data() -> Path:
-    """The folder of real data beside the checkout; a test that wants it is skipped where there is none."""
-    if not SHARED.is_dir():
-        pytest.skip("no folder shared/data beside the checkout: this test reads real data")
-    return SHARED
 
 
 @pytest.fixture(scope="session")

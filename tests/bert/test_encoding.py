@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bert.encoding import Encoding, Pieces
 from bert.tokenizer import Tokenizer
-from tests.service.tiny import vocabulary
+from tests.support.tiny import vocabulary
 
 ODD = st.text(st.sampled_from("ab ,.!\n\u00e9\u0301\u4e2d\u200b\U0001f642[]MASK"), max_size=40)
 FIELDS = ("ids", "offsets", "word_ids")

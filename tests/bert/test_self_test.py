@@ -9,7 +9,7 @@ from bert.errors import BundleError
 from bert.self_test import SelfTest, comparable, encode
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from tests.service.tiny import SPECS, tiny_tokenizer
+from tests.support.tiny import SPECS, tiny_tokenizer
 
 ANSWERS = [np.array([[1.0, -2.0]], np.float32), np.array([[0.123456789, 3.0]], np.float32)]
 TEST = SelfTest((("a film",), ("the film was dull",)), {"model.onnx": ANSWERS}, {"model.onnx": 0.01}, "avx2")

@@ -16,8 +16,8 @@ from transformers.models.bert.tokenization_bert import load_vocab
 
 from bert.errors import CheckpointError, InputError
 from bert.tokenizer import Tokenizer
-from tests.bert.odd_texts import LONG_TEXTS, ODD_TEXTS, TEXTS
-from tests.bert.tasks.reading import AWKWARD_TEXTS, character_tokenizer
+from tests.support.odd_texts import LONG_TEXTS, ODD_TEXTS, TEXTS
+from tests.support.reading import AWKWARD_TEXTS, character_tokenizer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 VOCABULARIES = {"uncased": True, "cased": False, "chinese": True}

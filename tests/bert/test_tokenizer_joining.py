@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizer
 from bert.encoding import Encoding, Pieces
 from bert.errors import InputError, TextTooLongError
 from bert.tokenizer import Tokenizer, longest_first
-from tests.bert.tasks.reading import character_tokenizer
+from tests.support.reading import character_tokenizer
 
 TOKENIZER = character_tokenizer()
 CLS, SEP = TOKENIZER.cls_id, TOKENIZER.sep_id

@@ -11,8 +11,8 @@ from hypothesis import given
 
 from bert.encoding import Pieces
 from bert.tokenizer import Tokenizer
-from tests.bert.odd_texts import LONG_TEXTS, ODD_TEXTS, TEXTS
-from tests.bert.tasks.reading import character_tokenizer
+from tests.support.odd_texts import LONG_TEXTS, ODD_TEXTS, TEXTS
+from tests.support.reading import character_tokenizer
 
 MARKS = ("Mn", "Me")
 UNCASED = character_tokenizer()

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bert.base_models import MINILM, resolve_base
+from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.errors import CheckpointError
-from tests.end_to_end.workshop import Workshop
-from tests.training.conftest import files, tiny_base
+from tests.support.finetuning import files
+from tests.support.workshop import Workshop
+from tests.training.conftest import tiny_base
 from training.finetune import finetune
 from training.settings import from_command_line
 

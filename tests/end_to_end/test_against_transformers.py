@@ -25,9 +25,9 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.client import Client, Result, check_offsets
-from tests.end_to_end.workshop import MODELS, SHARED, Workshop, has_adapter, shipped_texts, why_missing
-from tests.service.live import PATIENT, serving
+from tests.support.client import Client, Result, check_offsets
+from tests.support.live import PATIENT, serving
+from tests.support.workshop import MODELS, SHARED, Workshop, has_adapter, shipped_texts, why_missing
 
 pytestmark = pytest.mark.slow
 
@@ -63,11 +63,11 @@ def task_of(name: str) -> dict[str, Any]:
 
 def load(minilm: Path, name: str) -> tuple[Any, Any]:
     """Return the reference's model and tokenizer."""
-    from tests.end_to_end import reference  # here: transformers and peft take seconds to import
+    from tests.support import reference_answers  # here: transformers and peft take seconds to import
 
     spec = task_of(name)
-    model = reference.load_model(minilm, MODELS / name, spec["task"], tuple(spec["labels"]))
-    return model, reference.load_tokenizer(minilm, spec["max_tokens"])
+    model = reference_answers.load_model(minilm, MODELS / name, spec["task"], tuple(spec["labels"]))
+    return model, reference_answers.load_tokenizer(minilm, spec["max_tokens"])
 
 
 def compare_labels(workshop: Workshop, minilm: Path, texts: list[str]) -> None:
@@ -110,14 +110,14 @@ def compare_entities(workshop: Workshop, minilm: Path, texts: list[str]) -> None
 
 
 def compare_answers(workshop: Workshop, minilm: Path, questions: Questions) -> None:
-    from tests.end_to_end import reference
+    from tests.support import reference_answers
 
     model, tokenizer = load(minilm, "qa")
     spec = task_of("qa")
     with served(workshop, "qa") as client:
         found = client.ask("/qa", question=[q for q, _ in questions], context=[c for _, c in questions])
     for (question, context), ours in zip(questions, found, strict=True):
-        theirs = reference.answer(model, tokenizer, question, context, spec)
+        theirs = reference_answers.answer(model, tokenizer, question, context, spec)
         check_offsets("/qa", context, ours)
         assert ours["no_answer_score"] == pytest.approx(theirs.no_answer_score, abs=CLOSE), question
         if theirs.margin < 1e-4:  # a coin on its edge: float32 sums in another order may turn it
@@ -128,9 +128,9 @@ def compare_answers(workshop: Workshop, minilm: Path, questions: Questions) -> N
 
 
 def compare_similarity(workshop: Workshop, minilm: Path, texts: list[str]) -> None:
-    from tests.end_to_end import reference
+    from tests.support import reference_answers
 
-    vectors = reference.embeddings(minilm, texts, 256)
+    vectors = reference_answers.embeddings(minilm, texts, 256)
     with served(workshop, "similarity") as client:
         found = client.ask("/embed", text=texts, truncate=True)
         ranked = client.ask("/similarity", text=texts[0], candidates=texts[1:], truncate=True)

@@ -9,9 +9,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.end_to_end.client import Client, check_offsets
-from tests.end_to_end.workshop import DEMO, Workshop, has_adapter, why_missing
-from tests.service.live import PATIENT, serving
+from tests.support.client import Client, check_offsets
+from tests.support.live import PATIENT, serving
+from tests.support.workshop import DEMO, Workshop, has_adapter, why_missing
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from model_export.cli import read_settings as read_export
 from service.command_line import SettingsRefusedError
 from service.command_line import load_settings as read_serve
 from service.settings import ServeSettings
-from tests.end_to_end.documents import (
+from tests.support.documents import (
     EACH_PAGE,
     PAGES,
     ROOT,
@@ -33,10 +33,10 @@ from tests.end_to_end.documents import (
 )
 from training.command_line import read_settings
 from training.corpus.settings import PrepareSettings
+from training.evaluation.plan import read_task
+from training.evaluation.settings import EvaluateSettings
+from training.evaluation.settings import from_command_line as read_evaluate
 from training.pretraining.settings import PretrainSettings
-from training.probing.plan import read_task
-from training.probing.settings import EvaluateSettings
-from training.probing.settings import from_command_line as read_evaluate
 from training.settings import FinetuneSettings
 
 SETTINGS: dict[str, type[BaseSettings]] = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.documents import EACH_PAGE, PAGES, ROOT, commands, inline, name_of, text_of
+from tests.support.documents import EACH_PAGE, PAGES, ROOT, commands, inline, name_of, text_of
 
 MAKEFILE = text_of(ROOT / "Makefile")
 MADE = {"bundles", "corpora", "runs"}

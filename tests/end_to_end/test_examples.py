@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.endpoints import TASK_ENDPOINTS, TaskEndpoint
-from service.schemas import Problem
-from tests.end_to_end.documents import PAGES, ROOT, blocks, commands, name_of, text_of
-from tests.end_to_end.workshop import DEMO, Workshop, has_adapter, why_missing
-from tests.service.live import PATIENT, Live, serving
+from service.http.endpoints import TASK_ENDPOINTS, TaskEndpoint
+from service.http.schemas import Problem
+from tests.support.documents import PAGES, ROOT, blocks, commands, name_of, text_of
+from tests.support.live import PATIENT, Live, serving
+from tests.support.workshop import DEMO, Workshop, has_adapter, why_missing
 
 TOLERANCE = {"/qa": 0.3}
 """Its model is trained anew at times; of the others a score may move by 0.05."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.end_to_end.client import Client, Result
-from tests.end_to_end.workshop import ENDPOINTS, Workshop, has_adapter, shipped_texts
-from tests.service.live import PATIENT, Live, serving
+from tests.support.client import Client, Result
+from tests.support.live import PATIENT, Live, serving
+from tests.support.workshop import ENDPOINTS, Workshop, has_adapter, shipped_texts
 
 pytestmark = pytest.mark.slow
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.client import Client, check_offsets
-from tests.end_to_end.workshop import DEMO, Workshop, has_adapter
-from tests.service.live import PATIENT, serving
-from tests.service.tiny import write_tiny_bundles
+from tests.support.client import Client, check_offsets
+from tests.support.live import PATIENT, serving
+from tests.support.tiny import write_tiny_bundles
+from tests.support.workshop import DEMO, Workshop, has_adapter
 
 ODD = {
     "chinese": "北京大学的李明去了上海，见到了王教授。",

@@ -12,11 +12,11 @@ import transformers
 from bert.bundle import read_bundle
 from bert.tasks.spec import TaskSpec
 from bert.wordpiece import SPECIAL_PIECES
-from tests.end_to_end.client import Client
-from tests.end_to_end.workshop import export
-from tests.model_export.checkpoints import vocabulary
-from tests.service.live import PATIENT, serving
-from tests.service.tiny import write_tiny_bundles
+from tests.support.checkpoints import vocabulary
+from tests.support.client import Client
+from tests.support.live import PATIENT, serving
+from tests.support.tiny import write_tiny_bundles
+from tests.support.workshop import export
 
 pytestmark = pytest.mark.slow
 

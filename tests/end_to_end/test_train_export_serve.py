@@ -14,11 +14,11 @@ from bert.data.conll import read_conll
 from bert.data.squad import read_squad
 from bert.metrics.squad import squad_v2
 from bert.tasks.spec import TaskSpec
-from tests.end_to_end.client import Client, check_offsets
 from tests.end_to_end.conftest import TINY_TASKS
-from tests.end_to_end.workshop import ROOT, Workshop
-from tests.service.test_process import address, started
-from tests.training.conftest import SAMPLES
+from tests.support.client import Client, check_offsets
+from tests.support.finetuning import SAMPLES
+from tests.support.process import address, started
+from tests.support.workshop import ROOT, Workshop
 
 pytestmark = pytest.mark.slow
 

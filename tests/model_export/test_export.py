@@ -11,16 +11,16 @@ import onnxruntime
 import pytest
 
 from bert.bundle import read_bundle
+from bert.checkpoint.weights import read_checkpoint
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from bert.weights import read_checkpoint
-from model_export.batch import Text
 from model_export.candidate import Subject
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.precision import Fp32
-from model_export.reference import Floats
-from tests.model_export.checkpoints import SPECS, write_checkpoint
+from model_export.verify.batch import Text
+from model_export.verify.reference import Floats
+from tests.support.checkpoints import SPECS, write_checkpoint
 
 
 @pytest.fixture(scope="module")

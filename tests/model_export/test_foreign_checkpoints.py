@@ -9,14 +9,14 @@ import onnx
 import pytest
 
 from bert.bundle import read_bundle
+from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.errors import CheckpointError
 from bert.packing_rules import PackingRules
 from bert.tasks.spec import TaskSpec
-from bert.weights import Checkpoint, Stated, read_checkpoint
 from model_export.cli import main
-from model_export.session import Runner
-from model_export.texts import shipped_texts
-from tests.model_export.checkpoints import SPECS, hf_outputs, write_checkpoint
+from model_export.verify.session import Runner
+from model_export.verify.texts import shipped_texts
+from tests.support.checkpoints import SPECS, hf_outputs, write_checkpoint
 
 MODULES = ["Transformer", "Pooling", "Normalize"]
 CLS = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}

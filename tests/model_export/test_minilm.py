@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import transformers
 
-from bert.base_models import MINILM, resolve_base
+from bert.checkpoint.base_models import MINILM, resolve_base
+from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
-from bert.weights import Checkpoint, read_checkpoint
-from model_export.batch import Text
 from model_export.candidate import Subject, build
-from model_export.dev_score import labels_of
 from model_export.precision import Fp32
-from model_export.reference import Floats
-from model_export.session import Runner, packing_rules
-from model_export.texts import shipped_texts
-from tests.model_export.checkpoints import hf_outputs
+from model_export.verify.batch import Text
+from model_export.verify.dev_score import labels_of
+from model_export.verify.reference import Floats
+from model_export.verify.session import Runner, packing_rules
+from model_export.verify.texts import shipped_texts
+from tests.support.checkpoints import hf_outputs
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.service.live import Live, serving
-from tests.service.tiny import write_tiny_bundles
+from tests.support.live import Live, serving
+from tests.support.tiny import write_tiny_bundles
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service import logs
-from tests.service.live import serving
+from tests.support.live import serving
 
 
 @pytest.fixture

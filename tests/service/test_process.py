@@ -2,80 +2,24 @@
 
 import contextlib
 import json
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
 
-from tests.service.live import eventually
+from tests.support.live import eventually
+from tests.support.process import COMMAND, Process, address, children, started
 
 ROOT = Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "service.cli", "--port", "0"]
-
-
-class Process:
-    """A running bert-serve, its output read as it comes. `variables` are added to its environment."""
-
-    def __init__(self, *arguments: str, command: Sequence[str] = COMMAND, **variables: str) -> None:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **variables}
-        self.popen = subprocess.Popen(
-            [*command, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
-        self.lines: list[str] = []
-        self.reader = threading.Thread(target=self.read, daemon=True)
-        self.reader.start()
-
-    def read(self) -> None:
-        assert self.popen.stdout is not None
-        self.lines += iter(self.popen.stdout.readline, "")
-
-    def until(self, text: str) -> str:
-        end = time.monotonic() + 60
-        while time.monotonic() < end and not any(text in line for line in self.lines):
-            assert self.popen.poll() is None, self.error()
-            time.sleep(0.01)
-        return "".join(self.lines)
-
-    def error(self) -> str:
-        assert self.popen.stderr is not None
-        return self.popen.stderr.read()
-
-
-@contextmanager
-def started(*arguments: str, command: Sequence[str] = COMMAND, **variables: str) -> Iterator[Process]:
-    process = Process(*arguments, command=command, **variables)
-    try:
-        yield process
-    finally:
-        process.popen.kill()
-        process.popen.wait(10)
-        process.reader.join(10)
-        assert process.popen.stdout is not None and process.popen.stderr is not None
-        process.popen.stdout.close()
-        process.popen.stderr.close()
-
-
-def address(shown: str) -> str:
-    found = re.search(r"http://[\d.]+:\d+", shown)
-    assert found, shown
-    return found[0]
 
 
 DEFAULTS = [
@@ -163,10 +107,6 @@ def catches(pid: int, number: signal.Signals) -> bool:
     except OSError:
         return True
     return found is None or bool(int(found[1], 16) >> (number - 1) & 1)
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def until_importing(process: Process) -> None:
@@ -282,7 +222,7 @@ def test_a_port_in_use_is_said_at_once(bundles: Path) -> None:
 
 
 def test_serving_imports_nothing_that_trains_or_exports() -> None:
-    modules = "service.cli, service.serve, service.tune, service.child"
+    modules = "service.cli, service.serve, service.autotune.tune, service.workers.worker_main"
     code = f"import sys, {modules}; print(*(name.partition('.')[0] for name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     heavy = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from service import serve
+from service.http.server import FAILURE
 from service.serve import frontends_of
-from service.server import FAILURE
 from service.settings import ServeSettings
 
 

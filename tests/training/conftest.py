@@ -2,29 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
-from bert.base_models import MINILM, resolve_base
+from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.config import BertConfig
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForSimilarity
 from bert.tokenizer import Tokenizer
+from tests.support.finetuning import short_run
 from training.settings import FinetuneSettings
-
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-Write = Callable[[str, str], Path]
-SAMPLES = Path(__file__).parents[2] / "examples" / "data"
-
-FILES: dict[str, dict[str, Any]] = {
-    "classification": {"path": "sentiment-{}.csv"},
-    "ner": {"path": "ner-{}.conll"},
-    "qa": {"path": "qa-{}.json"},
-    "multiple_choice": {"path": "choice-{}.jsonl"},
-    "similarity": {"path": "similarity-{}.tsv", "format": "glue", "glue_task": "STS-B"},
-}
 
 
 @pytest.fixture(scope="session")
@@ -48,52 +36,9 @@ def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def files(task: str, part: str) -> list[dict[str, Any]]:
-    """Return the sample data of a task, "train" or "dev"."""
-    file = FILES[task]
-    return [{**file, "path": SAMPLES / file["path"].format(part)}]
-
-
-def short_run(task: str, base: Path, output_dir: Path, **changes: Any) -> FinetuneSettings:
-    """Return settings for a short run on the sample data."""
-    values: dict[str, Any] = {
-        "task": task,
-        "base": str(base),
-        "output_dir": output_dir,
-        "train": files(task, "train"),
-        "dev": files(task, "dev"),
-        "epochs": 1,
-        "batch_size": 8,
-        "max_tokens": 48,
-        "max_question_tokens": 20,
-        "learning_rate": 1e-3,
-    }
-    return FinetuneSettings(**{**values, **changes})
-
-
 @pytest.fixture
 def settings_for(tiny_base: Path, tmp_path: Path) -> Callable[..., FinetuneSettings]:
     """Return a maker of settings for a short run in the test's own folder."""
     return lambda task, **changes: short_run(
         task, **{"base": tiny_base, "output_dir": tmp_path / "run", **changes}
     )
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    """The folder of real data beside the checkout; a test that wants it is skipped where there is none."""
-    if not SHARED.is_dir():
-        pytest.skip("no folder shared/data beside the checkout: this test reads real data")
-    return SHARED
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write a small file; returns its path."""
-
-    def write_file(name: str, content: str) -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode())  # bytes: no line end is changed on the way
-        return path
-
-    return write_file

@@ -14,17 +14,17 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from bert.bundle import read_bundle
+from bert.checkpoint.weights import read_checkpoint
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import load_into
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from bert.weights import read_checkpoint
 from model_export.cli import main as export
-from model_export.dev_data import recorded_dev_files
-from tests.training.conftest import FILES, files, short_run
+from model_export.verify.dev_data import recorded_dev_files
+from tests.support.finetuning import FILES, files, short_run
+from training.core.train_loop import Dataset, Loop
 from training.finetune import finetune
-from training.loop import Dataset, Loop
 from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
@@ -288,7 +288,9 @@ def test_a_run_that_learns_nothing_warns_of_the_class_that_it_never_predicts(
 def test_a_base_scored_without_training_is_warned_of_like_a_run(
     settings_for: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("training.run.result_warnings", lambda *_: ["dev: no better than the baseline"])
+    monkeypatch.setattr(
+        "training.core.trainer.result_warnings", lambda *_: ["dev: no better than the baseline"]
+    )
     finetune(settings_for("similarity", train=[]))
     assert "warning: dev: no better than the baseline" in caplog.messages
 

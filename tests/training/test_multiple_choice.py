@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bert.base_models import MINILM, resolve_base
+from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.data.examples import ChoiceExample
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bert.config import BertConfig
+from training.core.state import planned
 from training.finetune import finetune
 from training.recipe import make_recipe
 from training.settings import FinetuneSettings
-from training.state import planned
 
 Make = Callable[..., FinetuneSettings]
 OPEN: dict[str, Any] = {"learning_rate": None, "epochs": None}

@@ -11,11 +11,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import SettingsError
 
 from training.command_line import INTERRUPTED, read_settings, run
+from training.core.optim import is_decayed
 from training.corpus.settings import PrepareSettings
-from training.optim import is_decayed
+from training.evaluation.settings import EvaluateSettings
+from training.evaluation.settings import from_command_line as evaluation_from_command_line
 from training.pretraining.settings import PretrainSettings
-from training.probing.settings import EvaluateSettings
-from training.probing.settings import from_command_line as evaluation_from_command_line
 from training.settings import FinetuneSettings, from_command_line
 
 ROOT = Path(__file__).parents[2]

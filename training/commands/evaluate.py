@@ -4,7 +4,7 @@ import shlex
 import sys
 
 from training.command_line import run
-from training.probing.settings import from_command_line
+from training.evaluation.settings import from_command_line
 
 
 def main() -> None:

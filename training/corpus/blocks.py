@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from training.corpus.datasets import TextFile
 from training.corpus.readers import Reader
-from training.corpus.sources import TextFile
 
 
 class Place(NamedTuple):

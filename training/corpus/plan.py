@@ -11,9 +11,9 @@ from typing import Any
 
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
+from training.corpus.datasets import TextFile
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import file_sha256, write_json
-from training.corpus.sources import TextFile
 from training.corpus.worker import LOG_FOLDER
 
 Plan = dict[str, Any]

@@ -16,15 +16,16 @@ from typing import Any
 
 from bert.errors import ConfigError, DataError, TrainingError
 from bert.tokenizer import Tokenizer
-from training.children import deaf_children
+from training.core.progress import stage
+from training.core.subprocesses import deaf_children
 from training.corpus.blocks import BEGINNING, Block, BlockReader, Place, is_chosen
+from training.corpus.datasets import TextFile, list_files
 from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.progress import PrepareProgress
 from training.corpus.readers import Reader, text_of
 from training.corpus.resources import usable_cores
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, file_sha256, write_index
-from training.corpus.sources import TextFile, list_files
 from training.corpus.vocabulary import train_vocabulary
 from training.corpus.worker import (
     LOG_FOLDER,
@@ -34,7 +35,6 @@ from training.corpus.worker import (
     start_worker,
     write_block,
 )
-from training.progress import stage
 
 Note = dict[str, Any]
 WAITING_BLOCKS = 1

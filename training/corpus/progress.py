@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
+from training.core.progress import LINE_EVERY_S, Speed, format_seconds
 from training.corpus.resources import cpu_seconds, forget_peak_memory, peak_memory_bytes, usable_cores
 from training.corpus.shards import SPLITS
-from training.progress import LINE_EVERY_S, Speed, format_seconds
 
 MAX_SHOWN = 20
 

@@ -17,7 +17,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.errors import DataError
-from training.corpus.sources import TextFile, is_saved
+from training.corpus.datasets import TextFile, is_saved
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000

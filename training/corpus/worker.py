@@ -11,14 +11,14 @@ import numpy as np
 
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
-from training.children import end_with_parent
+from training.core.subprocesses import end_with_parent
 from training.corpus.blocks import Block, Raw, is_chosen
+from training.corpus.datasets import TextFile
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
 from training.corpus.resources import peak_memory_bytes
 from training.corpus.sentences import LineBreaks, split_sentences
 from training.corpus.shards import PARTS, SPLITS, Document, write_json, write_shard
-from training.corpus.sources import TextFile
 
 MAX_PROBLEMS = 20
 """Problems of a block that are kept word for word."""

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from training.core.distributed import Processes
 from training.corpus.shards import Corpus
-from training.distributed import Processes
 
 WINDOW = 5
 """Pieces on each side; one at distance d counts (WINDOW + 1 - d) / WINDOW."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from training.children import deaf_children, end_with_parent
+from training.core.distributed import Processes
+from training.core.subprocesses import deaf_children, end_with_parent
 from training.corpus.shards import Corpus
-from training.distributed import Processes
 from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream

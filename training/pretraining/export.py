@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from bert.files import move_into_place, written_aside
 from bert.nn.checkpoint import save_weights
-from bert.replace_folder import move_into_place, written_aside
 from bert.tokenizer import Tokenizer
-from training.checkpoints import sync_files
+from training.core.checkpoints import sync_files
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 

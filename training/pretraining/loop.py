@@ -12,8 +12,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from torch.nn.parallel import DistributedDataParallel
 
 from bert.nn.encoder import BertLayers, recompute_activations
-from training import optim
-from training.distributed import Processes
+from training.core import optim
+from training.core.distributed import Processes
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.data import Batches, GlobalBatch
 from training.pretraining.objectives.base import Objective

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from training.core.schedules import ramp, rate_share
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.settings_parts import Phase
-from training.schedules import ramp, rate_share
 
 
 @dataclass(frozen=True, slots=True)

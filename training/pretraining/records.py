@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from training.checkpoints import CheckpointStore
+from training.core.checkpoints import CheckpointStore
+from training.core.progress import Reporter
+from training.core.tensorboard import TensorBoard
 from training.pretraining.steps_log import StepsLog
-from training.progress import Reporter
-from training.tensorboard import TensorBoard
 
 
 class Records:

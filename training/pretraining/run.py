@@ -14,20 +14,20 @@ from torch import Tensor
 
 from bert.errors import TrainingError
 from bert.tokenizer import Tokenizer
-from training.checkpoints import CheckpointStore, step_of
+from training.core.checkpoints import CheckpointStore, step_of
+from training.core.distributed import Processes
+from training.core.progress import Reporter
+from training.core.signals import on_stop
 from training.corpus.shards import Corpus
-from training.distributed import Processes
 from training.pretraining import state
 from training.pretraining.export import save_model
-from training.pretraining.held_out import HeldOut, evaluate, unigram_entropy
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.mfu import matmul_peak, utilisation
 from training.pretraining.objective_flops import objective_flops_per_token
 from training.pretraining.records import Records
 from training.pretraining.settings import PretrainSettings
+from training.pretraining.validation import HeldOut, evaluate, unigram_entropy
 from training.pretraining.watch import Watch
-from training.progress import Reporter
-from training.signals import on_stop
 
 logger = logging.getLogger(__name__)
 

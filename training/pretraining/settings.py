@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from training.command_line import CommandSettings, fill_in
+from training.core.schedules import Schedule
 from training.pretraining.recipes import Recipe, with_recipe
 from training.pretraining.settings_parts import (
     DistillationSettings,
@@ -16,7 +17,6 @@ from training.pretraining.settings_parts import (
     Phase,
     ReplacedTokenSettings,
 )
-from training.schedules import Schedule
 
 Objective = Literal[
     "mlm", "mlm+bow", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from training.checkpoints import check_same_run
+from training.core.checkpoints import check_same_run
 from training.pretraining.examples.stream import START, Cursor
 from training.pretraining.settings import with_newer_settings
 

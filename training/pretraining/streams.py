@@ -3,10 +3,10 @@
 import logging
 from pathlib import Path
 
-from bert.base_models import resolve_base
+from bert.checkpoint.base_models import resolve_base
+from bert.checkpoint.weights import read_weights
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
-from bert.weights import read_weights
 from training.corpus.shards import Corpus
 from training.pretraining.examples import BUILDERS, builder
 from training.pretraining.examples.base import Ints, MaskedExample, SpecialIds

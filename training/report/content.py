@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from training.data.summary import FileSummary
-from training.findings import Baseline, Findings
+from training.report.error_analysis import Baseline, Findings
 
 CURVE_POINTS = 500
 """Steps of the history that report.json keeps, evenly spaced."""

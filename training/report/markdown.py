@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from training.core.progress import format_seconds
 from training.data.summary import FileSummary
-from training.findings import Findings, Mistake
-from training.progress import format_seconds
 from training.report.content import DevFile, RunReport, confusion_name, training_summary
+from training.report.error_analysis import Findings, Mistake
 
 
 def as_markdown(report: RunReport, pictures: Sequence[str] = ()) -> str:

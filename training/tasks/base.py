@@ -18,7 +18,7 @@ from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.data.summary import Lengths
-from training.findings import Baseline, Findings
+from training.report.error_analysis import Baseline, Findings
 from training.settings import FinetuneSettings
 
 Floats = NDArray[np.float32]

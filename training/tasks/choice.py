@@ -15,7 +15,7 @@ from bert.nn import losses
 from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
 from training.data.summary import Lengths
-from training.findings import Baseline, choice_findings
+from training.report.error_analysis import Baseline, choice_findings
 from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts
 
 

@@ -14,7 +14,7 @@ from bert.nn.losses import IGNORED, Loss
 from bert.tasks.ner import given_tags, head_positions, merge_windows, word_targets
 from bert.tokenizer import Pieces, Window
 from training.data.summary import Lengths
-from training.findings import Baseline, entity_findings
+from training.report.error_analysis import Baseline, entity_findings
 from training.tasks.base import (
     Batch,
     Evaluation,

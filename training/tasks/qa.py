@@ -16,7 +16,7 @@ from bert.tasks import qa
 from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
 from training.data.summary import Lengths
-from training.findings import Baseline, answer_findings
+from training.report.error_analysis import Baseline, answer_findings
 from training.tasks.base import (
     Batch,
     Evaluation,

@@ -19,7 +19,13 @@ from bert.nn.losses import Loss
 from bert.tasks.activations import softmax
 from bert.tasks.classification import predict as choose
 from training.data.summary import Lengths
-from training.findings import TRUNCATED, Baseline, class_findings, multi_label_findings, number_findings
+from training.report.error_analysis import (
+    TRUNCATED,
+    Baseline,
+    class_findings,
+    multi_label_findings,
+    number_findings,
+)
 from training.settings import FinetuneSettings
 from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Floats, Predict, token_counts
 

@@ -16,7 +16,7 @@ from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.embedding import cosine
 from training.data.summary import Lengths
-from training.findings import Baseline, number_findings
+from training.report.error_analysis import Baseline, number_findings
 from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts
 
 

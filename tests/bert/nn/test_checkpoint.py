@@ -15,7 +15,7 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.checkpoint import load_into, read_weights, save_checkpoint
 from bert.nn.heads import BertForMaskedLM, BertForSequenceClassification, BertForSimilarity, BertHead
-from tests.bert.nn.reference import (
+from tests.support.bert_reference import (
     HEADS,
     LABELS,
     assert_same,

@@ -16,7 +16,7 @@ from bert.nn.encoder import (
     recompute_activations,
 )
 from bert.nn.heads import BertForPreTraining
-from tests.bert.nn.reference import (
+from tests.support.bert_reference import (
     assert_same,
     fill,
     our_logits,

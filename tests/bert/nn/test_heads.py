@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bert.nn import losses
 from bert.nn.heads import BertForSequenceClassification, BertForSimilarity, BertHead
-from tests.bert.nn.reference import (
+from tests.support.bert_reference import (
     HEADS,
     LABELS,
     Batch,

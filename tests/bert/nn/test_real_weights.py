@@ -16,7 +16,7 @@ from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForSequenceClassification, BertForSimilarity
 from bert.tasks import embedding
 from bert.tokenizer import Tokenizer
-from tests.bert.nn.reference import assert_same
+from tests.support.bert_reference import assert_same
 
 TEXTS = (
     "Ada Lovelace met Charles Babbage in London.",

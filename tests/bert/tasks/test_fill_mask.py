@@ -14,7 +14,7 @@ from bert.tasks.activations import softmax
 from bert.tasks.fill_mask import MASK, best_pieces, decode, encode, fill, hide, mask_positions
 from bert.tokenizer import Tokenizer
 from bert.wordpiece import SPECIAL_PIECES
-from tests.bert.odd_texts import TEXTS
+from tests.support.odd_texts import TEXTS
 
 PIECES = [
     *SPECIAL_PIECES,

@@ -10,7 +10,7 @@ from scipy import special
 from bert.metrics import bio_spans
 from bert.tasks import ner
 from bert.tasks.ner import Entity
-from tests.bert.tasks.reading import AWKWARD_TEXTS, character_tokenizer, read
+from tests.support.reading import AWKWARD_TEXTS, character_tokenizer, read
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
 TOKENIZER = character_tokenizer()

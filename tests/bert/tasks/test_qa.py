@@ -13,8 +13,8 @@ from bert.errors import InputError
 from bert.tasks import qa
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer, Window
-from tests.bert.odd_texts import ODD_TEXTS, TEXTS
-from tests.bert.tasks.reading import character_tokenizer, read
+from tests.support.odd_texts import ODD_TEXTS, TEXTS
+from tests.support.reading import character_tokenizer, read
 
 TOKENIZER = character_tokenizer()
 SPEC = TaskSpec("qa", max_tokens=24, stride=6, max_question_tokens=8)

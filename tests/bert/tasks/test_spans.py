@@ -15,7 +15,7 @@ from bert.tasks import spans
 from bert.tasks.spans import Answer
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Window
-from tests.bert.tasks.reading import AWKWARD_TEXTS, character_tokenizer, read
+from tests.support.reading import AWKWARD_TEXTS, character_tokenizer, read
 
 TOKENIZER = character_tokenizer()
 QUESTION = read(TOKENIZER, "who ?")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from bert.tasks.window_context import context, first_token, owned_pieces
 from bert.tokenizer import Window
-from tests.bert.tasks.reading import character_tokenizer, read
+from tests.support.reading import character_tokenizer, read
 
 TOKENIZER = character_tokenizer()
 QUESTION = read(TOKENIZER, "who ?")

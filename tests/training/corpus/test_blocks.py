@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.corpus.blocks import BEGINNING, BlockReader, is_chosen
-from training.corpus.sources import TextFile, list_files
+from training.corpus.datasets import TextFile, list_files
 
 
 def write(folder: Path, files: list[list[int]]) -> tuple[TextFile, ...]:

@@ -16,9 +16,9 @@ import zstandard
 
 from bert.errors import DataError
 from training.corpus import readers
+from training.corpus.datasets import list_files
 from training.corpus.readers import Reader, text_of
 from training.corpus.settings import TextSource
-from training.corpus.sources import list_files
 
 TEXTS = ["First document.\nTwo lines.", "Zweites, größer.", "第三。"]
 

@@ -10,8 +10,8 @@ import pytest
 from bert.config import BertConfig
 from bert.errors import ConfigError, TrainingError
 from bert.tokenizer import Tokenizer
-from tests.training.pretraining.languages import topics, write_corpus
-from tests.training.pretraining.runs import SMALL
+from tests.support.languages import topics, write_corpus
+from tests.support.pretraining_runs import SMALL
 from training.corpus.shards import Corpus
 from training.pretrain import make_objective, pretrain, run_fingerprint
 from training.pretraining.examples.base import SpecialIds

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bert.errors import ConfigError
 from bert.nn.losses import IGNORED
-from tests.training.pretraining.objectives.examples import MAX_TOKENS, PAD, examples, without_spans
+from tests.support.objectives import MAX_TOKENS, PAD, examples, without_spans
 from training.pretraining.batch import collate, pack
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=12)

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.pretraining.documents import FIRST, document
-from tests.training.pretraining.languages import topics, write_corpus
-from tests.training.pretraining.runs import SMALL, TINY, checkpoints, losses
+from tests.support.languages import topics, write_corpus
+from tests.support.pretraining_documents import FIRST, document
+from tests.support.pretraining_runs import SMALL, TINY, checkpoints, losses
+from training.core.distributed import Processes
 from training.corpus.shards import Corpus, write_index, write_shard
-from training.distributed import Processes
 from training.pretrain import pretrain
 from training.pretraining import cooccurrence
 from training.pretraining.cooccurrence import WINDOW, embeddings, near_counts, start_embeddings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.pretraining.languages import topics, write_corpus
+from tests.support.languages import topics, write_corpus
 from training.pretraining.steps_log import read_lines
 
 ROOT = Path(__file__).parents[3]
@@ -26,7 +26,7 @@ def trained(corpus: Path, out: Path, processes: int, kills: int, **changes: Any)
     command = [
         sys.executable,
         "-m",
-        "tests.training.pretraining.kills",
+        "tests.support.kills",
         corpus,
         out,
         processes,

@@ -8,19 +8,19 @@ import pytest
 import torch
 
 from bert.config import BertConfig
-from tests.training.pretraining.languages import SPECIAL, middle_of, mirror, topics, write_corpus
+from tests.support.languages import SPECIAL, middle_of, mirror, topics, write_corpus
+from training.core.distributed import Processes
 from training.corpus.shards import Corpus
-from training.distributed import Processes
 from training.pretraining.batch import collate
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample, SpecialIds
-from training.pretraining.held_out import evaluate
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.base import encode
 from training.pretraining.objectives.build import build
 from training.pretraining.objectives.left_to_right import LeftToRight, causal_mask
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.streams import held_out_examples, masking
+from training.pretraining.validation import evaluate
 
 pytestmark = pytest.mark.slow
 NAMES = 4

@@ -9,10 +9,10 @@ import torch
 
 from bert.config import BertConfig
 from bert.errors import TrainingError
-from tests.training.pretraining.languages import topics, write_corpus
-from training.checkpoints import CheckpointStore
+from tests.support.languages import topics, write_corpus
+from training.core.checkpoints import CheckpointStore
+from training.core.distributed import Processes
 from training.corpus.shards import Corpus
-from training.distributed import Processes
 from training.pretraining import state
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import SpecialIds

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.pretraining.languages import topics, write_corpus
-from tests.training.pretraining.runs import TINY, arguments, ended, losses, start
+from tests.support.languages import topics, write_corpus
+from tests.support.pretraining_runs import TINY, arguments, ended, losses, start
 
 pytestmark = pytest.mark.slow
 STEADY = {

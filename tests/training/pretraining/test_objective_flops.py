@@ -3,7 +3,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert.nn.heads import BertForMaskedLM
-from tests.training.pretraining.objectives.examples import batch, config
+from tests.support.objectives import batch, config
 from training.pretraining.objective_flops import objective_flops_per_token
 from training.pretraining.objectives.base import Objective, weighted
 from training.pretraining.objectives.distillation import Distillation

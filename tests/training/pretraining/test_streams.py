@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.training.pretraining.languages import topics, write_corpus
+from tests.support.languages import topics, write_corpus
 from training.corpus.shards import Corpus
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.settings import PretrainSettings

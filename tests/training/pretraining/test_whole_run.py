@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.pretraining.languages import topics, write_corpus
-from tests.training.pretraining.runs import arguments, checkpoints, ended, losses, start, wait_for_steps
-from training.checkpoints import step_of
+from tests.support.languages import topics, write_corpus
+from tests.support.pretraining_runs import arguments, checkpoints, ended, losses, start, wait_for_steps
+from training.core.checkpoints import step_of
 
 pytestmark = pytest.mark.slow
 Losses = list[tuple[int, float, float]]

@@ -18,7 +18,7 @@ from training.pretraining.examples.base import Example, MaskedExample
 from training.pretraining.examples.builder import Builder
 from training.pretraining.examples.text import Examples, Offsets, Text
 from training.pretraining.masking.base import Masking
-from training.pretraining.masking.draws import Keys
+from training.pretraining.masking.counter_rng import Keys
 from training.pretraining.masking.tokens import TokenMasking
 
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bert.errors import ConfigError
 from training.pretraining.examples.base import Bools, Example, Ints, MaskedExample, SpecialIds
-from training.pretraining.masking.draws import ACTION, ORDER, PIECE, Keys, uniform
+from training.pretraining.masking.counter_rng import ACTION, ORDER, PIECE, Keys, uniform
 
 Offsets = NDArray[np.int64]
 

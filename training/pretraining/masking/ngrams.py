@@ -11,7 +11,7 @@ from bert.tokenizer import Tokenizer
 from training.pretraining.examples.base import Ints, SpecialIds
 from training.pretraining.examples.text import ranges
 from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
-from training.pretraining.masking.draws import PIECE
+from training.pretraining.masking.counter_rng import PIECE
 from training.pretraining.masking.spans import runs
 from training.pretraining.masking.tokens import words
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bert.errors import ConfigError
 from training.pretraining.examples.text import ranges
 from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
-from training.pretraining.masking.draws import LENGTH
+from training.pretraining.masking.counter_rng import LENGTH
 from training.pretraining.masking.tokens import words
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError, DataError
-from tests.training.pretraining.documents import CLS, SEP, document, numbered, special_ids
+from tests.support.pretraining_documents import CLS, SEP, document, numbered, special_ids
 from training.corpus.shards import Document
 from training.pretraining.examples.base import Example
 from training.pretraining.examples.pairs import NextSentence, SentenceOrder, cut_pair

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError
-from tests.training.pretraining.documents import CLS, FIRST, SEP, document, numbered, special_ids
+from tests.support.pretraining_documents import CLS, FIRST, SEP, document, numbered, special_ids
 from training.pretraining.examples import BUILDERS, builder
 from training.pretraining.examples.base import Example
 from training.pretraining.examples.sentences import FullSentences, SingleSegments

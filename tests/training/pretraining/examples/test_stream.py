@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError, DataError
-from tests.training.pretraining.documents import FIRST, MASK, document, numbered, special_ids
+from tests.support.pretraining_documents import FIRST, MASK, document, numbered, special_ids
 from training.corpus.shards import Corpus, Document, write_index, write_shard
 from training.pretraining.examples import BUILDERS, builder
 from training.pretraining.examples.base import MaskedExample

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.pretraining.documents import CLS, SEP, document, numbered, special_ids
+from tests.support.pretraining_documents import CLS, SEP, document, numbered, special_ids
 from training.pretraining.examples.text import Examples, Plan, Text, ranges
 
 

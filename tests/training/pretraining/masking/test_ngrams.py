@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert.errors import ConfigError, DataError
-from tests.training.pretraining.documents import FIRST, MASK, special_ids
+from tests.support.pretraining_documents import FIRST, MASK, special_ids
 from training.pretraining.examples.base import Example
 from training.pretraining.masking.ngrams import (
     NGRAM_SHARES,

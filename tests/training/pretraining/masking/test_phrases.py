@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
-from tests.training.pretraining.documents import special_ids
+from tests.support.pretraining_documents import special_ids
 from training.pretraining.examples.base import Example
 from training.pretraining.masking.phrases import PhraseList, PhraseMasking, read_phrases
 

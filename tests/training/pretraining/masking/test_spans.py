@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError
-from tests.training.pretraining.documents import FIRST, MASK, special_ids
+from tests.support.pretraining_documents import FIRST, MASK, special_ids
 from training.pretraining.examples.base import Example
 from training.pretraining.masking.base import Batch
-from training.pretraining.masking.draws import LENGTH, ORDER, uniform
+from training.pretraining.masking.counter_rng import LENGTH, ORDER, uniform
 from training.pretraining.masking.spans import SpanMasking
 
 SPECIAL = special_ids()

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError
-from tests.training.pretraining.documents import CLS, FIRST, MASK, PAD, SEP, UNK, special_ids
+from tests.support.pretraining_documents import CLS, FIRST, MASK, PAD, SEP, UNK, special_ids
 from training.pretraining.examples.base import Example, MaskedExample
 from training.pretraining.masking import KINDS, strategy
 from training.pretraining.masking.base import Masking
-from training.pretraining.masking.draws import ACTION, ORDER, PIECE, uniform
+from training.pretraining.masking.counter_rng import ACTION, ORDER, PIECE, uniform
 from training.pretraining.masking.phrases import PhraseList
 from training.pretraining.masking.tokens import TokenMasking, WholeWordMasking
 

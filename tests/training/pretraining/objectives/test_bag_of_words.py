@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.bert.nn.reference import assert_same
-from tests.training.pretraining.documents import numbered
-from tests.training.pretraining.objectives.examples import FIRST_WORD, MAX_TOKENS, batch, config, filled
+from tests.support.bert_reference import assert_same
+from tests.support.objectives import FIRST_WORD, MAX_TOKENS, batch, config, filled
+from tests.support.pretraining_documents import numbered
 from training.corpus.shards import Corpus, write_index, write_shard
 from training.pretraining.objectives import bag_of_words
 from training.pretraining.objectives.bag_of_words import (

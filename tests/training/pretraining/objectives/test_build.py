@@ -6,8 +6,8 @@ from typing import Any, get_args
 import pytest
 
 from bert.nn.checkpoint import save_checkpoint
-from tests.training.pretraining.objectives.every import MAKERS, teacher
-from tests.training.pretraining.objectives.examples import config
+from tests.support.every_objective import MAKERS, teacher
+from tests.support.objectives import config
 from training.pretraining import settings as names
 from training.pretraining.objectives import build
 from training.pretraining.settings import PretrainSettings

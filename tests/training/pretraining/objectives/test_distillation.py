@@ -9,9 +9,9 @@ import torch
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForMaskedLM, BertForSimilarity
-from tests.bert.nn.reference import assert_same
-from tests.training.pretraining.objectives.every import teacher
-from tests.training.pretraining.objectives.examples import batch, config, filled, gradients
+from tests.support.bert_reference import assert_same
+from tests.support.every_objective import teacher
+from tests.support.objectives import batch, config, filled, gradients
 from training.pretraining.objectives.distillation import (
     Distillation,
     DistillationWeights,

@@ -14,9 +14,9 @@ from bert.config import BertConfig
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.encoder import recompute_activations
 from bert.nn.heads import BertForSequenceClassification
-from tests.bert.nn.reference import assert_same
-from tests.training.pretraining.objectives.every import MAKERS, make
-from tests.training.pretraining.objectives.examples import MAX_TOKENS, batch, gradients
+from tests.support.bert_reference import assert_same
+from tests.support.every_objective import MAKERS, make
+from tests.support.objectives import MAX_TOKENS, batch, gradients
 from training.pretraining.objectives import replaced_token
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=9)

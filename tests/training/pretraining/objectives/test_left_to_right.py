@@ -7,9 +7,9 @@ from torch import Tensor
 from transformers.models.bert import modeling_bert
 
 from bert.nn.losses import IGNORED
-from tests.bert.nn.reference import assert_same, their_config
-from tests.training.pretraining.objectives.every import make
-from tests.training.pretraining.objectives.examples import MAX_TOKENS, batch, gradients
+from tests.support.bert_reference import assert_same, their_config
+from tests.support.every_objective import make
+from tests.support.objectives import MAX_TOKENS, batch, gradients
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives.base import Objective, encode
 from training.pretraining.objectives.left_to_right import causal_mask

@@ -11,16 +11,8 @@ from transformers.models.bert import modeling_bert
 
 from bert.errors import TrainingError
 from bert.nn.losses import IGNORED
-from tests.bert.nn.reference import assert_same, their_config
-from tests.training.pretraining.objectives.examples import (
-    MAX_TOKENS,
-    PAD,
-    batch,
-    config,
-    examples,
-    filled,
-    gradients,
-)
+from tests.support.bert_reference import assert_same, their_config
+from tests.support.objectives import MAX_TOKENS, PAD, batch, config, examples, filled, gradients
 from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs

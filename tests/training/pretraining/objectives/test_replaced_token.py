@@ -11,9 +11,9 @@ from torch import Tensor
 from bert.config import BertConfig
 from bert.nn.losses import IGNORED
 from bert.nn.pretraining_heads import generator_config
-from tests.bert.nn.reference import assert_same
-from tests.training.pretraining.objectives.every import make
-from tests.training.pretraining.objectives.examples import batch, config, filled, gradients
+from tests.support.bert_reference import assert_same
+from tests.support.every_objective import make
+from tests.support.objectives import batch, config, filled, gradients
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives import replaced_token
 from training.pretraining.objectives.replaced_token import ReplacedToken, replace_tokens, sample

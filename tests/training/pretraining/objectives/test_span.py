@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from bert.errors import TrainingError
-from tests.bert.nn.reference import assert_same
-from tests.training.pretraining.objectives.every import make
-from tests.training.pretraining.objectives.examples import MAX_TOKENS, PAD, batch, examples
+from tests.support.bert_reference import assert_same
+from tests.support.every_objective import make
+from tests.support.objectives import MAX_TOKENS, PAD, batch, examples
 from training.pretraining.batch import collate
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.span import SpanBoundary

@@ -1,0 +1,13 @@
+"""What the processes of `instant_service` begin with, where it has several: found by its name on their path."""
+
+from collections.abc import Sequence
+
+from instant_service import put_in  # type: ignore[import-not-found]
+
+from service.workers import worker_main
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be the engine process or a frontend; returns the exit code."""
+    put_in()
+    return worker_main.main(arguments)

@@ -1,0 +1,1 @@
+"""Checkpoint folders: tensor names, weights, adapters, and base weights found by name."""

@@ -1,0 +1,130 @@
+"""BERT as a fused ONNX graph, built operator by operator from the weights.
+
+T tokens, H width, I the feed-forward layer's, P positions, K scores, N texts, V vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import onnx
+
+from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
+from bert.config import BertConfig
+from bert.tasks.spec import TaskSpec
+from model_export.graph.graph_builder import GraphWriter
+
+
+class Forms(Protocol):
+    """How one kind of device writes the parts; `rows.py`, `int8.py` and `flat.py` have them."""
+
+    w: GraphWriter
+
+    def inputs(self, *, text_ids: bool) -> None:
+        """Declare the inputs."""
+
+    def embeddings(self) -> str:
+        """Write (T, H): word, position and segment, normalised."""
+
+    def attention(self, x: str, name: str) -> str:
+        """Write self-attention with its projections; (T, H) → (T, H)."""
+
+    def intermediate(self, x: str, name: str) -> str:
+        """Write the feed-forward layer's first half; (T, H) → (T, I)."""
+
+    def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
+        """Write LayerNorm(x W + b + residual)."""
+
+    def text_ids(self) -> str:
+        """Write (T,): the text of each token."""
+
+    def to_float32(self, x: str) -> str:
+        """Write a cast to float32, if x has another type."""
+
+
+def build_graph(
+    config: BertConfig,
+    spec: TaskSpec,
+    weights: Weights,
+    make_forms: Callable[[GraphWriter, BertConfig, Weights], Forms],
+) -> onnx.ModelProto:
+    """Return the graph of encoder and head.
+
+    Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, H) of length 1; all float32.
+    """
+    writer = GraphWriter()
+    forms = make_forms(writer, config, weights)
+    needs_all = spec.task == "similarity" and spec.pooling == "mean"
+    forms.inputs(text_ids=needs_all)
+    x = forms.embeddings()
+    # All after the last attention works token by token, and the head sees few of them: gather there.
+    for layer in range(config.num_hidden_layers):
+        is_last = layer == config.num_hidden_layers - 1
+        x = _layer(forms, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
+    if spec.task == "similarity":
+        pooled = _mean_pooling(forms, x) if needs_all else forms.to_float32(x)
+        writer.output(_unit_length(writer, pooled), "embeddings", ["texts", config.hidden_size])
+    elif spec.task == "fill_mask":
+        logits = _masked_language_model(forms, x, weights, config)
+        writer.output(logits, "logits", ["positions", config.vocab_size])
+    else:
+        writer.output(_head(forms, x, weights, spec), "logits", ["positions", spec.head_outputs])
+    return writer.model(f"bert-{spec.task}")
+
+
+def _layer(forms: Forms, x: str, name: str, *, gather: bool) -> str:
+    """Write one encoder layer; (T, H) → (T, H), or (P, H) with `gather`."""
+    attended = forms.attention(x, f"{name}.attention.self")
+    if gather:
+        attended, x = (forms.w.node("Gather", tensor, "positions", axis=0) for tensor in (attended, x))
+    out = f"{name}.attention.output"
+    x = forms.project_add_norm(attended, x, f"{out}.dense", f"{out}.LayerNorm")
+    wide = forms.intermediate(x, f"{name}.intermediate.dense")
+    out = f"{name}.output"
+    return forms.project_add_norm(wide, x, f"{out}.dense", f"{out}.LayerNorm")
+
+
+def _head(forms: Forms, x: str, weights: Weights, spec: TaskSpec) -> str:
+    """Write the head; (P, H) → (P, K). It is small, and always float32."""
+    x = forms.to_float32(x)
+    if spec.task in ("classification", "multiple_choice"):
+        x = forms.w.node("Tanh", _linear(forms.w, x, weights, "bert.pooler.dense"))
+    return _linear(forms.w, x, weights, head_name(spec))
+
+
+def _masked_language_model(forms: Forms, x: str, weights: Weights, config: BertConfig) -> str:
+    """Write the head of pretraining, its decoder the table that the graph already has; (P, H) → (P, V), float32."""
+    w, norm = forms.w, f"{MLM_HEAD}.transform.LayerNorm"
+    dense = _linear(w, forms.to_float32(x), weights, f"{MLM_HEAD}.transform.dense")
+    transformed = w.node(
+        "LayerNormalization",
+        w.activation(dense, config.hidden_act),
+        *(w.constant(name, weights[name]) for name in (f"{norm}.weight", f"{norm}.bias")),
+        axis=-1,
+        epsilon=config.layer_norm_eps,
+    )
+    bias = w.constant(f"{MLM_HEAD}.bias", weights[f"{MLM_HEAD}.bias"])
+    return w.node("Gemm", transformed, forms.to_float32(EMBEDDING), bias, transB=1)
+
+
+def _linear(w: GraphWriter, x: str, weights: Weights, name: str) -> str:
+    weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
+    return w.node("Gemm", x, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
+
+
+def _mean_pooling(forms: Forms, x: str) -> str:
+    """Write each text's mean over its tokens; (T, H) → (N, H)."""
+    w, axis = forms.w, forms.w.constant("axis_1", [1])
+    text_ids = forms.text_ids()
+    order = w.node("Gather", text_ids, "positions", axis=0)  # any token of a text names it: here its [CLS]
+    belongs = w.node("Equal", w.node("Unsqueeze", order, axis), text_ids)
+    member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)
+    total = w.node("MatMul", member, forms.to_float32(x))
+    return w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
+
+
+def _unit_length(w: GraphWriter, x: str) -> str:
+    """Write vectors (N, H) scaled to length 1."""
+    # ReduceL2 says the same, and asks for cuDNN on a GPU.
+    length = w.node("Sqrt", w.node("ReduceSumSquare", x, w.constant("axis_1", [1]), keepdims=1))
+    # The floor is sentence-transformers' own (torch.nn.functional.normalize).
+    return w.node("Div", x, w.node("Max", length, w.constant("smallest_length", 1e-12)))

@@ -1,0 +1,44 @@
+"""What the checkpoint's linear layers read on real texts: the 8-bit export fits its scales to it."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from bert.checkpoint.tensor_names import Weights
+from bert.config import BertConfig
+from bert.encoding import Encoding
+from bert.tasks.spec import TaskSpec
+from model_export.verify.reference import Floats, Reference
+
+MAX_TOKENS = 4096
+"""Tokens whose inputs are kept for each layer: more changed nothing, and BERT large would fill the memory."""
+
+
+class Calibration:
+    """Inputs of every linear layer by its name in the checkpoint. M tokens, K features."""
+
+    def __init__(self) -> None:
+        """Start with nothing seen."""
+        self._kept: dict[str, list[Floats]] = {}
+        self._tokens: dict[str, int] = {}
+
+    def observe(self, name: str, x: Floats) -> None:
+        """Take in what one layer read of one text, (T, K)."""
+        room = MAX_TOKENS - self._tokens.get(name, 0)
+        self._kept.setdefault(name, []).append(x[:room])
+        self._tokens[name] = MAX_TOKENS - room + min(room, len(x))
+
+    def inputs(self, name: str) -> Floats:
+        """Return at most MAX_TOKENS of the vectors that a layer read, (M, K)."""
+        return np.concatenate(self._kept[name])
+
+
+def calibrate(
+    config: BertConfig, spec: TaskSpec, weights: Weights, encodings: Iterable[Encoding]
+) -> Calibration:
+    """Run texts through the reference and watch its linear layers."""
+    calibration = Calibration()
+    reference = Reference(config, spec, weights, observe=calibration.observe)
+    for encoding in encodings:
+        reference.hidden(encoding.ids, encoding.segment_ids)
+    return calibration

@@ -1,0 +1,113 @@
+"""The graph's parts as the CPU runs them fastest: packed rows, float32. T = R * S tokens, H wide, A heads.
+
+Which of two equal forms is written was measured (`python -m benchmarks.engine.operators`): on CPU Add + LayerNormalization
+is several times faster than SkipLayerNormalization, and Gather + Add + LayerNormalization than EmbedLayerNormalization.
+"""
+
+import numpy as np
+
+from bert.checkpoint.tensor_names import Weights
+from bert.config import BertConfig
+from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+
+MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
+
+
+class RowsForms:
+    """Writes embeddings, attention, linear layers and the rest for the layout "rows"."""
+
+    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
+        """Write into `writer`; `weights` by Hugging Face's names."""
+        self.w, self.config, self.weights = writer, config, weights
+
+    def inputs(self, *, text_ids: bool) -> None:
+        """Declare the inputs; the text ids always, as attention needs them."""
+        for name in ("input_ids", "segment_ids", "position_ids", "text_ids"):
+            self.w.input(name, ["rows", "row_tokens"])
+        self.w.input("positions", ["positions"])
+
+    def embeddings(self) -> str:
+        """Write the sum of three embeddings and its norm; (T, H). Also what every attention shares."""
+        table = "bert.embeddings.{}_embeddings.weight".format
+        # In the checkpoint's own order (bert.nn.encoder): sums of floats depend on it.
+        read = (("word", "input_ids"), ("token_type", "segment_ids"), ("position", "position_ids"))
+        tokens = self.w.constant("all", [-1])
+        words, segments, places = (
+            self.w.node("Gather", self.tensor(table(kind)), self.w.node("Reshape", ids, tokens))
+            for kind, ids in read
+        )
+        embedded = self._add_norm(self.w.node("Add", words, segments), places, "bert.embeddings.LayerNorm")
+        self._attention_bias = self.attention_bias()
+        shape = self.w.node("Shape", "input_ids")
+        width = self.w.constant("width", [self.config.hidden_size])
+        self._row_shape = self.w.node("Concat", shape, width, axis=0)
+        return embedded
+
+    def attention_bias(self) -> str:
+        """Write (R, 1, S, S): 0 where two tokens are of one text, else a score that softmax makes 0."""
+        across = self.w.node("Unsqueeze", "text_ids", self.w.constant("axes_1_2", [1, 2]))
+        down = self.w.node("Unsqueeze", "text_ids", self.w.constant("axes_1_3", [1, 3]))
+        same = self.w.node("Equal", down, across)
+        allowed, masked = self.w.constant("allowed", 0.0), self.w.constant("masked", MASKED_SCORE)
+        return self.w.node("Where", same, allowed, masked)
+
+    def attention(self, x: str, name: str) -> str:
+        """Write self-attention with its three projections; (T, H) → (T, H)."""
+        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
+        weight = np.concatenate([self.weights[f"{part}.weight"].T for part in parts], axis=1)
+        bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
+        attended = self.w.node(
+            "Attention",
+            self.w.node("Reshape", x, self._row_shape),
+            self.w.constant(f"{name}.weight", weight),
+            self.w.constant(f"{name}.bias", bias),
+            "",
+            "",
+            self._attention_bias,
+            domain=MICROSOFT,
+            num_heads=self.config.num_attention_heads,
+        )
+        return self.as_tokens(attended)
+
+    def intermediate(self, x: str, name: str) -> str:
+        """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""
+        return self.activation(self._linear(x, name))
+
+    def activation(self, x: str) -> str:
+        """Write the activation that the config names."""
+        return self.w.activation(x, self.config.hidden_act)
+
+    def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
+        """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
+        return self._add_norm(self._linear(x, dense), residual, norm)
+
+    def text_ids(self) -> str:
+        """Write (T,): the text of each token."""
+        return self.w.node("Reshape", "text_ids", self.w.constant("all", [-1]))
+
+    def to_float32(self, x: str) -> str:
+        """Write a cast to the outputs' type; here nothing is to do."""
+        return x
+
+    def as_tokens(self, x: str) -> str:
+        """Write (R, S, H) → (T, H)."""
+        return self.w.node("Reshape", x, self.w.constant("tokens_shape", [-1, self.config.hidden_size]))
+
+    def norm_parameters(self, name: str) -> tuple[str, str]:
+        """Write a norm's scale and shift."""
+        return self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias")
+
+    def tensor(self, name: str) -> str:
+        """Write one of the checkpoint's tensors as it is."""
+        return self.w.constant(name, self.weights[name])
+
+    def _linear(self, x: str, name: str) -> str:
+        weight = self.w.constant(f"{name}.weight.T", self.weights[f"{name}.weight"].T)
+        return self.w.node("Gemm", x, weight, self.tensor(f"{name}.bias"))
+
+    def _add_norm(self, x: str, residual: str, norm: str) -> str:
+        total = self.w.node("Add", x, residual)
+        parameters = self.norm_parameters(norm)
+        return self.w.node(
+            "LayerNormalization", total, *parameters, axis=-1, epsilon=self.config.layer_norm_eps
+        )

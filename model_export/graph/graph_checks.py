@@ -1,0 +1,55 @@
+"""What a graph is made of: is it well formed, and are its fused operators there?"""
+
+from collections import Counter
+
+import onnx
+import onnxruntime as ort
+
+from bert.errors import ExportError
+from model_export.graph.graph_builder import MICROSOFT
+
+ATTENTION = frozenset({"Attention", "MultiHeadAttention", "PackedAttention", "PackedMultiHeadAttention"})
+
+
+def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
+    """Count the nodes of the domain com.microsoft, "com.microsoft.Name" → how many.
+
+    By domain: since opset 23 there is an `Attention` in ONNX itself, which is another operator.
+    """
+    names = (f"{node.domain}.{node.op_type}" for node in model.graph.node if node.domain == MICROSOFT)
+    return dict(sorted(Counter(names).items()))
+
+
+def check_structure(model: onnx.ModelProto, layers: int) -> dict[str, int]:
+    """Return the fused operators' counts; raises ExportError if the graph is malformed or attention is not fused."""
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as error:
+        raise ExportError(f"the graph is malformed: {error}") from None
+    fused = fused_operators(model)
+    attention = sum(fused.get(f"{MICROSOFT}.{name}", 0) for name in ATTENTION)
+    if attention != layers:
+        raise ExportError(
+            f"{attention} of {layers} layers have fused attention; this is a bug of bert-export"
+        )
+    return fused
+
+
+def output_of(model: onnx.ModelProto) -> tuple[str, int]:
+    """Return the name of the graph's one output, and the last dimension of its shape."""
+    (output,) = model.graph.output
+    return output.name, output.type.tensor_type.shape.dim[-1].dim_value
+
+
+def check_types(model: onnx.ModelProto) -> None:
+    """Let ONNX Runtime infer every type and shape of a graph that this machine has no kernels for.
+
+    Opening it resolves the whole graph before it looks for kernels, so that not to find one is the good end.
+    """
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the package's exceptions are not public
+        if type(error).__name__ != "NotImplemented":
+            raise ExportError(f"ONNX Runtime does not accept the graph: {error}") from None

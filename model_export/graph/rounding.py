@@ -1,0 +1,75 @@
+"""Weights to 8 bits, rounded with regard to what they are multiplied with (GPTQ, Frantar et al. 2022, 2210.17323).
+
+Processors without VNNI instructions multiply 8-bit numbers with `vpmaddubsw`: it adds the products of two neighbouring
+inputs in 16 bits, and what passes 32,767 is cut off. So that the same sums come out on every processor, the weights of
+such a pair are kept small enough together: PAIR_LEVELS.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model_export.verify.reference import Floats
+
+LEVELS = 127
+PAIR_LEVELS = 128
+"""Largest sum of the weights of inputs 2n and 2n + 1, positive and negative ones apart: 255 * 128 = 32,640 fits."""
+DAMPING = 0.01  # share of the mean diagonal; the paper's own
+BLOCK = 64  # rows updated at once: bounds the work without changing the result
+
+
+def round_weight(
+    weight: Floats, inputs: Floats, levels: int = LEVELS, pair_levels: int = PAIR_LEVELS
+) -> tuple[NDArray[np.int8], Floats]:
+    """Return q (in, out) and a scale for each output (out,), with inputs @ (q * scale) near inputs @ weight.
+
+    `weight` is (in, out), `inputs` (M, in), `levels` the largest weight and `pair_levels` the largest sum of a pair. Each
+    input's weights are rounded in turn, and what that changed in the outputs is made up for by the weights not yet
+    rounded, as far as the inputs go together.
+    """
+    scale = _scale(weight, levels, pair_levels)
+    upper = _inverse_root(inputs)  # (in, in)
+    left = weight.astype(np.float64)
+    quantised = np.zeros(weight.shape, np.int8)
+    for start in range(0, len(weight), BLOCK):
+        stop = min(start + BLOCK, len(weight))
+        errors = np.empty((stop - start, weight.shape[1]))
+        for row in range(start, stop):
+            used = quantised[row - 1].astype(np.int32) if row % 2 else np.zeros(weight.shape[1], np.int32)
+            lowest = np.maximum(-levels, -pair_levels - np.minimum(used, 0))
+            highest = np.minimum(levels, pair_levels - np.maximum(used, 0))
+            quantised[row] = np.clip(np.rint(left[row] / scale), lowest, highest)
+            error = (left[row] - quantised[row] * scale) / upper[row, row]
+            left[row + 1 : stop] -= np.outer(upper[row, row + 1 : stop], error)
+            errors[row - start] = error
+        left[stop:] -= upper[start:stop, stop:].T @ errors
+    return quantised, scale
+
+
+def pair_sums(quantised: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Return the sums of the positive and of the negative weights of each pair, (2, pairs, out); q is (in, out)."""
+    values = quantised.astype(np.int32)
+    if len(values) % 2:
+        values = np.concatenate([values, np.zeros_like(values[:1])])
+    signs = np.stack([np.maximum(values, 0), np.minimum(values, 0)])
+    sums: NDArray[np.int32] = signs.reshape(2, -1, 2, values.shape[1]).sum(axis=2)
+    return sums
+
+
+def _scale(weight: Floats, levels: int, pair_levels: int) -> Floats:
+    """Return the width of a level for each output, (out,): the largest weight and the largest pair still fit."""
+    pairs = np.zeros((len(weight) + len(weight) % 2, weight.shape[1]), weight.dtype)
+    pairs[: len(weight)] = weight
+    sums = [np.maximum(sign * pairs, 0).reshape(-1, 2, weight.shape[1]).sum(axis=1) for sign in (1, -1)]
+    widest = np.maximum(np.abs(weight).max(axis=0) / levels, np.maximum(*sums).max(axis=0) / pair_levels)
+    scale: Floats = np.maximum(widest, np.finfo(np.float32).tiny).astype(np.float32)
+    return scale
+
+
+def _inverse_root(inputs: Floats) -> NDArray[np.float64]:
+    """Return upper U with U^T U the inverse of the damped second moment of the inputs."""
+    x = inputs.astype(np.float64)
+    moment = x.T @ x
+    moment[np.diag_indices_from(moment)] += max(DAMPING * float(np.trace(moment)) / len(moment), 1e-12)
+    # The lower Cholesky factor of the inverse, transposed, is the U that the recursion runs on.
+    root: NDArray[np.float64] = np.linalg.cholesky(np.linalg.inv(moment)).T
+    return root

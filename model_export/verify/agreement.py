@@ -1,0 +1,178 @@
+"""How many answers an 8-bit graph changes, and what that says about all texts.
+
+A few changed answers of a few hundred are a sample. What is judged is the share of all texts that may be changed, given
+the sample: its upper bound at CONFIDENCE (Clopper and Pearson, Biometrika 26, 1934).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert import metrics
+from bert.encoding import Window
+from bert.errors import ParityError
+from bert.tasks import spans
+from bert.tasks.spec import TaskSpec
+from model_export.verify.batch import Text
+from model_export.verify.dev_score import labels_of
+from model_export.verify.reference import Floats
+from model_export.verify.tolerance import Tolerance
+
+Answer = tuple[int, int] | None
+
+CONFIDENCE = 0.95
+SAME_ORDER = 0.995
+"""Smallest rank correlation with the checkpoint's scores, of similarity and regression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Answers of a sample, and how many of them another graph changes."""
+
+    what: str
+    """labels (of NER one for each word) or answers."""
+    count: int
+    changed: int
+
+    @property
+    def at_most(self) -> float:
+        """The share of all answers that is changed, at most, with CONFIDENCE."""
+        return upper_bound(self.changed, self.count)
+
+    @property
+    def at_least(self) -> float:
+        """The share of all answers that is changed, at least, with CONFIDENCE."""
+        return 1 - upper_bound(self.count - self.changed, self.count)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the manifest says of it."""
+        return {
+            self.what: self.count,
+            f"changed_{self.what}": self.changed,
+            "changed_at_most": round(self.at_most, 5),
+        }
+
+    def check(self, allowed: float) -> None:
+        """Raise ParityError where more than the share `allowed` may be changed."""
+        if not self.at_most <= allowed:
+            raise self._refused(f"at most {self.at_most:.1%}", allowed)
+
+    def check_few(self, allowed: float) -> None:
+        """Raise ParityError where more than the share `allowed` must be changed: of a sample too small for `check`."""
+        if self.count and self.at_least > allowed:
+            raise self._refused(f"at least {self.at_least:.1%}", allowed)
+
+    def _refused(self, share: str, allowed: float) -> ParityError:
+        return ParityError(
+            f"{self.changed} of {self.count} {self.what} differ from the checkpoint's, so {share} of all "
+            f"({CONFIDENCE:.0%} sure), and {allowed:.1%} is allowed",
+            "Nothing was written; export with --precision fp32, or allow more with --tolerance-labels.",
+            self.to_dict(),
+        )
+
+
+def upper_bound(changed: int, count: int, confidence: float = CONFIDENCE) -> float:
+    """Return the largest share that leaves a chance of 1 - confidence to see so few changes in so many."""
+    if changed >= count:
+        return 1.0
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        share = (low + high) / 2
+        if _chance_of_at_most(changed, count, share) > 1 - confidence:
+            low = share
+        else:
+            high = share
+    return high
+
+
+def can_show(count: int, allowed: float) -> bool:
+    """Tell whether so many answers, if none is changed, show that at most the share `allowed` is."""
+    return upper_bound(0, count) <= allowed
+
+
+def label_changes(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]) -> Changes | None:
+    """Count the top labels that differ; None for a task without labels."""
+    was, is_now = labels_of(spec.task, before), labels_of(spec.task, after)
+    if was is None or is_now is None:
+        return None
+    return Changes("labels", len(was), int((was != is_now).sum()))
+
+
+def answer_changes(
+    spec: TaskSpec, texts: Sequence[Text], before: Sequence[Floats], after: Sequence[Floats]
+) -> Changes:
+    """Count the answers to questions that differ, refusals to answer among them."""
+    pairs = zip(answers_of(spec, texts, before), answers_of(spec, texts, after), strict=True)
+    return Changes("answers", len(texts), sum(was != is_now for was, is_now in pairs))
+
+
+def check_agreement(
+    spec: TaskSpec,
+    texts: Sequence[Text],
+    before: Sequence[Floats],
+    after: Sequence[Floats],
+    tolerance: Tolerance,
+) -> dict[str, Any]:
+    """Compare answers (qa) or rankings (similarity, regression) on unlabelled texts; returns what was measured.
+
+    Of tasks with labels or tags nothing is left to compare. Raises ParityError where too much differs, and for a task
+    of which nothing here tells how good it stays.
+    """
+    if spec.task in ("fill_mask", "multiple_choice"):
+        raise ParityError(
+            f"without a score on labelled data nothing tells how good a {spec.task} model stays"
+        )
+    if spec.task == "qa":
+        changes = answer_changes(spec, texts, before, after)
+        changes.check(tolerance.changed_share(spec.task))
+        return changes.to_dict()
+    if spec.task == "similarity" or spec.problem == "regression":
+        return _same_order(spec, before, after)
+    return {}
+
+
+def answers_of(spec: TaskSpec, texts: Sequence[Text], outputs: Sequence[Floats]) -> list[Answer]:
+    """Return each paragraph's answer as (start, end) in code points; None: the paragraph has none."""
+    return [_answer(spec, text, scores) for text, scores in zip(texts, outputs, strict=True)]
+
+
+def _answer(spec: TaskSpec, text: Text, scores: Floats) -> Answer:
+    encoding = text.encoding
+    pieces = int((encoding.sequence_ids == 1).sum())
+    window = Window(encoding, 0, pieces)
+    # Only places are compared, so any text of the right length will do.
+    found = spans.decode(" " * int(encoding.offsets.max()), [window], [scores], spec)
+    return None if found.start is None or found.end is None else (found.start, found.end)
+
+
+def _chance_of_at_most(changed: int, count: int, share: float) -> float:
+    """Return the binomial distribution's P(X <= changed)."""
+    log_odds, at_zero = math.log(share) - math.log1p(-share), count * math.log1p(-share)
+    terms = (
+        at_zero + k * log_odds + math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1)
+        for k in range(changed + 1)
+    )
+    return math.fsum(map(math.exp, terms))
+
+
+def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]) -> dict[str, Any]:
+    agreement = metrics.spearman(_ranked(spec, before), _ranked(spec, after))
+    measured = {"rank_correlation": agreement}
+    if not agreement >= SAME_ORDER:  # also for nan
+        raise ParityError(
+            f"the rank correlation with the checkpoint's scores is {agreement:.4f}, and {SAME_ORDER:g} is needed",
+            measured=measured,
+        )
+    return measured
+
+
+def _ranked(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
+    """Return what is ranked: the numbers, or the likeness of every two texts."""
+    rows = np.concatenate(outputs)
+    if spec.task != "similarity":
+        return rows[:, 0]
+    likeness: Floats = rows @ rows.T
+    return likeness[np.triu_indices(len(rows), k=1)]

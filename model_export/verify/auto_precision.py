@@ -1,0 +1,131 @@
+"""`--precision auto`: the fastest graph on this machine of those that answer as the checkpoint does.
+
+With CUDA that is fp16, without it int8; where they are refused, fp32. What was tried, what it measured and why one was
+taken goes into the manifest's `choice`.
+"""
+
+import math
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import onnxruntime as ort
+
+from bert.errors import ExportError, ParityError
+from bert.processor import instructions
+from model_export.candidate import Candidate, Subject, build, prove
+from model_export.progress import say, step
+from model_export.verify.agreement import check_agreement
+from model_export.verify.session import CUDA
+from model_export.verify.timing import THREADS, Times, speedup, time_graphs
+from model_export.verify.tolerance import AUTO, Tolerance
+
+SMALLEST_SPEEDUP = 1.1
+"""Of int8 over fp32: less is within what a busy machine does to a measurement, and no reason to be less exact."""
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The graph to write, why, and the float32 one where that is another."""
+
+    taken: Candidate
+    record: Record
+    """The manifest's `choice`."""
+    float32: Candidate | None = None
+
+
+def choose(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+    """Build, prove and time graphs; return the one to write.
+
+    Raises ParityError where fp32 does not answer as the checkpoint either.
+    """
+    if CUDA in ort.get_available_providers():
+        return _half_or_float32(subject, tolerance_of)
+    return _eight_bits_or_float32(subject, tolerance_of)
+
+
+def _half_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+    """Take fp16 if it is near enough. It is not timed: fp32 is written for the CPU, and would not run beside it."""
+    tried: Record = {"fp16": {}}
+    try:
+        half = prove(subject, build(subject, "fp16"), tolerance_of("fp16"))
+        tried["fp16"] = _numbers(half)
+        return Choice(half, _record(tried, "fp16 is within tolerance, and onnxruntime has CUDA"))
+    except ExportError as error:
+        why = _refuse(tried["fp16"], "fp16", error)
+    float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
+    return Choice(float32, _record(tried | {"fp32": _numbers(float32)}, why))
+
+
+def _eight_bits_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+    """Take int8 if it is near enough and faster."""
+    float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
+    tried: Record = {"fp32": _numbers(float32), "int8": {}}
+    try:
+        graph = build(subject, "int8")
+        with step("timing both"):
+            graphs = {"fp32": float32.exported, "int8": graph}
+            times = time_graphs(graphs, subject.texts, subject.checkpoint.spec.task)
+        for precision, milliseconds in times.items():
+            tried[precision]["milliseconds"] = milliseconds
+        int8 = prove(subject, graph, tolerance_of("int8"))
+        tried["int8"] |= _numbers(int8)
+        if not int8.dev_score:
+            tried["int8"]["agreement"] = _agreement(subject, int8, tolerance_of("int8"))
+        factor = check_speed(times)
+    except ExportError as error:
+        return Choice(float32, _record(tried, _refuse(tried["int8"], "int8", error)))
+    judged = (
+        f"by its {int8.dev_score['metric']}"
+        if int8.dev_score
+        else "on unlabelled texts; --dev judges by score"
+    )
+    why = f"int8 is {factor:.1f} times as fast as fp32, and within tolerance ({judged})"
+    return Choice(int8, _record(tried, why), float32)
+
+
+def check_speed(times: Times) -> float:
+    """Return how many times as fast int8 is; raises ExportError if that is not worth it."""
+    factor = speedup(times["fp32"], times["int8"])
+    if not factor >= SMALLEST_SPEEDUP:
+        raise ExportError(
+            f"it is {factor:.2f} times as fast as fp32 here, and {SMALLEST_SPEEDUP:g} is asked for"
+        )
+    return factor
+
+
+def _agreement(subject: Subject, found: Candidate, tolerance: Tolerance) -> Record:
+    spec = subject.checkpoint.spec
+    return check_agreement(spec, subject.judged_texts, subject.float32_on_judged, found.answers, tolerance)
+
+
+def _refuse(tried: Record, precision: str, error: ExportError) -> str:
+    """Note why one is refused; returns it in a sentence."""
+    why = str(error)
+    if isinstance(error, ParityError):
+        why = error.fact
+        # JSON has no nan, which broken weights give.
+        tried["measured"] = {
+            name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in error.measured.items()
+        }
+    tried["refused"] = why
+    return f"{precision} is refused: {why}"
+
+
+def _numbers(candidate: Candidate) -> Record:
+    return {"parity": candidate.parity, "dev_score": candidate.dev_score}
+
+
+def _record(tried: Record, why: str) -> Record:
+    say(f"  {why}")
+    machine = {
+        "architecture": platform.machine(),
+        "instructions": instructions(),
+        "threads": THREADS,
+        "onnxruntime": ort.__version__,
+    }
+    return {"asked": AUTO, "why": why, "tried": tried, "machine": machine}

@@ -1,0 +1,164 @@
+"""The score of a graph on labelled data, by the project's own decoders and metrics, task by task."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert import metrics
+from bert.data.examples import TextExample
+from bert.data.labelled_file import LabelledFile
+from bert.errors import DataError, ExportError
+from bert.tasks import classification, embedding, ner, qa, spans
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from model_export.verify.batch import Text, make_text
+from model_export.verify.dev_data import as_recorded, read_questions, read_sentences, read_texts
+from model_export.verify.reference import Floats
+
+
+class DevSet(Protocol):
+    """Labelled data, encoded once for every graph that is scored on it."""
+
+    metric: str
+    texts: list[Text]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        """Return the score of the graph's outputs for `texts`, 0 to 1 (a correlation: -1 to 1)."""
+
+
+def read_dev(
+    file: LabelledFile | Path, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None = None
+) -> DevSet:
+    """Read and encode labelled data for a task; at most `limit` examples. Raises DataError, ConfigError or ExportError.
+
+    What is not said of the file's columns is what `task.json` records of the checkpoint's own.
+    """
+    if spec.task in ("multiple_choice", "fill_mask"):
+        raise ExportError(f"{spec.task} is not scored at export; leave --dev out")
+    makers: dict[str, Callable[[LabelledFile, TaskSpec, Tokenizer, int | None], DevSet]] = {
+        "classification": _Classes,
+        "ner": _Entities,
+        "qa": _Answers,
+        "similarity": _Pairs,
+    }
+    file = as_recorded(file if isinstance(file, LabelledFile) else LabelledFile(path=file), spec)
+    return makers[spec.task](file, spec, tokenizer, limit)
+
+
+def labels_of(task: str, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+    """Return the top label of every text, of NER of every word, of a mask its top piece; None for other tasks."""
+    if task not in ("classification", "ner", "fill_mask") or outputs[0].shape[1] < 2:
+        return None
+    return np.asarray(np.concatenate(outputs).argmax(axis=-1))
+
+
+class _Classes:
+    """Texts or pairs with labels, or with numbers."""
+
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        if spec.problem == "multi_label":
+            raise ExportError("multi-label data is not scored at export; leave --dev out")
+        self._spec = spec
+        self.metric = "spearman" if spec.problem == "regression" else "accuracy"
+        rows = read_texts(file, spec)[:limit]
+        self._gold = [_number(row) if self.metric == "spearman" else self._class(row) for row in rows]
+        firsts = tokenizer.pieces([row.text for row in rows])
+        seconds = [row.text_pair for row in rows if row.text_pair is not None]
+        if spec.pair and not seconds:
+            raise DataError(file.path, 1, "has one text a line, and the model reads pairs")
+        if seconds and not spec.pair:
+            raise DataError(
+                file.path,
+                1,
+                "has two texts a line, and the model is exported for one; --pair if it reads two",
+            )
+        if seconds:
+            pairs = zip(firsts, tokenizer.pieces(seconds), strict=True)
+            encodings = [tokenizer.pair(a, b, spec.max_tokens, truncate=True) for a, b in pairs]
+        else:
+            encodings = [tokenizer.single(pieces, spec.max_tokens, truncate=True) for pieces in firsts]
+        self.texts = [make_text(encoding, spec.task) for encoding in encodings]
+
+    def _class(self, row: TextExample) -> int:
+        return self._spec.labels.index(str(row.label))
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        predicted = classification.predict(np.concatenate(outputs), self._spec)
+        if self._spec.problem == "regression":
+            return metrics.spearman(self._gold, predicted)
+        return metrics.accuracy(self._gold, predicted)
+
+
+class _Entities:
+    """Sentences with tagged words; words are read as training and the service read them."""
+
+    metric = "entity_f1"
+
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        self._spec = spec
+        self._sentences = read_sentences(file, spec)[:limit]
+        self._pieces = tokenizer.pieces([" ".join(sentence.words) for sentence in self._sentences])
+        self._windows = [tokenizer.windows(p, spec.max_tokens, spec.stride) for p in self._pieces]
+        self.texts = [make_text(w.encoding, spec.task) for windows in self._windows for w in windows]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        left = iter(outputs)
+        found = []
+        for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
+            tags = ner.merge_windows(windows, [next(left) for _ in windows]).argmax(axis=-1)
+            found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
+        return metrics.entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
+
+
+class _Answers:
+    """Questions about paragraphs."""
+
+    metric = "f1"
+
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        self._spec = spec
+        self._rows = read_questions(file)[:limit]
+        questions = tokenizer.pieces([row.question for row in self._rows])
+        contexts = tokenizer.pieces([row.context for row in self._rows])
+        self._windows = [
+            qa.encode(tokenizer, question, context, spec)
+            for question, context in zip(questions, contexts, strict=True)
+        ]
+        self.texts = [make_text(w.encoding, spec.task) for windows in self._windows for w in windows]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        left = iter(outputs)
+        golds = [[text for text, _ in row.answers] for row in self._rows]
+        answers = [
+            spans.decode(row.context, windows, [next(left) for _ in windows], self._spec)
+            for row, windows in zip(self._rows, self._windows, strict=True)
+        ]
+        if all(golds):  # SQuAD 1.1 has an answer to everything, and its scorer takes the best span
+            return metrics.squad_em_f1(golds, [a.best.text if a.best else "" for a in answers]).f1
+        return metrics.squad_v2(golds, [a.answer or "" for a in answers]).to_dict()["f1"]
+
+
+class _Pairs:
+    """Pairs of texts with a number that says how alike they are."""
+
+    metric = "spearman"
+
+    def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        rows = read_texts(file, spec)[:limit]
+        self._gold = [_number(row) for row in rows]
+        pairs = [(row.text, row.text_pair) for row in rows if row.text_pair is not None]
+        pieces = tokenizer.pieces([text for pair in pairs for text in pair])
+        encodings = [tokenizer.single(p, spec.max_tokens, truncate=True) for p in pieces]
+        self.texts = [make_text(encoding, spec.task) for encoding in encodings]
+
+    def score(self, outputs: Sequence[Floats]) -> float:
+        vectors = np.concatenate(outputs)
+        return metrics.spearman(self._gold, embedding.cosine(vectors[::2], vectors[1::2]))
+
+
+def _number(row: TextExample) -> float:
+    assert isinstance(row.label, float)  # the reader was told so
+    return row.label

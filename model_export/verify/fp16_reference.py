@@ -1,0 +1,138 @@
+"""Runs a graph for CUDA without a GPU: the very graph that is written, operator by operator in numpy, in float16.
+
+The fused operators follow ONNX Runtime's ContribOperators.md, not our forms. Sums run in float32, as on a GPU's tensor
+cores, and every result is rounded to float16, as it is there when it goes to memory.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from model_export.graph.graph_builder import MICROSOFT
+from model_export.verify.batch import Text, only_declared, pack_flat, split
+from model_export.verify.reference import Floats, erf
+
+Array = NDArray[Any]
+
+
+class PackedAttention(OpRun):
+    """Attention of texts that lie one after the other."""
+
+    op_domain = MICROSOFT
+
+    def _run(
+        self, x: Array, weight: Array, bias: Array, offset: Array, ends: Array, **attributes: Any
+    ) -> Any:
+        heads = attributes["num_heads"]
+        assert offset.reshape(-1)[: len(x)].tolist() == _padded_places(ends, offset.shape[1])
+        out = np.empty((len(x), weight.shape[1] // 3), np.float32)
+        joined = _wide(x) @ _wide(weight) + _wide(bias)
+        for start, stop in itertools.pairwise(ends.tolist()):
+            q, k, v = (
+                part.reshape(stop - start, heads, -1).swapaxes(0, 1)
+                for part in np.split(_wide(_half(joined[start:stop])), 3, axis=-1)
+            )
+            scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[-1])
+            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            out[start:stop] = (weights @ v).swapaxes(0, 1).reshape(stop - start, -1)
+        return (_half(out),)
+
+
+class EmbedLayerNormalization(OpRun):
+    """Sum of three embeddings and its norm."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, ids: Array, segments: Array, *inputs: Array | None, **attributes: Any) -> Any:
+        words, places, kinds, scale, shift, _, where = inputs
+        total = _wide(words)[ids] + _wide(places)[where] + _wide(kinds)[segments]
+        return _norm(total, scale, shift, attributes["epsilon"]), np.zeros(len(ids), np.int32)
+
+
+class SkipLayerNormalization(OpRun):
+    """Norm of input + bias + skip."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, skip: Array, scale: Array, shift: Array, bias: Array, **attributes: Any) -> Any:
+        return (_norm(_wide(x) + _wide(bias) + _wide(skip), scale, shift, attributes["epsilon"]),)
+
+
+class BiasGelu(OpRun):
+    """Gelu of x + bias."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, bias: Array) -> Any:
+        total = _wide(x) + _wide(bias)
+        return (_half(0.5 * total * (1 + erf(total / np.float32(math.sqrt(2))))),)
+
+
+class FastGelu(OpRun):
+    """Its approximation by tanh."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, bias: Array) -> Any:
+        total = _wide(x) + _wide(bias)
+        inner = math.sqrt(2 / math.pi) * (total + 0.044715 * total**3)
+        return (_half(0.5 * total * (1 + np.tanh(inner))),)
+
+
+class MatMul(OpRun):
+    """The standard one, in float32: numpy has no float16 product worth the name."""
+
+    op_domain = ""
+
+    def _run(self, a: Array, b: Array) -> Any:
+        return ((_wide(a) @ _wide(b)).astype(a.dtype),)
+
+
+class Gemm(OpRun):
+    """The standard one, likewise; of its attributes only transB is written."""
+
+    op_domain = ""
+
+    def _run(self, a: Array, b: Array, c: Array, *, transB: int = 0, **_: Any) -> Any:
+        b = b.T if transB else b
+        return ((_wide(a) @ _wide(b) + _wide(c)).astype(a.dtype),)
+
+
+_OPERATORS = [
+    PackedAttention, EmbedLayerNormalization, SkipLayerNormalization, BiasGelu, FastGelu, MatMul, Gemm,
+]  # fmt: skip
+
+
+def run_flat(model: onnx.ModelProto, texts: Sequence[Text]) -> list[Floats]:
+    """Return each text's rows of the output, all texts in one batch."""
+    evaluator = ReferenceEvaluator(model, new_ops=_OPERATORS)
+    feeds = only_declared(pack_flat(texts), evaluator.input_names)
+    with np.errstate(over="ignore"):  # an infinity is found in the comparison
+        outputs: Any = evaluator.run(None, feeds)
+    return split(np.asarray(outputs[0]), texts)
+
+
+def _padded_places(ends: Array, longest: int) -> list[int]:
+    return [text * longest + i for text, n in enumerate(np.diff(ends)) for i in range(n)]
+
+
+def _norm(x: Floats, scale: Any, shift: Any, epsilon: float) -> Array:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    unit = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
+    return _half(unit * _wide(scale) + _wide(shift))
+
+
+def _wide(x: Any) -> Floats:
+    return np.asarray(x, np.float32)
+
+
+def _half(x: Array) -> NDArray[np.float16]:
+    return x.astype(np.float16)

@@ -1,0 +1,129 @@
+"""BERT once more, in plain numpy and one text at a time: what the graph's answers are compared with.
+
+It shares no code with the graph. T tokens, H width, A heads, P positions, K scores, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
+from bert.config import BertConfig
+from bert.tasks.spec import TaskSpec
+
+Floats = NDArray[np.float32]
+Ints = NDArray[np.integer]
+Observe = Callable[[str, Floats], None]
+
+
+class Reference:
+    """The checkpoint itself, as the comparison's fixed end."""
+
+    def __init__(
+        self,
+        config: BertConfig,
+        spec: TaskSpec,
+        weights: Weights,
+        *,
+        observe: Observe = lambda name, x: None,
+    ) -> None:
+        """`observe` sees the input of every linear layer."""
+        self._config, self._spec, self._weights = config, spec, weights
+        self._observe = observe
+
+    def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
+        """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, H)."""
+        hidden = self.hidden(ids, segment_ids)
+        if self._spec.task == "similarity":
+            pooled = hidden[:1] if self._spec.pooling == "cls" else hidden.mean(axis=0, keepdims=True)
+            unit: Floats = pooled / max(float(np.linalg.norm(pooled)), 1e-12)
+            return unit
+        x: Floats = hidden[positions]
+        if self._spec.task == "fill_mask":
+            return self._pieces(x)
+        if self._spec.task in ("classification", "multiple_choice"):
+            x = np.tanh(self._linear(x, "bert.pooler.dense"))
+        return self._linear(x, head_name(self._spec))
+
+    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
+        """Return the encoder's last layer; ids and segment ids (T,) → (T, H)."""
+        tables = [self._weights[f"bert.embeddings.{kind}_embeddings.weight"] for kind in _EMBEDDINGS]
+        rows = (ids, np.arange(len(ids)), segment_ids)
+        x = sum((table[row] for table, row in zip(tables, rows, strict=True)), np.float32(0))
+        x = self._norm(np.asarray(x), "bert.embeddings.LayerNorm")
+        for layer in range(self._config.num_hidden_layers):
+            name = f"bert.encoder.layer.{layer}"
+            attended = self._attention(x, f"{name}.attention.self")
+            x = self._norm(
+                x + self._linear(attended, f"{name}.attention.output.dense"),
+                f"{name}.attention.output.LayerNorm",
+            )
+            wide = _ACTIVATIONS[self._config.hidden_act](self._linear(x, f"{name}.intermediate.dense"))
+            x = self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+        return x
+
+    def _pieces(self, x: Floats) -> Floats:
+        dense = self._linear(x, f"{MLM_HEAD}.transform.dense")
+        activated = _ACTIVATIONS[self._config.hidden_act](dense)
+        transformed = self._norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
+        return transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"]
+
+    def _attention(self, x: Floats, name: str) -> Floats:
+        heads = (len(x), self._config.num_attention_heads, self._config.head_size)
+        query, key, value = (
+            self._linear(x, f"{name}.{part}").reshape(heads).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )  # (A, T, H / A)
+        scores = query @ key.swapaxes(1, 2) / np.float32(math.sqrt(self._config.head_size))  # (A, T, T)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        attended: Floats = (weights @ value).swapaxes(0, 1).reshape(x.shape)
+        return attended
+
+    def _linear(self, x: Floats, name: str) -> Floats:
+        self._observe(name, x)
+        return x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+
+    def _norm(self, x: Floats, name: str) -> Floats:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = np.square(centred).mean(axis=-1, keepdims=True)
+        unit = centred / np.sqrt(variance + np.float32(self._config.layer_norm_eps))
+        normed: Floats = unit * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        return normed
+
+
+def erf(x: Floats) -> Floats:
+    """Return the error function, wrong by at most 1.2e-7: numpy has none.
+
+    Numerical Recipes, third edition, section 6.2.2 (Chebyshev fit of erfc), summed in float64.
+    """
+    z = np.abs(x.astype(np.float64))
+    t = 1 / (1 + z / 2)
+    power = np.polynomial.polynomial.polyval(t, _ERFC)
+    tail = t * np.exp(-z * z + power)
+    return np.where(x >= 0, 1 - tail, tail - 1).astype(np.float32)
+
+
+def _gelu(x: Floats) -> Floats:
+    half: Floats = np.float32(0.5) * x * (1 + erf(x / np.float32(math.sqrt(2))))
+    return half
+
+
+def _gelu_new(x: Floats) -> Floats:
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)
+    half: Floats = np.float32(0.5) * x * (1 + np.tanh(inner))
+    return half
+
+
+def _relu(x: Floats) -> Floats:
+    return np.maximum(x, np.float32(0))
+
+
+_EMBEDDINGS = ("word", "position", "token_type")
+_ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {"gelu": _gelu, "gelu_new": _gelu_new, "relu": _relu}
+_ERFC = (
+    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806,
+    0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277,
+)  # fmt: skip

@@ -1,0 +1,48 @@
+"""The answers that a bundle carries with it, so that the service can tell whether its graphs answer alike there."""
+
+import itertools
+import json
+from collections.abc import Mapping
+from importlib import resources
+
+from bert.checkpoint.weights import Checkpoint
+from bert.processor import instructions
+from bert.self_test import SelfTest, comparable, encode
+from bert.tasks import fill_mask
+from model_export.candidate import Candidate
+from model_export.verify.batch import make_text
+
+TEXTS = (4, 5, 12, 18, 28, 46, 47)
+"""Indices into the shipped texts: short ones, long ones, and one with a line break and a tab."""
+QUESTIONS = 2
+"""Number of shipped questions, with their paragraphs."""
+
+
+TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": 5e-3}
+"""Largest relative error by precision. In 8 bits the last bit of a float32 sum can move a value over a rounding edge: there
+a graph is allowed half of what it was away from the checkpoint, where that is more."""
+
+
+def self_test(checkpoint: Checkpoint, graphs: Mapping[str, Candidate]) -> SelfTest:
+    """Ask the graphs, by the names of their files, and return texts and answers."""
+    spec = checkpoint.spec
+    content = json.loads(resources.files("model_export.verify").joinpath("texts.json").read_text("utf-8"))
+    chosen = [content["texts"][n] for n in TEXTS]
+    asked = [(row["question"], row["context"]) for row in content["questions"][:QUESTIONS]]
+    texts: list[tuple[str, ...]]
+    if spec.task == "qa":
+        texts = [*asked, *((asked[0][0], text) for text in chosen)]
+    elif spec.pair or spec.task == "multiple_choice":
+        texts = [*asked, *itertools.pairwise(chosen)]
+    else:
+        texts = [(text,) for text in [*chosen, *(context for _, context in asked)]]
+    encoded = [make_text(encoding, spec.task) for encoding in encode(texts, checkpoint.tokenizer, spec)]
+    answers, tolerances = {}, {}
+    for file, candidate in graphs.items():
+        found, precision = candidate.exported.alone(encoded), candidate.exported.precision
+        if spec.task == "fill_mask":
+            found = [fill_mask.best_pieces(scores) for scores in found]
+        answers[file], tolerances[file] = comparable(spec.task, found), TOLERANCE[precision]
+        if precision == "int8":
+            tolerances[file] = max(tolerances[file], candidate.parity["relative_error"] / 2)
+    return SelfTest(tuple(texts), answers, tolerances, instructions())

@@ -1,0 +1,1 @@
+"""Running batches: ONNX Runtime sessions, CUDA graphs, loaded models."""

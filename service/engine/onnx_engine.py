@@ -1,0 +1,270 @@
+"""The engine: one ONNX Runtime session for each bundle, given whole batches on threads that are not the event
+loop's.
+
+N texts, P head positions, K outputs at each, H width.
+"""
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+
+from bert.bundle import Bundle
+from bert.errors import BundleError, EngineError
+from bert.packing_rules import PackingRules
+from bert.tasks.fill_mask import best_pieces
+from bert.tasks.heads import HEADS
+from bert.tokenizer import Encoding
+from service.engine import packing
+from service.engine.cuda_graphs import CapturedGraphs
+from service.engine.shared_tables import shared_tables
+from service.logs import LOGGER
+
+Floats = NDArray[np.float32]
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+CAPTURING = {"enable_cuda_graph": "1"}
+GPU_SLOTS = 2
+"""Batches at once on a GPU: one that runs, and one that is packed and copied meanwhile. Each has buffers of its own."""
+PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
+
+
+_OPENING = threading.Lock()
+"""Of models on a GPU, one at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What a batch gave.
+
+    Per text (P_n, K), (1, H) where the graph embeds, or (M_n, 2, K) where it fills masks: `fill_mask.best_pieces`; and
+    the share of places that was padding.
+    """
+
+    texts: list[Floats]
+    padding_ratio: float
+
+
+class Engine(Protocol):
+    """Whatever runs a batch. Called from several threads at once."""
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        """Run the texts together; raises EngineError, or anything, if that fails."""
+        ...
+
+
+SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}
+"""Task → what is kept of its head's output.
+
+A request of many masks would hold gigabytes of a whole vocabulary's scores.
+"""
+
+
+class OnnxEngine:
+    """A bundle's graph in an ONNX Runtime session."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        threads: int,
+        *,
+        has_cores_alone: bool = False,
+        captures: bool = False,
+        turn: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """Open the graph with `threads` threads; raises BundleError if this machine cannot run it.
+
+        `has_cores_alone` where nothing else runs while it does: then its threads may wait for one another awake.
+        `captures`: on a GPU, small batches are replayed (see `cuda_graphs`), from a second copy of the weights. Each run
+        takes its `turn`, which several engines may share.
+        """
+        manifest = bundle.manifest
+        providers = providers_of(bundle)
+        self.provider = providers[0]
+        self._turn: AbstractContextManager[object] = turn if turn is not None else nullcontext()
+        self._flat = manifest.layout == "flat"
+        self._heads = HEADS[manifest.task.task]
+        self._shorten = SHORTENED.get(manifest.task.task)
+        self._rules = PackingRules(**manifest.packing)
+        self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
+        options = session_options(threads, manifest.session, spinning=has_cores_alone)
+        self._tables = {} if self._flat else shared_tables(bundle)
+        for name, table in self._tables.items():
+            options.add_initializer(name, table)
+        if self._flat:
+            # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
+            # silence.
+            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+            # The packages of CUDA's libraries lie where the system does not look.
+            onnxruntime.preload_dlls()
+        # While a graph is captured no other thread may touch the GPU's memory.
+        with _OPENING if self._flat else nullcontext():
+            self._open(bundle, options, providers)
+            self._captured = self._capture(bundle, options) if captures and self._flat else None
+
+    def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions, providers: list[str]) -> None:
+        """Open the session; raises BundleError if it runs elsewhere or computes something else."""
+        manifest = bundle.manifest
+        try:
+            self._session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            hint = "; a GPU's session needs CUDA 13 and its driver (docs/operations.md)" if self._flat else ""
+            raise BundleError(f"{bundle.model_path} cannot be opened: {error}{hint}") from error
+        running = self._session.get_providers()
+        if running[0] != self.provider:  # onnxruntime takes the next one where a GPU cannot be opened
+            raise BundleError(
+                f"{bundle.folder} is to run on {self.provider}, and onnxruntime opened {running}"
+            )
+        output = self._session.get_outputs()[0]
+        manifest.check_output(output.name, output.shape[-1])
+        self._output = output.name
+        self._inputs = {node.name for node in self._session.get_inputs()}
+
+    def _capture(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> CapturedGraphs | None:
+        """Capture what can be; a head over the whole vocabulary would fill the memory with buffers."""
+        if self._shorten is not None:
+            return None
+        providers = [(self.provider, CAPTURING)]
+        try:
+            session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
+            return None
+        one_a_text = self._heads is HEADS["classification"]
+        manifest = bundle.manifest
+        positions, pieces = manifest.max_position_embeddings, manifest.vocab_size
+        graphs = CapturedGraphs(session, self._plain, positions, "cuda", pieces=pieces, one_a_text=one_a_text)
+        return graphs if graphs.shapes else None  # or a second copy of the weights would be held for nothing
+
+    def _replayed(
+        self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
+    ) -> tuple[Floats, int] | None:
+        """Return the output of a small batch and the places computed, None if it is to be run the usual way."""
+        if self._captured is None:
+            return None
+        try:
+            return self._captured.run(encodings, heads)
+        except Exception:  # whatever it was: the session beside it is sound
+            LOGGER.exception("captured graphs failed and are not used any more")
+            self._captured = None
+            return None
+
+    def _plain(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+        found: Floats = self._session.run([self._output], {name: inputs[name] for name in self._inputs})[0]
+        return found
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        """Pack, run, unpack. Raises EngineError if the graph fails."""
+        if self._flat:
+            groups = packing.flat_groups([len(encoding) for encoding in encodings])
+            if len(groups) > 1:
+                return self._in_groups(encodings, groups)
+        heads = [self._heads(encoding) for encoding in encodings]
+        replayed = self._replayed(encodings, heads)
+        if replayed is not None:
+            output, places = replayed
+        else:
+            inputs, places = self._arrange(encodings, heads)
+            try:
+                with self._turn:
+                    output = self._plain(inputs)
+            except Exception as error:
+                raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
+        if self._shorten is not None:
+            output = self._shorten(output)
+        tokens = sum(len(encoding) for encoding in encodings)
+        return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
+
+    def _in_groups(self, encodings: Sequence[Encoding], groups: Sequence[Sequence[int]]) -> Outputs:
+        """Run the texts at these places one group after the other."""
+        found: list[Floats] = [np.empty(0, np.float32)] * len(encodings)
+        for group in groups:
+            for place, output in zip(group, self.run([encodings[n] for n in group]).texts, strict=True):
+                found[place] = output
+        return Outputs(found, 0.0)
+
+    def _arrange(
+        self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
+    ) -> tuple[dict[str, NDArray[np.int32]], int]:
+        """Return the graph's inputs and the number of places computed."""
+        if self._flat:
+            return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
+        if len(encodings) == 1:
+            width = packing.row_width(len(encodings[0]), self._rules)
+            return packing.lone_inputs(encodings[0], heads[0], self._rules), width
+        packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width, self._rules)
+        return packing.row_inputs(encodings, packed, heads), packed.places
+
+
+def providers_of(bundle: Bundle) -> list[str]:
+    """Return the manifest's providers: the graph runs where it was verified, whatever else this machine has.
+
+    Raises BundleError where the layout was not verified on them, or this onnxruntime lacks one.
+    """
+    manifest = bundle.manifest
+    verified = [PROVIDER_OF_LAYOUT[manifest.layout]]
+    providers: list[str] = manifest.session.get("providers", verified)
+    if providers != verified:
+        raise BundleError(
+            f"{bundle.folder} says session.providers {providers}; with the layout {manifest.layout!r} it was verified "
+            f"on {verified}"
+        )
+    available = onnxruntime.get_available_providers()
+    if not set(providers) <= set(available):
+        raise BundleError(
+            f"{bundle.folder} is for a GPU ({', '.join(providers)}), and this onnxruntime has only "
+            f"{', '.join(available)}: install onnxruntime-gpu, or export the model for the CPU with bert-export"
+        )
+    return providers
+
+
+def session_options(
+    threads: int, session: dict[str, Any], *, spinning: bool = False
+) -> onnxruntime.SessionOptions:
+    """Return how every session is opened: what was verified at export is what runs, with so many threads.
+
+    Threads do not spin unless that is asked for, and not after a run: they would take the cores from the other sessions
+    and from the event loop. The memory pattern is off and the CPU's arena grows by what is asked for, because shapes vary
+    with every batch.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    level = session.get("graph_optimization_level", "ORT_ENABLE_BASIC")
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    # Weights stay until the end, and those that are packed anew are freed: in the arena they would leave holes.
+    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    return options
+
+
+@functools.cache
+def share_memory_arena() -> None:
+    """Make one CPU arena for all sessions of this process, growing by what is asked for.
+
+    Again does nothing.
+    """
+    info = onnxruntime.OrtMemoryInfo(
+        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
+    )
+    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg({"arena_extend_strategy": 1}))
+
+
+def release_free_memory() -> None:
+    """Give memory that was freed while models were loaded back to the system, where the C library can.
+
+    glibc keeps what lies below a block in use: a sixth of the process with four models in float32.
+    """
+    with suppress(AttributeError, OSError, TypeError):  # another C library, or another system
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,1 @@
+"""The wire: FastAPI application, routes, schemas, middleware and connection limits."""

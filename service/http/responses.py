@@ -1,0 +1,161 @@
+"""Results as JSON: the plain dicts that the schemas describe. Long lists are serialised a part at a time."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import orjson
+from starlette.responses import Response
+
+from bert.tasks.classification import Classification
+from bert.tasks.embedding import Ranked
+from bert.tasks.fill_mask import FilledMask
+from bert.tasks.ner import Entity
+from bert.tasks.spans import Answer
+from service.pipeline.pipeline import Embedded, Token
+from service.pipeline.request_context import Call
+
+PART = 16
+"""Items of a list that are serialised in one call, which holds the interpreter's lock until its end."""
+LONG_CHARACTERS = 2**15
+"""Characters of a text that is serialised by itself."""
+
+
+class JsonAnswer(Response):
+    """A 200 whose headers are known."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Write them; there are no others."""
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", b"application/json"),
+        ]
+
+
+def answer(call: Call, results: Iterable[dict[str, Any]]) -> Response:
+    """Return the 200 with these results."""
+    body = {"model": call.model, "results": in_parts(results), "usage": {"tokens": call.tokens}}
+    return JsonAnswer(to_json(body))
+
+
+def in_parts(items: Iterable[dict[str, Any]], size: int = PART) -> list[dict[str, Any]] | orjson.Fragment:
+    """Return the items as a list, or, if there are more than `size`, serialised that many at a time."""
+    left = iter(items)
+    part = list(islice(left, size))
+    parts = list[bytes]()
+    while len(part) == size:
+        parts.append(to_json(part)[1:-1])
+        part = list(islice(left, size))
+    if not parts:
+        return part
+    if part:
+        parts.append(to_json(part)[1:-1])
+    return orjson.Fragment(b"[" + b",".join(parts) + b"]")
+
+
+def to_json(value: object) -> bytes:
+    """Serialise a value; arrays of 32-bit floats as the shortest numbers that read back as the same.
+
+    A number that is not finite is no JSON and becomes null; the scheduler lets none through.
+    """
+    return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def classified(results: Sequence[Classification], truncated: Sequence[bool]) -> list[dict[str, Any]]:
+    """Return results of /classify."""
+    return [
+        {
+            "label": result.label,
+            "score": result.score,
+            "scores": in_parts({"label": label, "score": score} for label, score in result.scores),
+            "truncated": cut,
+        }
+        for result, cut in zip(results, truncated, strict=True)
+    ]
+
+
+def recognised(texts: Sequence[Sequence[Entity]]) -> list[dict[str, Any]]:
+    """Return results of /ner."""
+    return [
+        {
+            "entities": in_parts(
+                {"text": e.text, "label": e.label, "start": e.start, "end": e.end, "score": e.score}
+                for e in entities
+            )
+        }
+        for entities in texts
+    ]
+
+
+def ranked(
+    rankings: Iterable[Sequence[Ranked]], embedded: Embedded, queries: int
+) -> Iterator[dict[str, Any]]:
+    """Yield results of /similarity; `embedded` holds the texts, which are the queries, then the candidates."""
+    cut = embedded.truncated
+    for query, ranking in enumerate(rankings):
+        for found in ranking:
+            yield {
+                "text_index": query,
+                "index": found.index,
+                "score": found.score,
+                "truncated": cut[query] or cut[queries + found.index],
+            }
+
+
+def answered(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    """Return results of /qa."""
+    return [
+        {
+            "answer": found.answer,
+            "score": found.score,
+            "start": found.start,
+            "end": found.end,
+            "no_answer_score": found.no_answer_score,
+            "alternatives": [
+                {"answer": span.text, "score": span.score, "start": span.start, "end": span.end}
+                for span in found.alternatives
+            ],
+        }
+        for found in answers
+    ]
+
+
+def filled(texts: Iterable[Iterable[FilledMask]]) -> Iterator[dict[str, Any]]:
+    """Yield results of /fill-mask."""
+    return ({"masks": in_parts(map(_filled, masks))} for masks in texts)
+
+
+def _filled(mask: FilledMask) -> dict[str, Any]:
+    candidates = (
+        {"token": c.token, "id": c.id, "score": c.score, "sequence": c.sequence} for c in mask.candidates
+    )
+    return {"start": mask.start, "end": mask.end, "candidates": in_parts(candidates, _part_of(mask))}
+
+
+def _part_of(mask: FilledMask) -> int:
+    """Return how many candidates are serialised at once: each holds the whole text."""
+    is_long = any(len(candidate.sequence) > LONG_CHARACTERS for candidate in mask.candidates)
+    return 1 if is_long else PART
+
+
+def embeddings(embedded: Embedded) -> list[dict[str, Any]]:
+    """Return results of /embed."""
+    vectors = np.ascontiguousarray(embedded.vectors)
+    return [
+        {"embedding": vector, "truncated": cut}
+        for vector, cut in zip(vectors, embedded.truncated, strict=True)
+    ]
+
+
+def tokenized(texts: Sequence[Sequence[Token]]) -> list[dict[str, Any]]:
+    """Return results of /tokenize."""
+    return [
+        {
+            "tokens": in_parts(
+                {"id": t.id, "text": t.text, "start": t.start, "end": t.end, "special": t.special}
+                for t in tokens
+            )
+        }
+        for tokens in texts
+    ]

@@ -1,0 +1,120 @@
+"""Giving up: work ends when its deadline passes or its client leaves, whichever is first."""
+
+import asyncio
+import time
+from types import TracebackType
+
+from starlette.requests import Request
+from starlette.types import Message
+
+from bert.errors import DeadlineExceededError
+from service.http.headers import header
+from service.http.problems import ClientGoneError, FieldError, unprocessable
+from service.pipeline.request_context import Call
+
+HEADER = b"x-timeout-ms"
+WATCH_AFTER_S = 0.05
+"""A client that leaves is noticed from then on. Most requests are answered sooner, and the watch is a task of its own."""
+
+
+def timeout_ms(request: Request, limit_ms: int) -> float:
+    """Return the request's deadline.
+
+    X-Timeout-Ms, at most the limit; raises the 422 of a header that is no number.
+    """
+    sent = header(request.scope, HEADER)
+    if sent is None:
+        return limit_ms
+    if not (sent.isascii() and sent.isdigit() and int(sent[:12]) > 0):
+        raise unprocessable(
+            [FieldError("X-Timeout-Ms", "must be a whole number of milliseconds, at least 1")]
+        )
+    return min(int(sent[:12]), limit_ms)
+
+
+class Alarm:
+    """`with Alarm(seconds):` cancels the task inside after so long, and raises TimeoutError then.
+
+    What asyncio.timeout does, for half of its cost: nothing is awaited or rescheduled.
+    """
+
+    __slots__ = ("_cancelling", "_rang", "_seconds", "_task", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        """Nothing starts before the block."""
+        self._seconds, self._rang = seconds, False
+
+    def __enter__(self) -> "Alarm":
+        """Start the clock."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task, self._cancelling = task, task.cancelling()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, self._seconds), self.ring)
+        return self
+
+    def ring(self) -> None:
+        """Cancel what is inside, before the time."""
+        if not self._rang:
+            self._rang = True
+            self._task.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the clock; tell this cancellation from others, which go on."""
+        self._timer.cancel()
+        if (
+            self._rang
+            and self._task.uncancel() <= self._cancelling
+            and isinstance(error, asyncio.CancelledError)
+        ):
+            raise TimeoutError from error
+
+
+class Guard:
+    """`with Guard(request, call):` cancels what is inside at the deadline or when the client leaves.
+
+    Raises DeadlineExceededError or ClientGoneError then. The request's body must have been read: after it the
+    next thing to receive is the disconnect.
+    """
+
+    __slots__ = ("_alarm", "_call", "_left", "_request", "_timer", "_watch")
+
+    def __init__(self, request: Request, call: Call) -> None:
+        """Nothing starts before the block."""
+        self._request, self._call = request, call
+        self._left = False
+        self._watch: asyncio.Future[Message] | None = None
+
+    def __enter__(self) -> None:
+        """Start both watches."""
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_client)
+        self._alarm = Alarm(self._call.deadline - time.monotonic())
+        self._alarm.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End both watches, and say which of them ended the work."""
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.remove_done_callback(self._client_left)
+            self._watch.cancel()
+        try:
+            self._alarm.__exit__(kind, error, trace)
+        except TimeoutError:
+            if self._left:
+                raise ClientGoneError from None
+            raise DeadlineExceededError(self._call.timeout_ms) from None
+        if isinstance(error, DeadlineExceededError):  # the scheduler saw it first
+            raise DeadlineExceededError(self._call.timeout_ms) from None
+
+    def _watch_client(self) -> None:
+        self._watch = asyncio.ensure_future(self._request.receive())
+        self._watch.add_done_callback(self._client_left)
+
+    def _client_left(self, watch: asyncio.Future[Message]) -> None:
+        if not watch.cancelled():
+            watch.exception()
+            self._left = True
+            self._alarm.ring()

@@ -1,0 +1,1 @@
+"""From texts to results: input checks, tokenisation, decoding. Knows no HTTP."""

@@ -1,0 +1,128 @@
+"""The text fields of a request: one string or a list, and how two of them go together."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from bert.errors import InputError
+from service.http.problems import MAX_ERRORS, FieldError, ProblemError, unprocessable
+
+MAX_ANSWER_CHARACTERS = 2**24
+"""Of the texts that one request may have written out for it."""
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """A field's texts, and whether the client sent a list."""
+
+    name: str
+    values: list[str]
+    is_list: bool
+
+    @classmethod
+    def of(cls, name: str, sent: str | list[str]) -> "Texts":
+        """Wrap what the client sent."""
+        return cls(name, [sent], False) if isinstance(sent, str) else cls(name, sent, True)
+
+    def where(self, index: int) -> str:
+        """Return the name of one text, for messages."""
+        return f"{self.name}[{index}]" if self.is_list else self.name
+
+    def __len__(self) -> int:
+        """Return how many texts there are."""
+        return len(self.values)
+
+    def index(self, result: int) -> int:
+        """Return which text belongs to a result: a string on its own belongs to each."""
+        return result if self.is_list else 0
+
+
+def pair_count(first: Texts, second: Texts) -> int:
+    """Return how many pairs two fields make.
+
+    Strings go with each text of the other, lists must be of one length.
+    """
+    if first.is_list and second.is_list and len(first) != len(second):
+        message = (
+            f"has {len(second)} texts and {first.name} has {len(first)}; send lists of one "
+            "length, or one string"
+        )
+        raise unprocessable([FieldError(second.name, message)])
+    return max(len(first), len(second))
+
+
+def check_count(limit: int, *fields: Texts) -> None:
+    """Refuse empty lists, and more texts in all than a request may have."""
+    empty = [FieldError(texts.name, "has no text; send at least one") for texts in fields if not len(texts)]
+    if empty:
+        raise unprocessable(empty)
+    total = sum(len(texts) for texts in fields)
+    if total > limit:
+        raise unprocessable([too_many_texts(" and ".join(texts.name for texts in fields), total, limit)])
+
+
+def too_many_texts(name: str, count: int, limit: int) -> FieldError:
+    """Return what is said of more texts than a request may have."""
+    message = (
+        f"{count} texts; a request may have {limit} (max_texts_per_request): send them in several requests"
+    )
+    return FieldError(name, message)
+
+
+def check_not_blank(*fields: Texts) -> None:
+    """Refuse texts of nothing but spaces."""
+    blank = [
+        FieldError(texts.where(i), "is empty")
+        for texts in fields
+        for i, text in enumerate(texts.values)
+        if not text.strip()
+    ]
+    if blank:
+        raise unprocessable(blank[:MAX_ERRORS])
+
+
+def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> int:
+    """Return the characters of a response; refuse a request for so many that they would fill the memory.
+
+    `places` are those of each text that get `top_k` copies of it, each with another word there.
+    """
+    characters = top_k * sum(len(text) * count for text, count in zip(texts.values, places, strict=True))
+    if characters > MAX_ANSWER_CHARACTERS:
+        message = (
+            f"{top_k} sequences for each of {sum(places)} masks are {characters} characters, and an answer may have "
+            f"{MAX_ANSWER_CHARACTERS}: ask for fewer, or send the texts in several requests"
+        )
+        raise unprocessable([FieldError("top_k", message)])
+    return characters
+
+
+def each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) -> list[Item]:
+    """Make an item for each index; what InputError says of some is gathered into one 422 that names them."""
+    items, errors = list[Item](), list[FieldError]()
+    for index in range(count):
+        try:
+            items.append(make(index))
+        except InputError as error:
+            errors.append(FieldError(name(index), str(error)))
+            if len(errors) == MAX_ERRORS:
+                break
+    if errors:
+        raise unprocessable(errors)
+    return items
+
+
+def too_large(tokens: int, limit: int) -> ProblemError:
+    """Return the refusal of a request that no queue, however empty, has room for."""
+    detail = (
+        f"the request has {tokens} tokens or more and at most {limit} may wait at once (max_queue_tokens), so it "
+        "could never be answered: send it in parts"
+    )
+    return ProblemError(413, "request-too-large", detail, reason="too_large")
+
+
+def too_many_tokens(tokens: int, limit: int) -> ProblemError:
+    """Return the refusal of a request whose tokens /tokenize does not show."""
+    detail = f"the request has {tokens} tokens or more and /tokenize shows at most {limit}: send it in parts"
+    return ProblemError(413, "request-too-large", detail, reason="too_large")

@@ -1,0 +1,1 @@
+"""Which texts make the next batch: fair queue, scheduler, throughput estimate."""

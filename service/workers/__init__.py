@@ -1,0 +1,1 @@
+"""Processes: supervisor, engine worker, frontends and the messages between them."""

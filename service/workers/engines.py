@@ -1,0 +1,140 @@
+"""The loaded models with their engines: opened, measured, and behind one scheduler."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from service.autotune import cost_curve, warmup
+from service.autotune.tuning_cache import Measured
+from service.cpu_count import usable_cores
+from service.engine.model_registry import LeftOut, Model, OpenedModel, default_names, load_models
+from service.logs import LOGGER
+from service.metrics import Metrics
+from service.scheduling.fair_queue import FairQueue
+from service.scheduling.scheduler import Ledger, Scheduler, Wide
+from service.scheduling.scheduler_protocol import Runner
+from service.scheduling.throughput import Speed
+from service.settings import ServeSettings
+from service.workers.heartbeat import SLOWEST_BATCHES
+
+LEAST_QUEUE_TOKENS, MOST_QUEUE_TOKENS = 16_384, 1_048_576
+"""A request of 32 of the longest texts always finds room in an empty service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """What runs the models of this process."""
+
+    models: Sequence[Model]
+    scheduler: Runner
+    budgets: Mapping[str, int]
+    """Tokens a batch, by model."""
+    defaults: Mapping[str, str]
+    """Task → name of the model that answers where a request names none."""
+    left_out: Sequence[LeftOut] = ()
+    running_tokens: int = 0
+    """Most tokens that are in the engine at once, beside those that wait."""
+    first: str = ""
+    """Name of the bundle that comes first, which may be left out."""
+
+
+async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger | None = None) -> Engines:
+    """Open the bundles and measure how fast they are; raises what stands in the way."""
+    cores, began = usable_cores(), time.monotonic()
+    plan = warmup.planned(settings, cores)
+    loaded = await asyncio.to_thread(
+        load_models,
+        settings.bundles,
+        threads=plan.threads,
+        wide_threads=plan.wide_slots if settings.engine_wide else 1,
+        captures=settings.engine_captures,
+        verify_hashes=settings.verify_hashes,
+        workers=cores,
+        strict=settings.strict,
+    )
+    models = loaded.models
+    defaults = default_names(loaded.names, settings.default_models)
+    for each in loaded.left_out:
+        LOGGER.error("model %s is left out and not served: %s", each.name, each.reason)
+    measured = await asyncio.to_thread(
+        warmup.measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
+    )
+    speeds = speeds_of(models, measured, settings.batch_tokens, plan.slots)
+    budgets = {name: speed.budget for name, speed in speeds.items()}
+    wide = wide_engines(models, measured, plan)
+    full = full_batches(models, measured)
+    # A text alone may be longer than a batch of several.
+    longest = {m.name: max(full[m.name], budgets[m.name], m.spec.max_tokens) for m in models}
+    queue = FairQueue(
+        settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
+        budgets,
+        speeds,
+        plan.slots,
+        full if settings.batch_tokens is None else {},
+    )
+    engines = {model.name: model.engine for model in models}
+    scheduler = Scheduler(
+        engines,
+        queue,
+        plan.slots,
+        wide=wide,
+        observe=metrics.observe_batch,
+        ledger=ledger,
+        stuck_after_s=lambda: max(settings.hung_after_s, SLOWEST_BATCHES * slowest_batch_s(speeds, longest)),
+    )
+    metrics.watch_queue(engines, scheduler.waiting)
+    LOGGER.info(
+        "%d models opened in %.1f s: %d engine slots of %d threads, batches of %s tokens, at most %d tokens wait",
+        len(models),
+        time.monotonic() - began,
+        plan.slots,
+        plan.threads,
+        "/".join(map(str, sorted(set(budgets.values())))),
+        queue.max_tokens,
+    )
+    # Without the second sessions: those that are not worth it are forgotten with `models`.
+    running_tokens = plan.slots * max(longest.values())
+    served = [model.closed() for model in models]
+    first, _ = loaded.names[0]
+    return Engines(served, scheduler, budgets, defaults, loaded.left_out, running_tokens, first)
+
+
+def speeds_of(
+    models: Sequence[Model], measured: Mapping[str, Measured], given: int | None, slots: int
+) -> dict[str, Speed]:
+    """Return how fast each model is, and so the tokens of its batches unless they are `given`."""
+    curves = {model.name: measured[model.name].curve for model in models}
+    return {name: Speed.of(curve, given or cost_curve.knee(curve), slots) for name, curve in curves.items()}
+
+
+def full_batches(models: Sequence[Model], measured: Mapping[str, Measured]) -> dict[str, int]:
+    """Return the tokens of each model's fastest batches."""
+    return {model.name: cost_curve.knee(measured[model.name].curve, cost_curve.FULL) for model in models}
+
+
+def slowest_batch_s(speeds: Mapping[str, Speed], longest: Mapping[str, int]) -> float:
+    """Return the seconds of the slowest batch; `longest` are the tokens of each model's."""
+    return max(speed.seconds(longest[name]) for name, speed in speeds.items())
+
+
+def wide_engines(
+    models: Sequence[OpenedModel], measured: Mapping[str, Measured], plan: cost_curve.Plan
+) -> dict[str, Wide]:
+    """Return the engines of several slots, of the models for which they are worth it."""
+    found: dict[str, Wide] = {}
+    for model in models:
+        from_tokens = measured[model.name].wide_from
+        if model.wide is not None and from_tokens is not None:
+            found[model.name] = Wide(model.wide, plan.wide_slots, from_tokens)
+    return found
+
+
+def queue_bound(speeds: Iterable[Speed], timeout_ms: int) -> int:
+    """Return the default of `max_queue_tokens`: what the fastest model can do in a request's time.
+
+    But no less than LEAST_QUEUE_TOKENS: what a request may have must not hang on a measurement that was disturbed.
+    And no more than MOST_QUEUE_TOKENS, however fast the machine: what waits is held in memory.
+    """
+    fastest = max(speed.tokens_per_s for speed in speeds)
+    return min(MOST_QUEUE_TOKENS, max(LEAST_QUEUE_TOKENS, round(fastest * timeout_ms / 1000)))

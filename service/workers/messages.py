@@ -1,0 +1,203 @@
+"""What frontends and the engine process say to each other, and how it is written.
+
+A message is a tuple of plain values, written with `marshal`: both ends are this code on this Python, and reading one runs
+nothing. N sequences of T tokens in all.
+"""
+
+import json
+import marshal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from bert import errors
+from bert.bundle import Bundle, Manifest
+from bert.errors import EngineError, ServiceError
+from bert.tasks.heads import READ_WORDS
+from bert.tokenizer import Encoding
+from service.engine.model_registry import Model, model_of
+from service.engine.onnx_engine import Floats
+from service.engine.packing import joined, split
+from service.scheduling.scheduler_protocol import Result
+from service.workers.engines import Engines
+
+_NO_OFFSETS = np.zeros((0, 2), np.int32)
+"""They stay with the frontend, which decodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The engine process to a frontend: what it has loaded."""
+
+    max_tokens: int
+    budgets: dict[str, int]
+    tasks: dict[str, str]
+    versions: dict[str, str]
+    """Model → hash of its manifest."""
+    defaults: dict[str, str] = field(default_factory=dict)
+    bundles: list[tuple[str, str, bytes, str]] = field(default_factory=list)
+    """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as the engine process has read and
+    checked them: a frontend reads no bundle itself, so the two cannot differ."""
+    left_out: list[tuple[str, str, str]] = field(default_factory=list)
+    """Name, task and reason of each bundle that is not served."""
+    running_tokens: int = 0
+    """Most tokens that are in the engine, beside the `max_tokens` that wait."""
+    first: str = ""
+    """Name of the bundle that comes first, which may be left out."""
+
+    @classmethod
+    def of(cls, engines: Engines) -> Self:
+        """Write what a frontend has to know."""
+        models = engines.models
+        return cls(
+            engines.scheduler.max_tokens,
+            dict(engines.budgets),
+            {model.name: model.spec.task for model in models},
+            {model.name: model.version for model in models},
+            dict(engines.defaults),
+            [
+                (
+                    str(m.bundle.folder),
+                    json.dumps(m.bundle.manifest.to_dict()),
+                    m.tokenizer_json,
+                    m.why_fallback,
+                )
+                for m in models
+            ],
+            [(each.name, each.task, each.reason) for each in engines.left_out],
+            engines.running_tokens,
+            engines.first,
+        )
+
+    def models(self) -> list[Model]:
+        """Return the models, without the graphs."""
+        return [
+            model_of(Bundle(Path(folder), Manifest.from_dict(json.loads(manifest))), tokenizer, why_fallback)
+            for folder, manifest, tokenizer, why_fallback in self.bundles
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The engine process to a frontend, every second: it is there, and these models fail."""
+
+    suspects: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """A frontend to the engine process: run these. `key` is unlike that of any other request to the service."""
+
+    key: int
+    model: str
+    deadline: float
+    """On `time.monotonic`, which all processes of a machine share."""
+    lengths: list[int]
+    columns: int
+    """2: ids and segments; 4: word and sequence ids too."""
+    tokens: bytes
+    """int32 (columns, T)"""
+    again: bool = False
+    """Whether an engine process that died had it already."""
+
+    @classmethod
+    def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:
+        """Write what the engine reads of encodings for a task."""
+        columns = [[e.ids for e in encodings], [e.segment_ids for e in encodings]]
+        if task in READ_WORDS:
+            columns += [[e.word_ids for e in encodings], [e.sequence_ids for e in encodings]]
+        block = b"".join(
+            [array.astype(np.int32, copy=False).tobytes() for column in columns for array in column]
+        )
+        return cls(key, model, deadline, [len(e) for e in encodings], len(columns), block)
+
+    def encodings(self) -> list[Encoding]:
+        """Return the sequences, as far as the engine reads them."""
+        block = np.frombuffer(self.tokens, np.int32).reshape(self.columns, -1)
+        ids, segments, words, sequences = (*block, *block)[:4] if self.columns == 2 else block
+        found, start = list[Encoding](), 0
+        for length in self.lengths:
+            at = slice(start, start + length)
+            found.append(Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]))
+            start += length
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """A frontend to the engine process: nobody waits for this any more."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The engine process to a frontend: the outputs of a request."""
+
+    key: int
+    counts: list[int]
+    """Rows of each sequence's output."""
+    shape: tuple[int, ...]
+    """Of a row."""
+    values: bytes
+    """float32 (sum of counts, *shape)"""
+    queue_s: float
+    inference_s: float
+
+    @classmethod
+    def of(cls, key: int, result: Result) -> Self:
+        """Write a result."""
+        values = joined(result.outputs)
+        counts = [len(output) for output in result.outputs]
+        return cls(key, counts, values.shape[1:], values.tobytes(), result.queue_s, result.inference_s)
+
+    def result(self) -> Result:
+        """Return the result."""
+        values: Floats = np.frombuffer(self.values, np.float32).reshape(-1, *self.shape)
+        return Result(split(values, self.counts), self.queue_s, self.inference_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The engine process to a frontend: why there is no result."""
+
+    key: int
+    kind: str
+    arguments: tuple[Any, ...]
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, key: int, error: Exception) -> Self:
+        """Write an error of the service; any other becomes an EngineError."""
+        if not isinstance(error, ServiceError) or not hasattr(errors, type(error).__name__):
+            error = EngineError(f"the engine failed: {error!r}")
+        return cls(key, type(error).__name__, error.args, dict(vars(error)))
+
+    def error(self) -> ServiceError:
+        """Return the error as it was, but for its cause."""
+        kind: type[ServiceError] = getattr(errors, self.kind)
+        error = kind.__new__(kind)
+        error.args = self.arguments
+        vars(error).update(self.fields)
+        return error
+
+
+Message = Hello | Health | Submit | Cancel | Done | Failed
+_KINDS: tuple[type[Message], ...] = (Hello, Health, Submit, Cancel, Done, Failed)
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+
+
+def write(message: Message) -> bytes:
+    """Return a message as bytes."""
+    kind = type(message)
+    return marshal.dumps((_NUMBERS[kind], *[getattr(message, name) for name in kind.__slots__]))
+
+
+def read(data: bytes | memoryview) -> Message:
+    """Return the message that was written."""
+    number, *values = marshal.loads(data)
+    message: Message = _KINDS[number](*values)
+    return message

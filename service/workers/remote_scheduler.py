@@ -1,0 +1,245 @@
+"""The scheduler of another process, as a frontend sees it.
+
+What was submitted and is not answered is kept, and sent again to the engine process that comes after one that died.
+"""
+
+import asyncio
+import itertools
+import os
+import secrets
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bert.errors import NotReadyError, QueueFullError
+from bert.tokenizer import Encoding
+from service.engine.model_registry import LeftOut
+from service.logs import LOGGER
+from service.metrics import Metrics
+from service.scheduling.scheduler_protocol import Result
+from service.settings import ServeSettings
+from service.workers.connection import Link
+from service.workers.engines import Engines
+from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
+from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.workers.runtime_dir import SOCKET
+
+CONNECT_EVERY_S = 0.05
+SILENT_S = 3.0
+"""An engine process says how it goes every second; one that has said nothing for so long does not answer either."""
+AWAY_S = 2.0
+"""About how long an engine process takes to come back: what a request is told that finds no room to wait."""
+LEAVE_S = 2.0
+"""For the refusals to reach their clients."""
+CHANGED = 75
+"""Exit code of a frontend whose bundles were changed (EX_TEMPFAIL)."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending:
+    """A request that the engine process has, or will get."""
+
+    message: Submit
+    tokens: int
+    done: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class RemoteScheduler:
+    """Sends encodings to the engine process; see `Scheduler` for what each method promises."""
+
+    def __init__(
+        self,
+        folder: Path,
+        on_changed: Callable[[], None] | None = None,
+        note_away: Callable[[int, int], None] = lambda *_: None,
+        on_second: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`folder` is where the processes of one service meet; `note_away` gets the requests and tokens that wait for one.
+
+        `on_second` is called every second. `on_changed` is called when an engine process has read other bundles than the
+        one before it: by default this process ends, and the one that is started in its place has the new bundles from the
+        engine process.
+        """
+        self._path = folder / SOCKET
+        self._on_changed = on_changed if on_changed is not None else leave
+        self._note_away = note_away
+        self._changes = ""
+        self._link: Link | None = None
+        self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._pending: dict[int, Pending] = {}
+        self._tokens = 0
+        self._keys = itertools.count(secrets.randbits(31) << 32)  # unlike those of the other frontends
+        self._health, self._silence, self._heard = Health([]), SilenceTimer(), False
+        self._closed = False
+        self._connecting = asyncio.create_task(self._connect())
+        self._watching = asyncio.create_task(self._watch(on_second))
+
+    async def hello(self) -> Hello:
+        """Return what the engine process has loaded, when it has."""
+        return await asyncio.shield(self._hello)
+
+    @property
+    def max_tokens(self) -> int:
+        """Return the bound of the engine process's queue."""
+        return self._hello.result().max_tokens
+
+    async def submit(
+        self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
+    ) -> Result:
+        """Run the encodings; cancel the caller to take them back."""
+        if self._closed:
+            raise NotReadyError("the service is stopping")
+        if self._changes:
+            raise NotReadyError(self._changes)
+        tokens = sum(len(encoding) for encoding in encodings)
+        if (silent := self._silent()) is not None:
+            raise NotReadyError(f"the service is {silent}")
+        hello = self._hello.result()
+        # Whatever the engine process does: it may not have read what was sent, and so not have refused it.
+        most = hello.max_tokens + (hello.running_tokens if self._link is not None else 0)
+        if self._tokens + tokens > most:
+            raise QueueFullError(self._tokens, most, AWAY_S)
+        key = next(self._keys)
+        message = Submit.of(key, model, hello.tasks[model], deadline, encodings)
+        pending = self._pending[key] = Pending(message, tokens)
+        self._tokens += tokens
+        if self._link is not None:
+            self._link.send(message)
+        else:
+            self._note_waiting()
+        try:
+            return await pending.done
+        except asyncio.CancelledError:
+            if self._link is not None:
+                self._link.send(Cancel(key))
+            raise
+        finally:
+            del self._pending[key]
+            self._tokens -= tokens
+            if self._link is None:
+                self._note_waiting()
+
+    def _note_waiting(self) -> None:
+        """Tell how much waits because no engine process answers."""
+        is_away = self.trouble() is not None
+        self._note_away(len(self._pending) if is_away else 0, self._tokens if is_away else 0)
+
+    def suspects(self) -> set[str]:
+        """Return the models whose engine failed several times in a row."""
+        return set(self._health.suspects)
+
+    def trouble(self) -> str | None:
+        """Tell that the engine process is away, or says nothing."""
+        if self._link is None:
+            return "waiting for its engine, which ended and is being started again"
+        return self._silent()
+
+    def _silent(self) -> str | None:
+        """Tell that the engine process is there and says nothing: it is stopped, or held by native code."""
+        if self._link is None or self._silence.seconds <= SILENT_S:
+            return None
+        return f"waiting for its engine, which has said nothing for {self._silence.seconds:.0f} s"
+
+    async def close(self) -> None:
+        """Refuse what still waits."""
+        self._closed = True
+        self._connecting.cancel()
+        self._watching.cancel()
+        for pending in self._pending.values():
+            if not pending.done.done():
+                pending.done.set_exception(NotReadyError("the service is stopping"))
+        if self._link is not None:
+            self._link.close()
+
+    async def _watch(self, on_second: Callable[[], None]) -> None:
+        """Count the seconds in which the engine process says nothing."""
+        while True:
+            on_second()
+            self._silence.look(happened=self._heard or self._link is None)
+            self._heard = False
+            self._note_waiting()
+            await asyncio.sleep(BEAT_EVERY_S)
+
+    async def _connect(self) -> None:
+        """Connect as soon as somebody listens."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await loop.create_unix_connection(lambda: Link(self._received, self._lost), str(self._path))
+                return
+            except OSError:
+                await asyncio.sleep(CONNECT_EVERY_S)
+
+    def _received(self, link: Link, message: Message) -> None:
+        match message:
+            case Hello():
+                self._welcomed(link, message)
+            case Health():
+                self._health, self._heard = message, True
+                self._silence.seconds = 0.0
+            case Done(key=key):
+                if (pending := self._pending.get(key)) is not None and not pending.done.done():
+                    pending.done.set_result(message.result())
+            case Failed(key=key):
+                if (pending := self._pending.get(key)) is not None and not pending.done.done():
+                    pending.done.set_exception(message.error())
+            case _:
+                LOGGER.error("the engine process sent %s", type(message).__name__)
+
+    def _welcomed(self, link: Link, hello: Hello) -> None:
+        if self._hello.done():
+            before = self._hello.result()
+            if hello.versions != before.versions:
+                self._changed(before, hello)
+                return
+            LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
+            self._hello = asyncio.get_running_loop().create_future()
+        self._hello.set_result(hello)
+        self._link, self._silence.seconds = link, 0.0
+        self._note_waiting()
+        for pending in self._pending.values():
+            if not pending.done.done():
+                link.send(pending.message)
+
+    def _changed(self, before: Hello, now: Hello) -> None:
+        """Refuse what was read with a tokenizer and labels that the engine process does not have any more."""
+        differing = sorted(dict(before.versions.items() ^ now.versions.items()))
+        what = (
+            f"the bundles of {', '.join(differing)} were changed while they were served, and the engine process that was "
+            "started again has the new ones; try again"
+        )
+        LOGGER.error("%s; this process is started again too", what)
+        self._changes = what
+        for pending in self._pending.values():
+            if not pending.done.done():
+                pending.done.set_exception(NotReadyError(what))
+        self._on_changed()
+
+    def _lost(self, link: Link) -> None:
+        if self._closed:
+            return
+        if self._link is link:  # not one that a dying process still accepted
+            LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
+            self._link = None
+            for pending in self._pending.values():
+                pending.message = replace(pending.message, again=True)
+            self._note_waiting()
+        self._connecting = asyncio.create_task(self._connect())
+
+
+def leave() -> None:
+    """End this process soon: it can answer nobody any more, and while it is there no other takes its place."""
+    os.kill(os.getpid(), signal.SIGINT)  # not SIGTERM, after which requests are still taken for `drain_s`
+    asyncio.get_running_loop().call_later(LEAVE_S, os._exit, CHANGED)
+
+
+async def connect_engines(settings: ServeSettings, metrics: Metrics, folder: Path, beat: Beat) -> Engines:
+    """Wait for the engine process, which says what it has read, and give signs of life meanwhile."""
+    scheduler = RemoteScheduler(
+        folder, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
+    )
+    hello = await scheduler.hello()
+    models = await asyncio.to_thread(hello.models)
+    left_out = [LeftOut(*each) for each in hello.left_out]
+    return Engines(models, scheduler, hello.budgets, hello.defaults, left_out, first=hello.first)

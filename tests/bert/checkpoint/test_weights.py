@@ -1,0 +1,367 @@
+"""Checkpoints as numpy weights: names, types, shards; adapters merged as peft merges them."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peft
+import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from bert.checkpoint.weights import read_checkpoint, read_safetensors, read_weights
+from bert.config import BertConfig
+from bert.errors import CheckpointError, UnsupportedModelError
+from bert.nn import checkpoint as torch_checkpoint
+from bert.nn.checkpoint import save_checkpoint
+from bert.nn.heads import BertForPreTraining
+from bert.tasks.spec import TaskSpec
+
+# peft asks transformers for a name that is going away.
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
+
+SPEC = TaskSpec("classification", ("no", "yes"), max_tokens=32)
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
+
+
+def model(**changes: Any) -> transformers.BertForSequenceClassification:
+    torch.manual_seed(0)
+    values = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+    config = transformers.BertConfig(**{"vocab_size": 7, "max_position_embeddings": 32, **values, **changes})
+    return transformers.BertForSequenceClassification(config).eval()
+
+
+def save(folder: Path, **changes: Any) -> Path:
+    model(**changes).save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES))
+    SPEC.write(folder)
+    return folder
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return save(tmp_path / "base")
+
+
+def adapter_of(base: Path, folder: Path, **settings: Any) -> dict[str, torch.Tensor]:
+    """Write a random adapter with peft; return the weights that peft itself merges."""
+    wrapped = peft.get_peft_model(
+        transformers.BertForSequenceClassification.from_pretrained(base),
+        peft.LoraConfig(**{"task_type": "SEQ_CLS", "r": 4, "target_modules": ["query", "dense"], **settings}),
+    )
+    for name, parameter in wrapped.named_parameters():
+        if parameter.requires_grad or "lora_" in name:
+            torch.nn.init.normal_(parameter.data, std=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wrapped.save_pretrained(folder)
+    SPEC.write(folder)
+    merged: dict[str, torch.Tensor] = wrapped.merge_and_unload().state_dict()
+    return merged
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, torch.Tensor]) -> None:
+    expected = {k: v for k, v in expected.items() if not k.endswith("position_ids")}
+    assert set(found) == set(expected)
+    for name, tensor in expected.items():
+        assert np.abs(found[name] - tensor.numpy()).max() < 1e-6, name
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lora_alpha": 8},
+        {"lora_alpha": 12, "use_rslora": True},
+        {"target_modules": ["word_embeddings", "key"], "lora_alpha": 4},
+        {"modules_to_save": ["LayerNorm", "classifier"]},
+        {"bias": "lora_only"},
+        {"bias": "all"},
+        {"lora_bias": True},
+        {"rank_pattern": {"layer.1.attention.self.query": 2}, "alpha_pattern": {"layer.0.output.dense": 32}},
+        {"target_modules": "all-linear", "exclude_modules": ["classifier"]},
+    ],
+    ids=str,
+)
+def test_adapters_merge_as_in_peft(settings: dict[str, Any], base: Path, tmp_path: Path) -> None:
+    expected = adapter_of(base, tmp_path / "adapter", **settings)
+    checkpoint = read_checkpoint(tmp_path / "adapter", base)
+    assert_same(checkpoint.weights, expected)
+    assert set(checkpoint.sources) == {"files", "base"}
+    assert "model.safetensors" in checkpoint.sources["base"]["files"]
+
+
+def test_an_adapter_of_a_bare_encoder_merges(base: Path, tmp_path: Path) -> None:
+    encoder = transformers.BertModel.from_pretrained(base)
+    wrapped = peft.get_peft_model(encoder, peft.LoraConfig(r=2, target_modules=["value"]))
+    for name, parameter in wrapped.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter.data)
+    wrapped.save_pretrained(tmp_path / "adapter")
+    TaskSpec("similarity", max_tokens=32).write(tmp_path / "adapter")
+    found = read_checkpoint(tmp_path / "adapter", base).weights
+    for name, tensor in wrapped.merge_and_unload().state_dict().items():
+        assert np.abs(found[f"bert.{name}"] - tensor.numpy()).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"peft_type": "IA3"}, "only adapters with peft_type LORA"),
+        ({"use_dora": True}, "sets use_dora"),
+    ],
+)
+def test_other_methods_than_plain_lora_are_refused(
+    change: dict[str, Any], why: str, base: Path, tmp_path: Path
+) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+def test_an_adapter_for_another_base_is_refused(base: Path, tmp_path: Path) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match=r"gives \(\d+, \d+\), the base has \(\d+, \d+\)"):
+        read_checkpoint(tmp_path / "adapter", save(tmp_path / "wide", hidden_size=32))
+    named = TaskSpec("classification", ("no", "yes"), max_tokens=32, base={"name": "x", "sha256": "0" * 64})
+    named.write(tmp_path / "adapter")
+    with pytest.raises(CheckpointError, match=f"has sha256 .*, expected {'0' * 64}: these are other weights"):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+def test_whole_weights_take_no_base(base: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"holds whole weights, and a base \(.*\) is for adapters"):
+        read_checkpoint(base, base)
+
+
+def test_a_task_alone_means_its_base_as_it_is(base: Path, tmp_path: Path) -> None:
+    TaskSpec("similarity", max_tokens=16, base={"name": str(base), "sha256": ""}).write(tmp_path)
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint.spec.max_tokens == 16
+    assert_same(checkpoint.weights, model().state_dict())
+
+
+def test_a_head_over_frozen_features_is_refused_as_what_it_is(tmp_path: Path) -> None:
+    TaskSpec("ner", ("O", "B-PER")).write(tmp_path)
+    (tmp_path / "features.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="a BiLSTM over frozen features"):
+        read_checkpoint(tmp_path)
+
+
+def test_old_and_bare_names_become_todays(tmp_path: Path) -> None:
+    tensors = {
+        "embeddings.LayerNorm.gamma": torch.ones(2),
+        "embeddings.LayerNorm.beta": torch.zeros(2),
+        "encoder.layer.0.output.dense.weight": torch.ones(2, 2),
+        "embeddings.position_ids": torch.arange(3),
+        "classifier.weight": torch.ones(1, 2),
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert set(read_weights(tmp_path)) == {
+        "bert.embeddings.LayerNorm.weight",
+        "bert.embeddings.LayerNorm.bias",
+        "bert.encoder.layer.0.output.dense.weight",
+        "classifier.weight",
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_every_float_type_is_read_as_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = torch.randn(3, 5).to(dtype)
+    save_file({"x": tensor}, tmp_path / "w.safetensors")
+    found = read_safetensors(tmp_path / "w.safetensors")["x"]
+    assert found.dtype == np.float32 and np.array_equal(found, tensor.float().numpy())
+
+
+def test_shards_are_read_together(tmp_path: Path) -> None:
+    save(tmp_path)
+    whole = read_checkpoint(tmp_path).weights
+    (tmp_path / "model.safetensors").unlink()
+    model().save_pretrained(tmp_path, max_shard_size="5KB")
+    assert not (tmp_path / "model.safetensors").exists()
+    assert_same(whole, model().state_dict())
+    assert_same(read_checkpoint(tmp_path).weights, model().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("index", "why"),
+    [
+        ([], "is not an index of weights"),
+        ({}, "is not an index of weights"),
+        ({"weight_map": ["a"]}, "is not an index of weights"),
+        ({"weight_map": {}}, "must name a file for each tensor"),
+        ({"weight_map": {"a": 5}}, "must name a file for each tensor"),
+        ({"weight_map": {"a": "../a.safetensors"}}, "names files outside its folder"),
+        ({"weight_map": {"a": "a.safetensors"}}, r"a\.safetensors is missing"),
+    ],
+)
+def test_an_index_that_is_none_is_refused(index: Any, why: str, base: Path) -> None:
+    (base / "model.safetensors").unlink()
+    (base / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+    with pytest.raises(CheckpointError, match=why):
+        torch_checkpoint.read_weights(base)
+
+
+def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
+    names = ("embeddings.LayerNorm.gamma", "encoder.x.beta", "pooler.y", "bert.z", "classifier.weight")
+    dropped = ("bert.embeddings.token_type_ids", "embeddings.position_ids", "cls.predictions.decoder.bias")
+    save_file({name: torch.ones(2) for name in (*names, *dropped)}, tmp_path / "model.safetensors")
+    found = set(read_weights(tmp_path))
+    assert found == set(torch_checkpoint.read_weights(tmp_path))
+    assert len(found) == len(names) and "bert.embeddings.LayerNorm.weight" in found
+
+
+def test_a_checkpoint_of_the_hub_says_its_task_itself(tmp_path: Path) -> None:
+    save(tmp_path, id2label={0: "down", 1: "up", 2: "level"}, problem_type="multi_label_classification")
+    (tmp_path / "task.json").unlink()
+    spec = read_checkpoint(tmp_path).spec
+    assert (spec.task, spec.labels, spec.problem) == (
+        "classification",
+        ("down", "up", "level"),
+        "multi_label",
+    )
+    assert spec.max_tokens == 32
+
+
+def save_pretrained(folder: Path, architecture: str) -> dict[str, torch.Tensor]:
+    """Write a checkpoint with the MLM head as the hub has them, without task.json; return its weights."""
+    config = model().config
+    pretrained = getattr(transformers, architecture)(config)
+    pretrained.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(PIECES))
+    weights: dict[str, torch.Tensor] = pretrained.state_dict()
+    return {name: tensor.clone() for name, tensor in weights.items()}
+
+
+@pytest.mark.parametrize("architecture", ["BertForMaskedLM", "BertForPreTraining"])
+def test_a_pretrained_checkpoint_of_the_hub_fills_masks(architecture: str, tmp_path: Path) -> None:
+    weights = save_pretrained(tmp_path, architecture)
+    assert read_checkpoint(tmp_path).spec == TaskSpec("fill_mask", max_tokens=32)
+    save_file(weights, tmp_path / "model.safetensors")  # the decoder and its bias are there again by name
+    checkpoint = read_checkpoint(tmp_path)
+    assert "cls.predictions.decoder.weight" in checkpoint.weights
+    weights["cls.predictions.decoder.weight"] += 1e-3
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModelError, match=r"decoder\.weight is not the word embedding"):
+        read_checkpoint(tmp_path)
+
+
+def test_what_pretraining_saves_fills_masks(tmp_path: Path) -> None:
+    config = BertConfig(7, 16, 2, 2, 24, max_position_embeddings=32)
+    save_checkpoint(BertForPreTraining(config), tmp_path, "BertForPreTraining", {})
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES))
+    assert read_checkpoint(tmp_path).spec == TaskSpec("fill_mask", max_tokens=32)
+
+
+def test_a_masked_model_without_its_head_is_refused(tmp_path: Path) -> None:
+    weights = save_pretrained(tmp_path, "BertForMaskedLM")
+    save_file({k: v for k, v in weights.items() if "cls." not in k}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"no tensor 'cls\.predictions\..*a fill_mask model needs"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda w: w.pop("classifier.bias"), "has no tensor 'classifier.bias', which a classification model"),
+        (lambda w: w.update({"classifier.weight": torch.ones(3, 16)}), r"\(3, 16\); config and task ask for"),
+        (lambda w: w["bert.pooler.dense.bias"].fill_(float("nan")), "no numbers"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(spoil: Any, why: str, base: Path) -> None:
+    weights = {name: tensor.clone() for name, tensor in model().state_dict().items()}
+    spoil(weights)
+    save_file(weights, base / "model.safetensors")
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["whole", "adapter"])
+def test_a_length_past_the_models_positions_is_refused(alone: bool, base: Path, tmp_path: Path) -> None:
+    if not alone:
+        adapter_of(base, tmp_path / "adapter")
+    folder = base if alone else tmp_path / "adapter"
+    TaskSpec("classification", ("no", "yes"), max_tokens=99999).write(folder)
+    with pytest.raises(
+        CheckpointError, match=r"max_tokens \(99999\) must be at most the model's positions \(32\)"
+    ):
+        read_checkpoint(folder, None if alone else base)
+
+
+def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
+    (base / "vocab.txt").write_text("\n".join([*PIECES, "c"]))
+    with pytest.raises(
+        CheckpointError, match="the tokenizer has 8 pieces and the model 7: they do not belong"
+    ):
+        read_checkpoint(base)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"lora_alpha": "x"}, r"adapter_config.json: lora_alpha \('x'\) must be a number"),
+        ({"lora_alpha": None}, r"lora_alpha \(None\)"),
+        ({"lora_alpha": float("inf")}, r"lora_alpha \(inf\)"),
+        ({"alpha_pattern": ["query"]}, r"alpha_pattern \(\['query'\]\) must be an object"),
+        ({"alpha_pattern": {"query": "8"}}, r"alpha_pattern.query \('8'\) must be a number"),
+        ({"alpha_pattern": {"(": 8}}, r"alpha_pattern '\(' is no expression"),
+    ],
+)
+def test_an_adapters_scale_must_be_a_number(
+    change: dict[str, Any], why: str, base: Path, tmp_path: Path
+) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+def test_factors_of_unlike_ranks_are_refused(base: Path, tmp_path: Path) -> None:
+    adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter" / "adapter_model.safetensors"
+    tensors = {k: torch.tensor(v) for k, v in read_safetensors(file).items()}
+    save_file({k: v[:3] if "lora_A" in k else v for k, v in tensors.items()}, file)
+    with pytest.raises(CheckpointError, match=r"factors of '.*' have shapes \(\d+, 4\) and \(3, \d+\)"):
+        read_checkpoint(tmp_path / "adapter", base)
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ({"down": 0, "up": 1}, "id2label must name a label for each number"),
+        ({"zero": "down", "one": "up"}, "the keys of id2label must be 0, 1, 2 ...: zero, one"),
+        ({"0": "down", "2": "up"}, "the keys of id2label must be 0, 1, 2 ...: 0, 2"),
+        (["down", "up"], "id2label must name a label for each number"),
+    ],
+)
+def test_labels_of_the_hub_that_have_no_numbers_are_refused(names: Any, why: str, base: Path) -> None:
+    (base / "task.json").unlink()
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps(config | {"id2label": names}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=why):
+        read_checkpoint(base)
+
+
+def test_damaged_and_pickled_weights_are_refused(base: Path) -> None:
+    (base / "model.safetensors").write_bytes(b"\x00" * 20)
+    with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
+        read_checkpoint(base)
+    (base / "model.safetensors").unlink()
+    (base / "task.json").unlink()
+    (base / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="pickles are never read"):
+        read_checkpoint(base)
+
+
+def test_layers_that_the_config_does_not_know_are_refused(base: Path) -> None:
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    (base / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 1}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"layer\.1\..*of 1 layers"):
+        read_checkpoint(base)

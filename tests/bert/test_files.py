@@ -1,0 +1,111 @@
+"""Whatever happens between writing and renaming: the folder is the old one or the new one, and nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bert.files import move_into_place, put_back, sync, write_synced, written_aside
+
+ROOT = Path(__file__).parents[2]
+
+
+def write(folder: Path, content: bytes, *, replace_old: bool = True) -> None:
+    with written_aside(folder) as aside:
+        write_synced(aside / "file", content)
+        sync(aside)
+        move_into_place(aside, folder, replace_old=replace_old)
+
+
+def killed(folder: Path, before: str) -> None:
+    """Write "new" in another process, killed before the call of Path.rename that takes a name of that kind."""
+    script = (
+        "import os, signal; from pathlib import Path; from tests.bert import test_files as t\n"
+        "rename = Path.rename\n"
+        "def until(self, target):\n"
+        f"    if {before!r} in self.name: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return rename(self, target)\n"
+        "Path.rename = until\n"
+        f"t.write(Path({str(folder)!r}), b'new')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT).returncode == -signal.SIGKILL
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path / "b", b"old")
+    return tmp_path / "b"
+
+
+def test_the_old_one_comes_back_after_a_kill_between_the_renames(folder: Path) -> None:
+    killed(folder, before=".partial-")
+    assert not folder.exists() and len(names(folder.parent)) == 2
+    put_back(folder)
+    assert (folder / "file").read_bytes() == b"old"
+    write(folder, b"newer")
+    assert (folder / "file").read_bytes() == b"newer" and names(folder.parent) == ["b"]
+
+
+def test_a_new_one_clears_the_way_without_losing_the_old_one(folder: Path) -> None:
+    killed(folder, before=".partial-")
+    with written_aside(folder):
+        assert (folder / "file").read_bytes() == b"old"
+    assert names(folder.parent) == ["b"]
+
+
+def test_what_a_killed_process_left_of_tidying_goes(folder: Path) -> None:
+    folder.with_name(".b.previous").mkdir()
+    (folder.parent / ".b.previous" / "half").write_text("")
+    put_back(folder)
+    assert names(folder.parent) == ["b"] and (folder / "file").read_bytes() == b"old"
+
+
+def test_left_overs_of_the_same_process_number_are_no_hindrance(tmp_path: Path) -> None:
+    """In a container every export is process 1: a number says nothing of who still runs."""
+    (tmp_path / f".b.partial-{os.getpid()}").mkdir()
+    write(tmp_path / "b", b"new")
+    assert names(tmp_path) == ["b"]
+
+
+def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
+    with written_aside(tmp_path / "b") as first:
+        write_synced(first / "file", b"first")
+        write(tmp_path / "b", b"second")
+        assert first.is_dir()
+        with pytest.raises(FileExistsError):
+            move_into_place(first, tmp_path / "b", replace_old=False)
+        move_into_place(first, tmp_path / "b", replace_old=True)
+    assert (tmp_path / "b" / "file").read_bytes() == b"first" and names(tmp_path) == ["b"]
+
+
+def test_other_folders_left_overs_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / ".bb.partial-1").mkdir()
+    write(tmp_path / "b", b"new")
+    write(tmp_path / "[b]", b"new")
+    assert names(tmp_path) == [".bb.partial-1", "[b]", "b"]
+
+
+def test_the_old_one_stays_where_its_replacement_fails(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def fail(self: Path, target: Path) -> Path:
+        if ".partial-" in self.name:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail)
+    with pytest.raises(KeyboardInterrupt):
+        write(folder, b"new")
+    assert (folder / "file").read_bytes() == b"old" and names(folder.parent) == ["b"]
+
+
+def test_a_folder_is_readable_as_the_users_others_are(folder: Path) -> None:
+    (folder.parent / "plain").mkdir()
+    assert folder.stat().st_mode == (folder.parent / "plain").stat().st_mode

@@ -1,0 +1,62 @@
+"""Embedding tables in files of their own: the graph answers as before, and equal tables are equal files."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from model_export.graph.bert_graph import build_graph
+from model_export.graph.calibration import calibrate
+from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.int8_ops import Int8Forms
+from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
+from model_export.verify.batch import only_declared, pack_rows
+from model_export.verify.session import packing_rules
+from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
+
+WORDS, POSITIONS = (f"bert.embeddings.{kind}_embeddings.weight.npy" for kind in ("word", "position"))
+
+
+@pytest.mark.parametrize("name", ["classification", "similarity", "fill_mask"])
+def test_onnxruntime_alone_opens_the_folder_and_answers_bit_for_bit_as_before(
+    name: str, tmp_path: Path
+) -> None:
+    write_checkpoint(tmp_path / "checkpoint", SPECS[name])
+    checkpoint, texts = checkpoint_and_texts(tmp_path / "checkpoint")
+    whole = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+    before = whole.SerializeToString()
+    model, tables = separate_tables(whole)
+    assert whole.SerializeToString() == before
+    assert set(tables) == {WORDS, POSITIONS}
+    for file, content in {"model.onnx": model, **tables}.items():
+        (tmp_path / file).write_bytes(content)
+    sessions = [onnxruntime.InferenceSession(graph) for graph in (before, str(tmp_path / "model.onnx"))]
+    packed = pack_rows(texts, packing_rules(checkpoint.config, "fp32"), 256)
+    feeds = only_declared(packed, [tensor.name for tensor in sessions[0].get_inputs()])
+    expected, found = (session.run(None, feeds)[0] for session in sessions)
+    assert np.array_equal(expected, found)
+
+
+def test_the_graphs_of_both_precisions_have_the_same_tables(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS["ner"])
+    checkpoint, texts = checkpoint_and_texts(tmp_path)
+    config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
+    calibration = calibrate(config, spec, weights, [text.encoding for text in texts[:4]])
+    int8_forms = partial(Int8Forms, calibration=calibration)
+    (_, fp32), (_, int8) = (
+        separate_tables(build_graph(config, spec, weights, forms)) for forms in (RowsForms, int8_forms)
+    )
+    assert fp32 == int8 and set(fp32) == {WORDS, POSITIONS}
+
+
+def test_only_large_tables_that_are_looked_up_leave_the_graph(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS["ner"], intermediate_size=1024)
+    checkpoint, _ = checkpoint_and_texts(tmp_path)
+    model, _ = separate_tables(build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms))
+    inside = {tensor.name: len(tensor.raw_data) for tensor in onnx.load_from_string(model).graph.initializer}
+    assert inside["bert.embeddings.word_embeddings.weight"] == 0
+    assert inside["bert.embeddings.token_type_embeddings.weight"] > 0
+    assert max(inside.values()) > MIN_TABLE_BYTES

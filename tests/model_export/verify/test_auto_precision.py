@@ -1,0 +1,393 @@
+"""`--precision auto`: int8 where it is near enough and faster, else fp32, and the manifest says why."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from bert.bundle import FALLBACK, MODEL, read_bundle
+from bert.errors import ExportError, ParityError
+from bert.manifest import Manifest
+from bert.packing_rules import PackingRules
+from bert.self_test import SELF_TEST, SelfTest
+from bert.tokenizer import Tokenizer
+from model_export.cli import main
+from model_export.demo import is_current
+from model_export.export import export
+from model_export.precision import MAKERS, Fp16, Fp32
+from model_export.verify.agreement import answers_of, check_agreement
+from model_export.verify.auto_precision import SMALLEST_SPEEDUP, check_speed
+from model_export.verify.batch import Text
+from model_export.verify.reference import Floats
+from model_export.verify.session import Runner
+from model_export.verify.timing import ROUNDS, Times, best_milliseconds, speedup, time_graphs
+from model_export.verify.tolerance import Tolerance
+from service.engine.onnx_engine import OnnxEngine
+from service.engine.self_test import check
+from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
+
+FAST: Times = {"fp32": {"1 x 32": 4.0, "8 x 64": 60.0}, "int8": {"1 x 32": 2.0, "8 x 64": 30.0}}
+SLOW: Times = {"fp32": {"1 x 32": 4.0, "8 x 64": 60.0}, "int8": {"1 x 32": 4.0, "8 x 64": 59.0}}
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    write_checkpoint(folder, SPECS["classification"])
+    return folder
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Times], None]:
+    """Put times in place of those that are measured: tiny graphs are as fast as one another."""
+
+    def put(times: Times) -> None:
+        monkeypatch.setattr("model_export.verify.auto_precision.time_graphs", lambda *_: times)
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    return put
+
+
+def run(checkpoint: Path, out: Path, *more: str) -> Manifest:
+    assert main(["--checkpoint", str(checkpoint), "--out", str(out), *more]) == 0
+    return read_bundle(out).manifest
+
+
+def dev_file(folder: Path) -> Path:
+    file = folder / "dev.tsv"
+    rows = [f"the soup was cold {n}\t{n % 3}" for n in range(12)]
+    file.write_text("\n".join(["sentence\tlabel", *rows]), encoding="utf-8")
+    return file
+
+
+def test_eight_bits_are_taken_where_they_are_near_and_faster(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed(FAST)
+    manifest = run(checkpoint, tmp_path / "b")
+    assert manifest.precision == "int8" and manifest.packing["align_tokens"] == 4
+    assert manifest.parity["changed_labels"] <= 1
+    assert "int8 is 2.0 times as fast as fp32, and within tolerance (on unlabelled" in capsys.readouterr().err
+
+
+def test_the_float32_graph_lies_beside_the_one_in_eight_bits(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None]
+) -> None:
+    timed(FAST)
+    run(checkpoint, tmp_path / "both")
+    bundle = read_bundle(tmp_path / "both")
+    fallback = bundle.fallback
+    assert fallback is not None and fallback.graph == FALLBACK
+    assert fallback.manifest.precision == "fp32" and fallback.manifest.packing["align_tokens"] == 1
+    assert fallback.manifest.parity["largest_difference"] < 1e-4 and fallback.fallback is None
+    assert set(SelfTest.parse(bundle.read(SELF_TEST)).answers) == {MODEL, FALLBACK}
+    run(checkpoint, tmp_path / "one", "--no-fallback")
+    one = read_bundle(tmp_path / "one")
+    assert one.manifest.precision == "int8" and one.fallback is None and FALLBACK not in one.manifest.files
+
+
+@pytest.mark.parametrize("task", SPECS)
+def test_a_bundle_passes_its_own_test(task: str, tmp_path: Path) -> None:
+    write_checkpoint(tmp_path / "tiny", SPECS[task])
+    for precision in ("fp32", "int8"):
+        bundle = export(
+            tmp_path / "tiny",
+            tmp_path / precision,
+            precision,
+            tolerance_of=lambda precision: Tolerance.of(precision, same_labels=0.5),
+        )
+        check(bundle, Tokenizer.load(bundle.tokenizer_path), OnnxEngine(bundle, threads=1))
+
+
+def test_the_manifest_says_what_was_tried_and_why_one_was_taken(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None]
+) -> None:
+    timed(FAST)
+    choice = run(checkpoint, tmp_path / "b", "--dev", str(dev_file(tmp_path))).choice
+    assert choice["asked"] == "auto" and "2.0 times as fast" in choice["why"] and "accuracy" in choice["why"]
+    assert {name: tried["milliseconds"] for name, tried in choice["tried"].items()} == FAST
+    for tried in choice["tried"].values():
+        assert tried["parity"]["texts"] == 60 and tried["dev_score"]["metric"] == "accuracy"
+    before = {tried["dev_score"]["before"] for tried in choice["tried"].values()}
+    assert len(before) == 1  # of the same float32 graph
+    assert choice["machine"]["onnxruntime"] == onnxruntime.__version__ and choice["machine"]["threads"] == 1
+
+
+def test_float32_is_taken_where_eight_bits_are_no_faster(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed(SLOW)
+    manifest = run(checkpoint, tmp_path / "b")
+    assert manifest.precision == "fp32"
+    why = "int8 is refused: it is 1.01 times as fast as fp32 here, and 1.1 is asked for"
+    assert manifest.choice["why"] == why and why in capsys.readouterr().err
+    assert manifest.choice["tried"]["int8"]["parity"]["labels"] == 1212
+
+
+def test_float32_is_taken_where_eight_bits_are_too_far(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed(FAST)
+    manifest = run(
+        checkpoint, tmp_path / "b", "--tolerance-neighbours", "2e-6", "--tolerance-difference", "1e-4"
+    )
+    assert manifest.precision == "fp32"
+    assert "int8 is refused: the scores differ from the checkpoint's by" in capsys.readouterr().err
+    tried = manifest.choice["tried"]["int8"]
+    assert (
+        tried["refused"].endswith("and 0.0001 is allowed") and tried["measured"]["largest_difference"] > 1e-4
+    )
+    assert tried["milliseconds"] == FAST["int8"]
+
+
+def test_float32_is_taken_where_the_score_on_labelled_data_falls(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed(FAST)
+
+    def of_nobody(self: Fp32, texts: Sequence[Text]) -> list[Any]:
+        answers = packed(self, texts)
+        return [np.roll(rows, 1, axis=1) for rows in answers] if len(texts) == 12 else answers
+
+    packed = MAKERS["int8"].packed
+    monkeypatch.setattr(MAKERS["int8"], "packed", of_nobody)
+    manifest = run(checkpoint, tmp_path / "b", "--dev", str(dev_file(tmp_path)))
+    refused = manifest.choice["tried"]["int8"]["refused"]
+    assert manifest.precision == "fp32" and ("accuracy falls from" in refused or "labels differ" in refused)
+    assert manifest.dev_score["before_is"] == "the same graph"
+
+
+def test_extreme_weights_end_in_float32(tmp_path: Path, timed: Callable[[Times], None]) -> None:
+    """Attention that looks at one token only: a small error makes it another one."""
+    timed(FAST)
+    folder = tmp_path / "extreme"
+    write_checkpoint(folder, SPECS["classification"], initializer_range=3.0)
+    weights = load_file(folder / "model.safetensors")
+    weights |= {name: 0.01 * weight for name, weight in weights.items() if name.startswith("classifier.")}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    manifest = run(folder, tmp_path / "b")
+    tried = manifest.choice["tried"]["int8"]
+    assert manifest.precision == "fp32" and "relative error" in tried["refused"]
+    assert tried["measured"]["relative_error"] > 0.15
+
+
+def test_a_checkpoint_that_float32_does_not_answer_like_is_refused(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed(FAST)
+    arguments = ["--checkpoint", str(checkpoint), "--out", str(tmp_path / "b"), "--tolerance-difference", "0"]
+    assert main(arguments) == 1
+    assert "this is a bug of bert-export" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_given_precision_is_written_as_ever_with_no_choice(checkpoint: Path, tmp_path: Path) -> None:
+    assert run(checkpoint, tmp_path / "b", "--precision", "fp32").choice == {}
+
+
+def test_bundles_of_before_the_choice_are_read(checkpoint: Path, tmp_path: Path) -> None:
+    values = run(checkpoint, tmp_path / "b", "--precision", "fp32").to_dict()
+    del values["choice"]
+    assert Manifest.from_dict(values).choice == {}
+
+
+def test_demo_leaves_what_auto_has_chosen(
+    checkpoint: Path, tmp_path: Path, timed: Callable[[Times], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, times in enumerate((FAST, SLOW)):
+        timed(times)
+        arguments = ["--demo", "--models", str(checkpoint.parent), "--out", str(tmp_path / str(number))]
+        assert main(arguments) == 0
+        bundle = tmp_path / str(number) / "tiny"
+        inode = (bundle / "bundle.json").stat().st_ino
+        capsys.readouterr()
+        assert main(arguments) == 0
+        assert capsys.readouterr().err == f"{bundle} is there\n"
+        assert (bundle / "bundle.json").stat().st_ino == inode
+        chosen = read_bundle(bundle).manifest.precision
+        assert is_current(bundle, checkpoint, "auto") and is_current(bundle, checkpoint, chosen)
+    # One that was asked for by its precision is not what auto would have taken.
+    assert main([*arguments[:-1], str(tmp_path / "given"), "--precision", "fp32"]) == 0
+    assert not is_current(tmp_path / "given" / "tiny", checkpoint, "auto")
+
+
+class TestWithCuda:
+    @pytest.fixture(autouse=True)
+    def has_cuda(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+        monkeypatch.setattr(
+            "model_export.verify.auto_precision.ort.get_available_providers", lambda: providers
+        )
+
+    def use(self, monkeypatch: pytest.MonkeyPatch, maker: object) -> None:
+        monkeypatch.setitem(MAKERS, "fp16", maker)
+
+    def test_fp16_is_taken(self, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class OnTheCpu(Fp16):
+            def __init__(self, *arguments: Any) -> None:
+                with monkeypatch.context() as patch:
+                    patch.setattr("model_export.precision.CUDA", "none")
+                    super().__init__(*arguments)
+
+        self.use(monkeypatch, OnTheCpu)
+        manifest = run(checkpoint, tmp_path / "b")
+        assert (manifest.precision, manifest.layout) == ("fp16", "flat")
+        assert list(manifest.choice["tried"]) == ["fp16"]
+
+    def test_float32_is_taken_where_float16_cannot_hold_the_weights(
+        self, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*_: object) -> None:
+            raise ExportError("too large")
+
+        self.use(monkeypatch, fails)
+        manifest = run(checkpoint, tmp_path / "b")
+        assert (manifest.precision, manifest.choice["why"]) == ("fp32", "fp16 is refused: too large")
+
+    @pytest.mark.parametrize("opens", [True, False])
+    def test_float32_is_taken_where_the_gpu_fails(
+        self, opens: bool, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As onnxruntime-gpu does without a driver, or at the first run where a library is missing."""
+
+        class Fails(Runner):
+            def __init__(self, model: onnx.ModelProto, layout: str, rules: PackingRules) -> None:
+                if layout == "flat" and not opens:
+                    raise RuntimeError("no device\nmore")
+                if layout == "rows":
+                    super().__init__(model, layout, rules)
+                self._is_flat = layout == "flat"
+
+            def run(self, *arguments: Any, **more: Any) -> list[Floats]:
+                if self._is_flat:
+                    raise RuntimeError("no device\nmore")
+                return super().run(*arguments, **more)
+
+        monkeypatch.setattr("model_export.precision.Runner", Fails)
+        manifest = run(checkpoint, tmp_path / "b")
+        assert manifest.precision == "fp32"
+        assert manifest.choice["why"] == "fp16 is refused: a GPU's graph cannot be run here: no device"
+
+
+def test_answers_of_questions_are_compared(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS["qa"])
+    _, texts = checkpoint_and_texts(tmp_path)
+    expected = [
+        np.random.default_rng(n).standard_normal((len(t), 2)).astype(np.float32) for n, t in enumerate(texts)
+    ]
+    tolerance = Tolerance.of("int8")
+    measured = check_agreement(SPECS["qa"], texts, expected, [x * 2 for x in expected], tolerance)
+    assert measured["answers"] == len(texts) > 50
+    changed = [x.copy() for x in expected]
+    for number in (3, 5):
+        changed[number][0] = 50  # of [CLS]: no answer
+    assert answers_of(SPECS["qa"], texts, changed)[5] is None
+    refused = rf"2 of {len(texts)} answers differ .* at most 7.5% of all \(95% sure\), and 5.0% is allowed"
+    with pytest.raises(ParityError, match=refused):
+        check_agreement(SPECS["qa"], texts, expected, changed, tolerance)
+
+
+def test_likeness_and_numbers_are_compared_by_rank() -> None:
+    rng = np.random.default_rng(0)
+    vectors = [x[None] / np.linalg.norm(x) for x in rng.standard_normal((40, 8)).astype(np.float32)]
+    noise = [0.5 * rng.standard_normal((1, 8)).astype(np.float32) for _ in vectors]
+    far = [a + b for a, b in zip(vectors, noise, strict=True)]
+    tolerance = Tolerance.of("int8")
+    measured = check_agreement(SPECS["similarity"], [], vectors, vectors, tolerance)
+    assert measured["rank_correlation"] == pytest.approx(1)
+    with pytest.raises(
+        ParityError, match=r"rank correlation with the checkpoint's scores is 0\.\d+, and 0\.995"
+    ):
+        check_agreement(SPECS["similarity"], [], vectors, far, tolerance)
+    numbers = [np.array([[x]], np.float32) for x in (1, 2, 3, 4)]
+    assert check_agreement(SPECS["regression"], [], numbers, numbers, tolerance)["rank_correlation"] == 1
+    with pytest.raises(ParityError):
+        check_agreement(SPECS["regression"], [], numbers, numbers[::-1], tolerance)
+
+
+@pytest.mark.parametrize("name", ["fill_mask", "multiple_choice"])
+def test_what_nothing_tells_of_is_not_taken(name: str) -> None:
+    with pytest.raises(ParityError, match=f"nothing tells how good a {name} model stays"):
+        check_agreement(SPECS[name], [], [], [], Tolerance.of("int8"))
+
+
+def test_graphs_take_turns_and_the_best_time_counts() -> None:
+    now, calls = [0.0], []
+    costs = {"a": iter([9, 5, 2, *[4] * 99]), "b": iter([9, 3, 3, *[3] * 99])}
+
+    def takes(name: str) -> Callable[[], None]:
+        def work() -> None:
+            calls.append(name)
+            now[0] += next(costs[name]) / 1000
+
+        return work
+
+    assert best_milliseconds([takes("a"), takes("b")], lambda: now[0]) == pytest.approx([2, 3])
+    assert calls[:4] == ["a", "b", "a", "b"] and len(calls) == 2 * (ROUNDS[1] + 1)
+
+
+def test_a_slow_model_is_run_a_few_times_only() -> None:
+    now, calls = [0.0], [0]
+
+    def work() -> None:
+        calls[0] += 1
+        now[0] += 5
+
+    assert best_milliseconds([work], lambda: now[0]) == [5000]
+    assert calls[0] == ROUNDS[0] + 1
+
+
+def test_speed_is_the_mean_ratio_of_the_batches() -> None:
+    assert speedup({"a": 4.0, "b": 10.0}, {"a": 1.0, "b": 10.0}) == pytest.approx(2)
+    assert check_speed(FAST) == pytest.approx(2)
+    barely: Mapping[str, Any] = {"fp32": {"a": SMALLEST_SPEEDUP - 0.01}, "int8": {"a": 1.0}}
+    with pytest.raises(ExportError, match=r"1\.09 times as fast"):
+        check_speed(dict(barely))
+
+
+@pytest.mark.parametrize(
+    "name", ["classification", "ner", "qa", "similarity", "fill_mask", "multiple_choice"]
+)
+def test_each_task_is_timed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("model_export.verify.timing.ROUNDS", (1, 1))
+    write_checkpoint(tmp_path, SPECS[name])
+    checkpoint, texts = checkpoint_and_texts(tmp_path)
+    graphs = {precision: MAKERS[precision](checkpoint, texts) for precision in ("fp32", "int8")}
+    times = time_graphs(graphs, texts, name)
+    assert list(times) == ["fp32", "int8"]
+    assert all(list(found) == ["1 x 32", "8 x 64"] and min(found.values()) > 0 for found in times.values())
+    json.dumps(times)
+
+
+@pytest.mark.parametrize("texts", [199, 200])
+def test_the_dev_file_of_task_json_decides_where_it_is_large_enough(
+    texts: int, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "dev.tsv"
+    rows = [f"the soup was cold {n}\t{n % 3}" for n in range(texts)]
+    file.write_text("\n".join(["sentence\tlabel", *rows]), encoding="utf-8")
+    spec = replace(SPECS["classification"], data={"dev": [{"path": str(file)}]})
+    shutil.copytree(checkpoint, tmp_path / "recorded")
+    spec.write(tmp_path / "recorded")
+    scored = run(
+        tmp_path / "recorded",
+        tmp_path / "b",
+        "--precision",
+        "int8",
+        "--tolerance-labels",
+        "0",
+        "--tolerance-score-drop",
+        "1",
+    ).dev_score
+    if texts < 200:
+        assert not scored and "has 199 texts, too few to decide" in capsys.readouterr().err
+    else:
+        assert scored["texts"] == 200 and scored["data"] == "dev.tsv"

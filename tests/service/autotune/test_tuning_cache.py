@@ -1,0 +1,124 @@
+"""What was measured is kept beside the bundle, for the same machine and the same model only."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from service.autotune import tuning_cache, warmup
+from service.autotune.cost_curve import Plan, Point
+from service.autotune.tuning_cache import MOST_MACHINES, Measured, kept_file, machine_of
+from service.autotune.warmup import DISTURBED, is_steady, measure
+from service.engine.model_registry import OpenedModel, load_models
+
+ONE = Plan(1, 1)
+CURVE = (Point(16, 1e-3, 1e-3), Point(32, 2e-3, 2e-3), Point(64, 3e-3, 3.5e-3))
+
+
+@pytest.fixture
+def model(bundles: Path, tmp_path: Path) -> OpenedModel:
+    shutil.copytree(bundles / "mood", tmp_path / "mood")
+    (loaded,) = load_models([tmp_path / "mood"], threads=1, verify_hashes=True, workers=1).models
+    return loaded
+
+
+def count_measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Measure nothing, and note for which model it was asked."""
+    asked: list[str] = []
+
+    def curve(model: OpenedModel, plan: Plan, seconds: float, given: int | None = None) -> list[Point]:
+        asked.append(model.name)
+        return list(CURVE)
+
+    monkeypatch.setattr(warmup, "measure_curve", curve)
+    return asked
+
+
+def test_the_second_start_measures_nothing(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = count_measurements(monkeypatch)
+    first = measure([model], ONE, keeps=True)
+    assert measure([model], ONE, keeps=True) == first == {"mood": Measured(CURVE)}
+    assert asked == ["mood"]
+    assert kept_file(model.bundle).name == "mood.tuning.json"
+    assert json.loads(kept_file(model.bundle).read_text())[0]["machine"]["cores"] >= 1
+
+
+@pytest.mark.parametrize("changed", ["cpu", "cores", "slots", "onnxruntime", "model_sha256"])
+def test_another_machine_or_model_has_an_entry_of_its_own(model: OpenedModel, changed: str) -> None:
+    machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
+    assert tuning_cache.keep(model.bundle, machine, Measured(CURVE, 64))
+    other = {**machine, changed: "other"}
+    assert tuning_cache.read(model.bundle, other) is None
+    assert tuning_cache.keep(model.bundle, other, Measured(CURVE[:2]))
+    assert tuning_cache.read(model.bundle, machine) == Measured(CURVE, 64)
+    assert tuning_cache.read(model.bundle, other) == Measured(CURVE[:2])
+
+
+def test_a_new_measurement_takes_the_place_of_the_old_and_old_machines_go(model: OpenedModel) -> None:
+    for number in range(MOST_MACHINES + 5):
+        assert tuning_cache.keep(model.bundle, {"cpu": number}, Measured(CURVE))
+        assert tuning_cache.keep(model.bundle, {"cpu": number}, Measured(CURVE[:1]))
+    assert tuning_cache.read(model.bundle, {"cpu": MOST_MACHINES + 4}) == Measured(CURVE[:1])
+    assert len(json.loads(kept_file(model.bundle).read_text())) == MOST_MACHINES
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[3]", '{"a": 1}', "[[]]", "\ud800"])
+def test_a_file_that_cannot_be_read_is_measured_again(
+    model: OpenedModel, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    kept_file(model.bundle).write_bytes(text.encode("utf-8", "surrogatepass"))
+    asked = count_measurements(monkeypatch)
+    assert measure([model], ONE, keeps=True) == {"mood": Measured(CURVE)}
+    assert measure([model], ONE, keeps=True) and asked == ["mood"]
+
+
+@pytest.mark.parametrize("curve", [None, [], [{}], [{"tokens": "a"}], [[1, 2]], 3])
+def test_an_entry_that_is_none_is_measured_again(
+    model: OpenedModel, monkeypatch: pytest.MonkeyPatch, curve: object
+) -> None:
+    machine = warmup.machine_of(model, ONE)
+    content = [{"machine": machine, "curve": curve, "wide_from": None}]
+    kept_file(model.bundle).write_text(json.dumps(content), encoding="utf-8")
+    asked = count_measurements(monkeypatch)
+    assert measure([model], ONE, keeps=True) == {"mood": Measured(CURVE)} and asked == ["mood"]
+
+
+def test_where_nothing_can_be_written_it_is_measured_each_time(
+    model: OpenedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = count_measurements(monkeypatch)
+    monkeypatch.setattr(tuning_cache, "kept_file", lambda bundle: bundle.folder / "nowhere" / "x.json")
+    for _ in range(2):
+        assert measure([model], ONE, keeps=True) == {"mood": Measured(CURVE)}
+    assert asked == ["mood", "mood"]
+
+
+def test_a_given_budget_neither_reads_nor_keeps(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = count_measurements(monkeypatch)
+    measure([model], ONE, 64, keeps=True)
+    measure([model], ONE)
+    assert asked == ["mood", "mood"] and not kept_file(model.bundle).exists()
+
+
+def test_what_other_work_disturbed_is_not_kept(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tuple(replace(point, wall_s=1.1 * DISTURBED * point.seconds) for point in CURVE)
+    assert is_steady(Measured(CURVE)) and not is_steady(Measured(slow))
+    monkeypatch.setattr(warmup, "measure_curve", lambda *_: list(slow))
+    measure([model], ONE, keeps=True)
+    assert not kept_file(model.bundle).exists()
+
+
+@pytest.mark.parametrize("field", ["tokens", "seconds", "wall_s"])
+@pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
+def test_numbers_that_nobody_can_have_measured_are_measured_again(
+    model: OpenedModel, field: str, value: float
+) -> None:
+    machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
+    assert tuning_cache.keep(model.bundle, machine, Measured(CURVE, 64))
+    file = kept_file(model.bundle)
+    content = json.loads(file.read_text())
+    content[0]["curve"][-1][field] = value
+    file.write_text(json.dumps(content))
+    assert tuning_cache.read(model.bundle, machine) is None

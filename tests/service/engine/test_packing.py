@@ -1,0 +1,167 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.packing_rules import PackingRules
+from bert.tokenizer import Encoding
+from service.engine.packing import (
+    PADDED_SHARE,
+    PADDED_TOKENS,
+    Packing,
+    candidate_widths,
+    flat_groups,
+    flat_inputs,
+    lone_inputs,
+    pack,
+    row_inputs,
+    row_width,
+    split,
+)
+
+LENGTHS = st.lists(st.integers(1, 512), min_size=1, max_size=60)
+
+
+def encoding(length: int, seed: int = 0) -> Encoding:
+    ids = np.random.default_rng(seed).integers(1, 1000, length).astype(np.int32)
+    segments = (np.arange(length) > length // 2).astype(np.int32)
+    return Encoding(
+        ids, segments, np.zeros((length, 2), np.int32), np.arange(length, dtype=np.int32), segments
+    )
+
+
+def places(packing: Packing, lengths: list[int]) -> list[list[int]]:
+    return [list(range(s, s + n)) for s, n in zip(packing.starts, lengths, strict=True)]
+
+
+@given(LENGTHS)
+def test_every_token_has_a_place_of_its_own(lengths: list[int]) -> None:
+    packing = pack(lengths)
+    used = [place for text in places(packing, lengths) for place in text]
+    assert len(set(used)) == len(used) == sum(lengths)
+    assert max(used) < packing.places
+
+
+@given(LENGTHS)
+def test_no_text_is_split_over_rows(lengths: list[int]) -> None:
+    packing = pack(lengths)
+    assert all(len({place // packing.width for place in text}) == 1 for text in places(packing, lengths))
+
+
+@given(LENGTHS)
+def test_the_fullest_row_is_full_and_no_row_is_empty(lengths: list[int]) -> None:
+    packing = pack(lengths)
+    ends = [start % packing.width + length for start, length in zip(packing.starts, lengths, strict=True)]
+    assert max(ends) == packing.width
+    assert {start // packing.width for start in packing.starts} == set(range(packing.rows))
+
+
+@given(LENGTHS)
+def test_packing_costs_no_more_than_padding_to_the_longest(lengths: list[int]) -> None:
+    width = max(lengths)
+    padded = Packing(len(lengths), width, tuple(width * n for n in range(len(lengths))))
+    assert pack(lengths).cost() <= padded.cost()
+
+
+@given(LENGTHS)
+def test_a_wide_row_is_chosen_when_attention_is_free(lengths: list[int]) -> None:
+    assert pack(lengths, attention_width=1e12).places <= pack(lengths, attention_width=1.0).places
+
+
+def test_texts_of_unlike_lengths_waste_little() -> None:
+    lengths = np.random.default_rng(0).lognormal(3.4, 0.9, 40).astype(int).clip(4, 256).tolist()
+    packing = pack(lengths)
+    assert sum(lengths) / packing.places > 0.9
+    assert sum(lengths) / (len(lengths) * max(lengths)) < 0.4  # what padding to the longest would use
+
+
+def test_one_text_is_one_row_of_its_own_length() -> None:
+    assert pack([13]) == Packing(1, 13, (0,))
+
+
+def test_nothing_cannot_be_packed() -> None:
+    with pytest.raises(ValueError, match="no text"):
+        pack([])
+
+
+def test_no_candidate_is_narrower_than_the_longest_text() -> None:
+    assert min(candidate_widths([100, 1, 1])) == 100
+
+
+@given(LENGTHS.filter(lambda lengths: sum(lengths) < 3000))
+def test_row_inputs_hold_each_text_where_the_packing_says(lengths: list[int]) -> None:
+    encodings = [encoding(length, seed) for seed, length in enumerate(lengths)]
+    packing = pack(lengths)
+    heads = [np.arange(0, length, 3) for length in lengths]
+    inputs = row_inputs(encodings, packing, heads)
+    at = 0
+    for number, (text, where) in enumerate(zip(encodings, places(packing, lengths), strict=True)):
+        assert inputs["input_ids"].ravel()[where].tolist() == text.ids.tolist()
+        assert inputs["segment_ids"].ravel()[where].tolist() == text.segment_ids.tolist()
+        assert inputs["position_ids"].ravel()[where].tolist() == list(range(len(text)))
+        assert inputs["text_ids"].ravel()[where].tolist() == [number] * len(text)
+        count = len(heads[number])
+        assert inputs["positions"][at : at + count].tolist() == [where[head] for head in heads[number]]
+        at += count
+    assert (inputs["text_ids"] == -1).sum() == packing.places - sum(lengths)
+    assert all(array.dtype == np.int32 for array in inputs.values())
+
+
+@pytest.mark.parametrize("length", [1, 13, 512, 513, 2000])
+def test_a_lone_texts_inputs_are_those_of_a_row_of_its_own(length: int) -> None:
+    text, head = encoding(length), np.arange(0, length, 3)
+    usual = row_inputs([text], pack([length]), [head])
+    lone = lone_inputs(text, head)
+    assert lone.keys() == usual.keys()
+    for name, array in lone.items():
+        assert array.dtype == np.int32 and array.flags.c_contiguous
+        assert array.tolist() == usual[name].tolist()
+
+
+def test_where_a_rows_tail_is_computed_otherwise_rows_end_where_texts_may_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In 8 bits, on processors whose softmax adds up the last of a row one by one."""
+    monkeypatch.setattr("service.engine.packing.MASKS_TAILS", False)
+    rules = PackingRules(align_tokens=4)
+    assert pack([13, 9], rules=rules).width % 4 == 0
+    text, head = encoding(13), np.zeros(1, np.intp)
+    padded = lone_inputs(text, head, rules)
+    assert padded["text_ids"].tolist() == [[0] * 13 + [-1] * 3]
+    assert lone_inputs(text, head)["text_ids"].tolist() == [[0] * 13]
+    assert row_width(13, rules) == 16
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20))
+def test_outputs_are_scattered_back_in_order(counts: list[int]) -> None:
+    output = np.arange(2 * sum(counts), dtype=np.float32).reshape(-1, 2)
+    parts = split(output, counts)
+    assert [len(part) for part in parts] == counts
+    assert np.array_equal(np.concatenate(parts), output)
+
+
+def test_flat_inputs_are_what_packed_attention_reads() -> None:
+    inputs = flat_inputs([encoding(2), encoding(3)], [np.array([0]), np.array([0, 2])])
+    assert inputs["cumulative_lengths"].tolist() == [0, 2, 5]
+    # Of the padded batch (2, 3) the real places first, then the padding: com.microsoft.RemovePadding's own
+    # order.
+    assert inputs["token_offset"].ravel().tolist() == [0, 1, 3, 4, 5, 2]
+    assert inputs["position_ids"].tolist() == [0, 1, 0, 1, 2]
+    assert inputs["text_ids"].tolist() == [0, 0, 1, 1, 1]
+    assert inputs["positions"].tolist() == [0, 2, 4]
+
+
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=3000))
+def test_no_run_on_a_gpu_has_much_more_scratch_than_texts(lengths: list[int]) -> None:
+    groups = flat_groups(lengths)
+    assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
+    for group in groups:
+        inside = [lengths[place] for place in group]
+        assert len(inside) * max(inside) <= PADDED_SHARE * sum(inside) + PADDED_TOKENS
+
+
+def test_usual_batches_on_a_gpu_are_one_run_in_their_order() -> None:
+    lengths = np.random.default_rng(0).lognormal(3.4, 0.9, 1000).astype(int).clip(4, 256).tolist()
+    assert flat_groups(lengths[:100]) == [list(range(100))]
+    assert len(flat_groups(lengths)) <= 3
+    assert len(flat_groups([512] + [8] * 8000)) == 2

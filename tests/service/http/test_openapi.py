@@ -1,0 +1,84 @@
+"""The OpenAPI document and /docs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+
+from service.http.app import create_app
+from service.http.endpoints import TASK_ENDPOINTS
+from service.http.openapi import ERRORS
+from service.settings import ServeSettings
+from tests.support.live import Live
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return create_app(ServeSettings())
+
+
+@pytest.fixture(scope="module")
+def document(app: FastAPI) -> dict[str, Any]:
+    return app.openapi()
+
+
+def test_every_endpoint_has_an_example_of_request_and_answer(document: dict[str, Any]) -> None:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            answer = next(iter(operation["responses"]["200"]["content"].values()))
+            assert "example" in answer, path
+            assert operation["description"], path
+            if method == "post":
+                assert "example" in operation["requestBody"]["content"]["application/json"], path
+
+
+def test_every_task_documents_its_errors_as_problems(document: dict[str, Any]) -> None:
+    for endpoint in TASK_ENDPOINTS:
+        responses = document["paths"][endpoint.path]["post"]["responses"]
+        assert set(responses) == {"200", *map(str, ERRORS)}
+        for status in ERRORS:
+            assert list(responses[str(status)]["content"]) == ["application/problem+json"]
+
+
+def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:
+    referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert referred <= set(document["components"]["schemas"])
+
+
+def test_fields_take_a_string_or_a_list(document: dict[str, Any]) -> None:
+    text = document["components"]["schemas"]["NerRequest"]["properties"]["text"]
+    assert {option["type"] for option in text["anyOf"]} == {"string", "array"}
+
+
+def test_building_the_app_loads_nothing(app: FastAPI) -> None:
+    assert app.state.service.why_not_ready() is not None
+
+
+def test_the_docs_need_no_other_host(live: Live) -> None:
+    page = live.get("/docs").body.decode()
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert addresses
+    if "/docs/assets/" not in page:
+        pytest.skip("fastapi-offline is not installed: the page takes its script from a CDN")
+    for address in addresses:
+        assert live.get(address).status == 200
+    assert live.get("/").headers["location"] == "/docs"
+
+
+def test_every_endpoint_is_in_the_docs_folder(document: dict[str, Any]) -> None:
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    assert all(f"{path}`" in page for path in document["paths"])
+    assert all(f"| {status} |" in page for status in ERRORS)
+
+
+def test_every_metric_is_in_the_docs_folder(live: Live) -> None:
+    page = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    lines = live.get("/metrics").body.decode().splitlines()
+    names = {line.split(" ")[2] for line in lines if line.startswith("# TYPE bert_")}
+    missing = {name for name in names if f"`{name}" not in page and not name.endswith("_created")}
+    assert not missing

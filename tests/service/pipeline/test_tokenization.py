@@ -1,0 +1,128 @@
+"""Reading texts within bounds gives what reading them whole gives, and stops at the bound and at the deadline."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert.encoding import Pieces
+from bert.errors import DeadlineExceededError
+from bert.tokenizer import Tokenizer
+from service.http.problems import ProblemError
+from service.pipeline import tokenization, tokenize_queue
+from service.pipeline.request_context import Call
+from service.pipeline.tokenization import Reader, Threads, window_tokens
+from tests.support.tiny import vocabulary
+
+ODD = st.text(st.sampled_from("ab ,.!\n\t\u00e9\u0301\u4e2d\u6587\u200b\U0001f642\u3000-[]MASK"), max_size=60)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    vocab = tmp_path_factory.mktemp("vocabulary") / "vocab.txt"
+    vocab.write_text("\n".join([*vocabulary(), "\u4e2d"]), encoding="utf-8")
+    return Tokenizer.load(vocab)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokenize_queue, "PART_CHARACTERS", 5)
+    for name in ("INLINE_CHARACTERS", "TEXT_CHARACTERS"):
+        monkeypatch.setattr(tokenization, name, 0)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Reads as one request does, on a loop of its own."""
+
+    tokenizer: Tokenizer
+    max_tokens: int = 10**6
+    timeout_ms: float = 60_000
+
+    def pieces(self, texts: Sequence[str], enough: int | None = None) -> list[Pieces]:
+        async def read() -> list[Pieces]:
+            threads, call = Threads(2, 10**9), Call("id", "/ner", time.monotonic(), self.timeout_ms)
+            try:
+                return await Reader(call, self.tokenizer, self.max_tokens, threads).pieces(texts, enough)
+            finally:
+                await threads.close()
+
+        return asyncio.run(read())
+
+
+def same(one: Pieces, other: Pieces) -> bool:
+    return all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in ("ids", "offsets", "word_ids")
+    )
+
+
+@settings(deadline=None)
+@given(st.lists(ODD, max_size=5))
+def test_parts_together_are_the_whole(tokenizer: Tokenizer, texts: list[str]) -> None:
+    found, whole = Bounded(tokenizer).pieces(texts), tokenizer.pieces(texts)
+    assert len(found) == len(whole)
+    assert all(same(one, other) for one, other in zip(found, whole, strict=True))
+
+
+@settings(deadline=None)
+@given(ODD, st.integers(1, 20))
+def test_a_beginning_that_is_enough_is_the_wholes(tokenizer: Tokenizer, text: str, enough: int) -> None:
+    (found,), (whole,) = Bounded(tokenizer).pieces([text], enough), tokenizer.pieces([text])
+    assert same(found.slice(0, enough), whole.slice(0, enough))
+    assert len(found) == len(whole) or len(found) >= enough
+
+
+def test_more_tokens_than_fit_are_refused_before_all_is_read(
+    tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, pieces = 0, tokenizer.pieces
+
+    def counting(texts: Sequence[str], *, only_ids: bool = False) -> list[Pieces]:
+        nonlocal read
+        read += sum(map(len, texts))
+        return pieces(texts, only_ids=only_ids)
+
+    monkeypatch.setattr(tokenizer, "pieces", counting)
+    with pytest.raises(ProblemError) as refused:
+        Bounded(tokenizer, max_tokens=100).pieces(["!" * 10_000])
+    assert refused.value.status == 413
+    assert read < 130  # two threads, each a batch ahead at most
+    assert len(Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 50])) == 2
+    with pytest.raises(ProblemError):
+        Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 51])
+
+
+def test_of_texts_to_be_cut_only_what_is_kept_counts(tokenizer: Tokenizer) -> None:
+    assert len(Bounded(tokenizer, 100).pieces(["a " * 5000] * 10, enough=10)) == 10
+
+
+def test_nothing_is_read_after_the_deadline(tokenizer: Tokenizer) -> None:
+    with pytest.raises(DeadlineExceededError):
+        Bounded(tokenizer, timeout_ms=-1).pieces(["a"])
+
+
+@settings(deadline=None)
+@given(
+    pieces=st.integers(0, 200),
+    max_tokens=st.integers(8, 40),
+    stride=st.integers(0, 40),
+    prefix=st.none() | st.integers(0, 20),
+)
+def test_the_tokens_of_windows_are_known_without_them(
+    tokenizer: Tokenizer, pieces: int, max_tokens: int, stride: int, prefix: int | None
+) -> None:
+    def numbered(count: int) -> Pieces:
+        ids = np.arange(count, dtype=np.int32)
+        return Pieces(ids, np.stack([ids, ids + 1], axis=1), ids)
+
+    if prefix is not None and max_tokens - prefix - 3 < 1:
+        assert window_tokens(pieces, max_tokens, stride, prefix) == 0
+        return
+    asked = None if prefix is None else numbered(prefix)
+    windows = tokenizer.windows(numbered(pieces), max_tokens, stride, asked)
+    assert window_tokens(pieces, max_tokens, stride, prefix) == sum(len(w.encoding) for w in windows)

@@ -1,0 +1,261 @@
+"""The queue under more work than the engine does: simulated, with a fake engine and a fake clock."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import QueueFullError, TooLateError
+from service.scheduling.fair_queue import Batch, FairQueue, finish_s
+from service.scheduling.line import Job
+from service.scheduling.throughput import Speed
+
+TOKENS_PER_S = 4000.0
+BUDGET = 128
+Sizes = Callable[[random.Random], list[int]]
+
+
+def sentences(chance: random.Random) -> list[int]:
+    return [chance.randint(5, 60)]
+
+
+def lists(_: random.Random) -> list[int]:
+    return [120] * 60
+
+
+def documents(chance: random.Random) -> list[int]:
+    return [chance.choice((128, 256))] * chance.randint(20, 100)
+
+
+def mixed(chance: random.Random) -> list[int]:
+    """Equal work, about, of each kind."""
+    return chance.choices((sentences, lists, documents), (200, 1, 0.7))[0](chance)
+
+
+@dataclass
+class Simulation:
+    """Jobs that arrive at `load` times the capacity, and an engine of some slots that takes its time."""
+
+    sizes: Sizes
+    load: float
+    deadline_s: float
+    slots: int = 1
+    guess: float = 1.0
+    """The first estimate of the speed, to the true one."""
+    lasts_s: float = 120.0
+    chance: random.Random = field(default_factory=lambda: random.Random(7))
+    now: float = 0.0
+    offered: list[Job] = field(default_factory=list)
+    done_at: dict[int, float] = field(default_factory=dict)
+    refused: int = 0
+    dropped: list[Job] = field(default_factory=list)
+    running: list[tuple[float, int, Batch]] = field(default_factory=list)
+    ran_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        token_s = self.slots / TOKENS_PER_S
+        self.speed = Speed(0.0, token_s / self.guess, BUDGET, self.slots)
+        self.queue = FairQueue(10**9, {"m": BUDGET}, {"m": self.speed})
+        self._numbers = itertools.count()
+
+    def run(self) -> None:
+        arrivals = self._arrivals()
+        upcoming: tuple[float, Job] | None = next(arrivals)
+        while upcoming or self.running:
+            if upcoming and (not self.running or upcoming[0] <= self.running[0][0]):
+                self.now, job = upcoming
+                self._arrive(job)
+                upcoming = next(arrivals, None)
+            else:
+                self._finish()
+            self._dispatch()
+
+    def _arrivals(self) -> Iterator[tuple[float, Job]]:
+        at = 0.0
+        while at < self.lasts_s:
+            sizes = self.sizes(self.chance)
+            yield at, Job("m", sizes, at + self.deadline_s)
+            at += self.chance.expovariate(self.load * TOKENS_PER_S / sum(sizes))
+
+    def _arrive(self, job: Job) -> None:
+        self.offered.append(job)
+        try:
+            self.queue.offer(job, self.now, engine_is_idle=not self.running)
+        except QueueFullError as full:
+            assert full.retry_after_s > 0
+            self.refused += 1
+
+    def _dispatch(self) -> None:
+        while len(self.running) < self.slots:
+            long_running = sum(batch.is_long for _, _, batch in self.running)
+            batch = self.queue.take(self.now, self.slots - len(self.running), long_running)
+            self.dropped += self.queue.expired
+            self.queue.expired.clear()
+            if batch is None:
+                break
+            ends = self.now + batch.tokens * self.slots / TOKENS_PER_S
+            heapq.heappush(self.running, (ends, next(self._numbers), batch))
+
+    def _finish(self) -> None:
+        self.now, _, batch = heapq.heappop(self.running)
+        self.ran_tokens += batch.tokens
+        self.speed.learn(batch.tokens, batch.tokens * self.slots / TOKENS_PER_S)
+        for share in batch.shares:
+            if share.stop == len(share.job.sizes):
+                self.done_at[id(share.job)] = self.now
+
+    @property
+    def in_time(self) -> list[Job]:
+        return [job for job in self.offered if self.done_at.get(id(job), float("inf")) <= job.deadline]
+
+    def goodput(self) -> float:
+        """Return the tokens of jobs that were answered in time, to what the engine could do."""
+        return sum(sum(job.sizes) for job in self.in_time) / (TOKENS_PER_S * self.now)
+
+
+CASES = [
+    (sizes, load, deadline_s) for sizes in (lists, mixed) for load in (1, 2, 3) for deadline_s in (30, 6)
+]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "load", "deadline_s", "slots"), [*((*c, 1) for c in CASES), (mixed, 3, 6, 4)]
+)
+def test_the_engine_works_for_answers_however_much_is_asked(
+    sizes: Sizes, load: float, deadline_s: float, slots: int
+) -> None:
+    simulation = Simulation(sizes, load, deadline_s, slots)
+    simulation.run()
+    worked = simulation.ran_tokens / (TOKENS_PER_S * simulation.now)
+    assert simulation.goodput() >= (0.8 if load > 1 else 0.98 * worked)
+    # All others were refused in the moment when they came: none waited to be told so.
+    assert len(simulation.dropped) <= 0.02 * len(simulation.offered)
+    assert len(simulation.done_at) + len(simulation.dropped) + simulation.refused == len(simulation.offered)
+    assert (simulation.queue.tokens, simulation.queue.texts) == (0, 0)
+
+
+@pytest.mark.parametrize("guess", [10.0, 0.1])
+def test_a_wrong_first_estimate_of_the_speed_mends_itself(guess: float) -> None:
+    simulation = Simulation(mixed, 3, 30, guess=guess)
+    simulation.run()
+    assert simulation.speed.tokens_per_s == pytest.approx(TOKENS_PER_S, rel=0.05)
+    assert simulation.goodput() >= 0.8
+
+
+def test_seventeen_lists_at_once_of_which_half_can_be_done() -> None:
+    simulation = Simulation(lists, 1, 17 * 7200 / TOKENS_PER_S / 2)
+    for _ in range(17):
+        simulation._arrive(Job("m", [120] * 60, simulation.deadline_s))
+    simulation._dispatch()
+    while simulation.running:
+        simulation._finish()
+        simulation._dispatch()
+    assert len(simulation.in_time) == 6  # 8 would have filled the time to the last second
+    assert simulation.refused == 11
+
+
+def test_a_short_text_amid_documents_is_answered_within_two_batches() -> None:
+    chance = random.Random(3)
+    queue = FairQueue(10**9, {"m": BUDGET}, {"m": Speed(0.0, 1 / TOKENS_PER_S, BUDGET)})
+    for _ in range(12):
+        queue.offer(Job("m", documents(chance)))
+    for _ in range(200):
+        for _ in range(chance.randint(0, 5)):
+            assert queue.take(0.0)
+        text = Job("m", sentences(chance), deadline=1.0)
+        queue.offer(text)
+        jobs = [share.job for batch in (queue.take(0.0), queue.take(0.0)) if batch for share in batch.shares]
+        assert text in jobs
+        queue.offer(Job("m", documents(chance)))
+
+
+def test_a_service_with_nothing_to_do_refuses_nothing() -> None:
+    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Speed(0.0, 1.0, BUDGET)})
+    job = Job("m", [100] * 100, deadline=1.0)
+    queue.offer(job, engine_is_idle=True)
+    taken = 0
+    while batch := queue.take(0.5):
+        taken += batch.tokens
+    assert taken == 10_000
+
+
+def test_the_estimate_tells_when_to_come_back() -> None:
+    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Speed(0.0, 1e-3, BUDGET)})
+    queue.offer(Job("m", [100] * 30))
+    late = Job("m", [100] * 10, deadline=4.0)
+    with pytest.raises(TooLateError) as refused:
+        queue.offer(late)
+    seconds, now = refused.value.retry_after_s, 0.0
+    while now < seconds:
+        batch = queue.take(now)
+        assert batch
+        now += batch.tokens / 1000
+    queue.offer(Job("m", [100] * 10, deadline=now + 4.0), now)
+
+
+def test_a_line_is_done_when_the_others_had_as_much_as_it_at_most() -> None:
+    assert finish_s(3.0, []) == 3.0
+    assert finish_s(3.0, [(1.0, 0.0)]) == 4.0
+    assert finish_s(3.0, [(10.0, 0.0), (10.0, 0.9)]) == 9.0
+    assert finish_s(3.0, [(0.0, 0.25)]) == pytest.approx(4.0, rel=1e-3)
+
+
+ARRIVALS = st.lists(
+    st.tuples(
+        st.lists(st.integers(1, 600), min_size=1, max_size=40),
+        st.sampled_from("mn"),
+        st.floats(0.1, 60),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(ARRIVALS, st.floats(10, 10_000), st.data())
+def test_no_token_is_lost_and_no_job_waits_for_ever(
+    arrivals: list[tuple[list[int], str, float, int]], rate: float, data: st.DataObject
+) -> None:
+    speeds = {model: Speed(1e-3, 1 / rate, BUDGET) for model in "mn"}
+    queue = FairQueue(10**9, {"m": BUDGET, "n": BUDGET}, speeds)
+    now, let_in, ended = 0.0, list[Job](), list[Job]()
+
+    def work() -> bool:
+        nonlocal now
+        batch = queue.take(now)
+        ended.extend(queue.expired)
+        queue.expired.clear()
+        if batch is None:
+            return False
+        now += batch.tokens / rate
+        speeds[batch.model].learn(batch.tokens, batch.tokens / rate)
+        ended.extend(share.job for share in batch.shares if share.stop == len(share.job.sizes))
+        return True
+
+    for sizes, model, deadline_s, batches in arrivals:
+        job = Job(model, sizes, now + deadline_s)
+        try:
+            queue.offer(job, now)
+            let_in.append(job)
+        except TooLateError as late:
+            assert late.retry_after_s > 0
+        if let_in and data.draw(st.integers(0, 9)) == 0:
+            gone = data.draw(st.sampled_from(let_in))
+            if gone not in ended and not gone.gone:
+                queue.withdraw(gone)
+                ended.append(gone)
+        for _ in range(batches):
+            work()
+        waiting = [job for job in let_in if job not in ended]
+        assert queue.tokens == sum(job.waiting_tokens for job in waiting)
+        assert queue.texts == sum(len(job.sizes) - job.taken for job in waiting)
+    while work():
+        pass
+    assert sorted(map(id, ended)) == sorted(map(id, let_in))
+    assert (queue.tokens, queue.texts) == (0, 0)
+    assert all(line.tokens == 0 and not line.jobs for line in queue._lines.values())

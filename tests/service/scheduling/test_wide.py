@@ -1,0 +1,181 @@
+"""A batch that has the engine to itself may take several slots: when, and that nothing else changes."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.tokenizer import Encoding
+from service.autotune.cost_curve import AGAIN_S, MOST_WIDE, PATIENCE_S, Alone, plan, wide_from
+from service.engine.onnx_engine import Engine, Outputs
+from service.http.lifecycle import Service
+from service.scheduling.fair_queue import FairQueue
+from service.scheduling.scheduler import Scheduler, Wide
+from service.scheduling.throughput import Speed
+from service.settings import ServeSettings
+
+
+@dataclass
+class Recorder:
+    """Notes each batch's tokens under its own name, and waits for the gate."""
+
+    name: str
+    ran: list[tuple[str, int]]
+    gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1000))
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        self.ran.append((self.name, sum(len(encoding) for encoding in encodings)))
+        assert self.gate.acquire(timeout=10)
+        return Outputs([np.zeros((1, 1), np.float32) for _ in encodings], 0.0)
+
+
+def text(tokens: int) -> Encoding:
+    ids = np.zeros(tokens, np.int32)
+    return Encoding(ids, ids, np.zeros((tokens, 2), np.int32), ids, ids)
+
+
+class Bench:
+    """A scheduler of two slots whose model has a wide engine for 50 tokens and more."""
+
+    def __init__(self) -> None:
+        self.ran: list[tuple[str, int]] = []
+        self.gate = threading.Semaphore(0)
+        self.speed = Speed(0.0, 1e-3, 1000, 2)
+        queue = FairQueue(10_000, {"m": 1000}, {"m": self.speed})
+        narrow, wide = (Recorder(name, self.ran, self.gate) for name in ("narrow", "wide"))
+        self.scheduler = Scheduler({"m": narrow}, queue, 2, wide={"m": Wide(wide, 2, 50)})
+
+    async def submit(self, *tokens: int) -> "asyncio.Task[object]":
+        task = asyncio.create_task(self.scheduler.submit("m", [text(count) for count in tokens]))
+        await asyncio.sleep(0.01)
+        return task
+
+    async def finish(self, *tasks: "asyncio.Task[object]") -> None:
+        self.gate.release(100)
+        await asyncio.wait_for(asyncio.gather(*tasks), 10)
+        await self.scheduler.close()
+
+
+def test_a_lone_text_takes_all_slots_and_who_comes_meanwhile_waits_for_them() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        first = await bench.submit(60)
+        second = await bench.submit(60)
+        assert bench.ran == [("wide", 60)], "no more threads are busy than there are cores"
+        bench.gate.release(1)
+        await first
+        await bench.finish(second)
+        assert bench.ran == [("wide", 60), ("wide", 60)]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("tokens", [(60, 60), (200, 10)])
+def test_texts_that_are_not_alone_run_side_by_side(tokens: tuple[int, ...]) -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        await bench.finish(await bench.submit(*tokens))
+        assert sorted(bench.ran) == sorted(("narrow", count) for count in tokens)
+
+    asyncio.run(scenario())
+
+
+def test_a_short_text_takes_one_slot_and_the_next_the_other() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        short, long = await bench.submit(49), await bench.submit(60)
+        assert bench.ran == [("narrow", 49), ("narrow", 60)]
+        await bench.finish(short, long)
+
+    asyncio.run(scenario())
+
+
+def test_the_speed_of_slots_is_not_learned_from_a_run_on_several() -> None:
+    async def scenario() -> None:
+        bench = Bench()
+        before = bench.speed.tokens_per_s
+        await bench.finish(await bench.submit(60))
+        assert bench.ran == [("wide", 60)] and bench.speed.tokens_per_s == before
+
+    asyncio.run(scenario())
+
+
+@dataclass
+class TimedEngine:
+    """Moves the clock by so many seconds for a run and for each token."""
+
+    clock: list[float]
+    run_s: float
+    token_s: float
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        self.clock[0] += self.run_s + self.token_s * sum(len(encoding) for encoding in encodings)
+        return Outputs([np.zeros((1, 1), np.float32) for _ in encodings], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("wide_run_s", "max_tokens", "expected"),
+    [(0.0, 512, 16), (3e-3, 512, 128), (3e-3, 64, None), (1.0, 512, None)],
+    ids=["always", "where its meetings are paid for", "not for texts so short", "never"],
+)
+def test_wide_from_is_where_it_is_clearly_faster(
+    wide_run_s: float, max_tokens: int, expected: int | None
+) -> None:
+    clock = [0.0]
+    narrow, wide = TimedEngine(clock, 0.0, 1e-4), TimedEngine(clock, wide_run_s, 5e-5)
+    assert wide_from(narrow, wide, max_tokens, 2, clock=lambda: clock[0], wait=lambda _: None) == expected
+
+
+def test_slots_of_one_thread_can_be_joined_and_others_cannot() -> None:
+    assert plan(1).wide_slots == 1
+    assert plan(2).wide_slots == 2
+    assert plan(64).wide_slots == MOST_WIDE
+    assert plan(8, 2).wide_slots == 1, "its slots have four threads already"
+
+
+def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[weakref.ref[Engine]] = []
+
+    def never(narrow: Engine, wide: Engine, max_tokens: int, slots: int) -> None:
+        opened.append(weakref.ref(wide))
+
+    monkeypatch.setattr("service.workers.engines.usable_cores", lambda: 2)
+    monkeypatch.setattr("service.autotune.warmup.cost_curve.wide_from", never)
+
+    async def scenario() -> None:
+        service = Service(ServeSettings(bundles=[bundles / "mood"], keep_tuning=False))
+        await service.load()
+        gc.collect()
+        assert len(opened) == 1 and opened[0]() is None
+        await service.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected", "waits"),
+    [
+        ([Alone(16, 3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
+        ([Alone(16, 3.0, 3.5, 1.1), Alone(16, 3.0, 3.4, 1.2), Alone(16, 3.0, 2.3, 2.0)], 16, 2),
+        ([Alone(16, 3.0, 2.9, 2.0), Alone(32, 5.0, 3.9, 2.0)], 32, 0),  # undisturbed, and not worth it
+        ([Alone(16, 0.2, 0.3, 0.5), Alone(32, 0.3, 0.4, 0.5)], None, 0),  # too short to say
+        ([Alone(16, 3.0, 3.5, 1.0)] * 30, None, round(PATIENCE_S / AGAIN_S)),
+    ],
+)
+def test_where_something_else_has_the_cores_it_is_measured_again(
+    monkeypatch: pytest.MonkeyPatch, runs: list[Alone], expected: int | None, waits: int
+) -> None:
+    """As at a start, when the service's other processes begin too: a wrong answer would be kept."""
+    given, waited = iter(runs), list[float]()
+    monkeypatch.setattr("service.autotune.cost_curve._alone", lambda *_: next(given))
+    engine = TimedEngine([0.0], 1.0, 1.0)
+    assert wide_from(engine, engine, 32, 2, wait=waited.append) == expected
+    assert len(waited) == waits

@@ -1,0 +1,186 @@
+"""How a service of several processes ends: all of it, leaving nothing, whatever ended it."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from service.workers.supervisor import END_S, POLL_S
+from service.workers.worker_main import ENGINE
+from tests.support.crashing import COMMAND, in_flight, text
+from tests.support.crashing_child import HANG, SLOW
+from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon
+from tests.support.problems import TEXT
+from tests.support.process import started
+
+
+@pytest.fixture
+def running(bundles: Path, request: pytest.FixtureRequest) -> Iterator[Fleet]:
+    """A service with one frontend, or as many as the test asks for."""
+    frontends = getattr(request, "param", 1)
+    with fleet("--bundles", str(bundles / "mood"), frontends=frontends, command=COMMAND) as service:
+        yield service
+
+
+def is_refused(running: Fleet) -> bool:
+    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(running.connect_to(), 10):
+        return False
+    return True
+
+
+def left_in(temporary: Path) -> list[Path]:
+    """Return what is the service's there; onnxruntime writes a file of its own."""
+    return list(temporary.glob("bert-serve-*"))
+
+
+@pytest.mark.parametrize(
+    ("running", "number"),
+    [(2, signal.SIGTERM), (1, signal.SIGINT), (1, signal.SIGHUP)],
+    indirect=["running"],
+)
+def test_after_a_signal_what_is_in_flight_is_answered_and_nothing_stays(
+    running: Fleet, number: signal.Signals
+) -> None:
+    children = running.children()
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(running.post, "/classify", text(SLOW))
+        in_flight(running, 1)
+        running.stop(number)
+        soon(lambda: is_refused(running))
+        assert not reply.done()
+        assert reply.result(30).status == 200
+    assert running.process.popen.wait(30) == 0
+    assert not any(map(is_alive, children))
+    assert not left_in(running.temporary)
+
+
+def test_children_whose_parent_was_killed_end_by_themselves(running: Fleet) -> None:
+    children = running.children()
+    kill(running.supervisor)
+    soon(lambda: not any(map(is_alive, children)))
+    assert is_refused(running)
+
+
+def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:
+    """As by Ctrl-Z and fg: its wait for signals is interrupted, with none for it."""
+    engine = running.engine
+    with frozen(running.supervisor):
+        assert running.post("/classify", text(5)).status == 200
+        time.sleep(2 * POLL_S)
+    kill(engine)
+    soon(lambda: running.engine != engine)
+    running.stop()
+    assert running.process.popen.wait(30) == 0
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_signal_at_start(bundles: Path, short_tmp_path: Path, is_early: bool) -> None:
+    with started(
+        "--bundles", str(bundles / "mood"), "--frontends", "1", TMPDIR=str(short_tmp_path)
+    ) as process:
+        process.until("listening on")
+        soon(lambda: len(left_in(short_tmp_path)) == 1)
+        if not is_early:
+            soon(lambda: bool(list(short_tmp_path.glob("*/engine.ledger"))))
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(30) == 0
+        assert "Traceback" not in process.error()  # its end is that of the last child
+        assert not left_in(short_tmp_path)
+
+
+def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(
+    bundles: Path, tmp_path: Path, short_tmp_path: Path
+) -> None:
+    folder = tmp_path / "mood"
+    shutil.copytree(bundles / "mood", folder)
+    with (folder / "model.onnx").open("ab") as file:
+        file.write(b"more")
+    with started("--bundles", str(folder), "--frontends", "2", TMPDIR=str(short_tmp_path)) as process:
+        assert process.popen.wait(60) == 1
+        said = process.error()  # its end is that of the last child
+        assert "the file was changed; export the checkpoint again" in said and "Traceback" not in said
+        assert "Ready" not in "".join(process.lines)
+        assert not left_in(short_tmp_path)
+
+
+def test_a_bundle_that_is_gone_when_the_engine_starts_again_may_come_back(
+    bundles: Path, tmp_path: Path
+) -> None:
+    folder, away = tmp_path / "mood", tmp_path / "away"
+    shutil.copytree(bundles / "mood", folder)
+    with fleet("--bundles", str(folder), frontends=1) as running:
+        folder.rename(away)
+        kill(running.engine)
+        running.all_waiting()
+        soon(lambda: not running.children(ENGINE))
+        away.rename(folder)
+        running.all_ready()
+        assert running.post("/classify", TEXT).status == 200
+
+
+def test_temporary_files_may_lie_deep(bundles: Path, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    with started("--bundles", str(bundles / "mood"), "--frontends", "1", TMPDIR=str(deep)) as process:
+        process.until("Ctrl-C")
+        assert not left_in(deep)
+        process.popen.terminate()
+        assert process.popen.wait(30) == 0
+
+
+def test_an_engine_that_does_not_end_is_killed(bundles: Path) -> None:
+    """Stopped, it stands for native code that holds the interpreter: no signal but SIGKILL reaches it."""
+    with fleet("--bundles", str(bundles / "mood"), "--shutdown-grace-s", "1", frontends=1) as running:
+        os.kill(running.engine, signal.SIGSTOP)
+        running.stop()
+        assert running.process.popen.wait(1 + 2 * END_S) == 0
+        assert not left_in(running.temporary)
+
+
+def test_what_outlives_the_grace_is_told_that_the_service_stops(bundles: Path) -> None:
+    arguments = ("--bundles", str(bundles / "mood"), "--shutdown-grace-s", "1")
+    with (
+        fleet(*arguments, frontends=1, command=COMMAND) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        reply = pool.submit(running.post, "/classify", text(HANG))
+        in_flight(running, 1)
+        running.stop()
+        assert reply.result(30).status == 503
+        assert reply.result().json["type"] == "urn:bert-serve:not-ready"
+        assert running.process.popen.wait(30) == 0
+
+
+def test_a_folder_that_another_user_put_in_its_place_is_not_used(running: Fleet) -> None:
+    (folder,) = left_in(running.temporary)
+    shutil.rmtree(folder)
+    folder.mkdir()
+    folder.chmod(0o755)
+    planted = folder / "engine.counts.json"
+    planted.write_text("{}")
+    kill(running.engine)
+    assert running.process.popen.wait(30) == 1
+    assert "is not the folder that this service made" in running.process.error()
+    assert planted.read_text() == "{}" and not list(folder.glob("engine.ledger")) + list(
+        folder.glob("*.sock")
+    )
+
+
+def test_a_folder_of_temporary_files_that_is_cleaned_up_is_made_again(running: Fleet) -> None:
+    (folder,) = left_in(running.temporary)
+    shutil.rmtree(folder)
+    kill(running.engine)
+    soon(lambda: folder.is_dir())
+    running.all_ready()
+    assert running.post("/classify", TEXT).status == 200
+    assert running.get("/metrics").status == 200
+    running.stop()
+    assert running.process.popen.wait(30) == 0
+    assert not left_in(running.temporary)

@@ -1,0 +1,114 @@
+"""A process that hangs is noticed, replaced, and meanwhile nothing piles up in the others."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from service.settings import ServeSettings
+from service.workers.heartbeat import HeartbeatMonitor
+from service.workers.supervisor import Child, Supervisor
+from service.workers.worker_main import ENGINE
+from tests.support.crashing import COMMAND, text
+from tests.support.crashing_child import HANG, HANG_LOADING, HANG_STARTING
+from tests.support.fleet import Fleet, fleet, frozen, is_alive, soon
+from tests.support.live import eventually
+from tests.support.problems import TEXT, kind
+from tests.support.process import children, started
+
+BOUND = 1000
+MANY = {"text": ["a film was warm " * 5] * 20}
+"""Over 400 tokens."""
+
+
+@pytest.fixture(scope="module")
+def running(bundles: Path) -> Iterator[Fleet]:
+    arguments = ("--bundles", str(bundles / "names"), "--hung-after-s", "8", "--request-timeout-ms", "60000")
+    with fleet(*arguments, "--max-queue-tokens", str(BOUND), frontends=1, command=COMMAND) as service:
+        yield service
+
+
+def test_what_a_hung_engine_had_is_answered_by_the_next_and_no_more_than_may_wait_is_taken(
+    running: Fleet,
+) -> None:
+    engine, began = running.engine, time.monotonic()
+    with ThreadPoolExecutor(20) as pool:
+        os.kill(engine, signal.SIGSTOP)
+        replies = [pool.submit(running.post, "/ner", MANY) for _ in range(20)]
+        soon(lambda: running.readiness()[0] == 503)
+        late = running.post("/ner", TEXT)
+        if is_alive(engine):  # or the next one may be there, on a machine that is busy
+            assert (late.status, kind(late)) == (503, "not-ready") and "said nothing" in late.json["detail"]
+        statuses = [reply.result().status for reply in replies]
+    assert time.monotonic() - began < 60
+    assert set(statuses) <= {200, 429, 503}
+    assert 1 <= statuses.count(200) <= 4  # 1,000 that wait, and a batch or two in the engine
+    assert running.engine != engine
+
+
+def test_an_engine_whose_batch_never_ends_is_replaced(bundles: Path) -> None:
+    arguments = ("--bundles", str(bundles / "mood"), "--hung-after-s", "3", "--request-timeout-ms", "4000")
+    with fleet(*arguments, frontends=1, command=COMMAND) as service:
+        engine = service.engine
+        assert service.post("/classify", text(HANG)).status == 504
+        soon(lambda: service.engine != engine)
+        service.all_ready()
+        assert service.post("/classify", TEXT).status == 200
+
+
+def test_a_frontend_that_hangs_is_replaced(running: Fleet) -> None:
+    (hung,) = running.frontends
+    os.kill(hung, signal.SIGSTOP)
+    soon(lambda: running.frontends not in ([], [hung]))
+    soon(lambda: running.readiness()[0] == 200)
+    assert running.post("/ner", TEXT).status == 200
+
+
+def test_processes_that_were_stopped_with_their_parent_go_on(running: Fleet) -> None:
+    before = running.children()
+    with frozen(running.supervisor, *before):
+        time.sleep(9)
+    soon(lambda: running.readiness()[0] == 200)
+    time.sleep(1)
+    assert running.children() == before
+
+
+def test_a_load_that_never_ends_ends_the_start(bundles: Path) -> None:
+    arguments = ("--bundles", str(bundles / "mood"), "--frontends", "1", "--load-timeout-s", "2")
+    with started(*arguments, command=COMMAND, **{HANG_LOADING: "1"}) as process:
+        assert process.popen.wait(60) == 1
+        assert "the models are not loaded after 2 s (load_timeout_s)" in process.error()
+
+
+def test_a_process_that_hangs_before_its_first_sign_of_life_is_replaced_whatever_a_load_may_take(
+    bundles: Path,
+) -> None:
+    arguments = ("--bundles", str(bundles / "mood"), "--frontends", "1", "--load-timeout-s", "600")
+    with started(*arguments, command=COMMAND, **{HANG_STARTING: "2"}) as process:
+        eventually(lambda: len(children(process.popen.pid)) == 2, 60)
+        before = set(children(process.popen.pid))
+        eventually(lambda: before.isdisjoint(children(process.popen.pid)), 60)
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(60) == 0
+        said = process.error()
+        assert "has given no sign of life for" in said and "was ended by SIGKILL; it is started again" in said
+
+
+def test_a_hung_process_is_killed_once_however_long_it_takes_to_end(
+    bundles: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as listener, subprocess.Popen(["sleep", "60"]) as process:
+        supervisor = Supervisor(ServeSettings(bundles=[bundles / "mood"]), listener, 1)
+        monitor = HeartbeatMonitor(-1.0)
+        monitor.started()
+        supervisor._children = [Child(ENGINE, ENGINE, process=process, monitor=monitor)]
+        for _ in range(3):
+            supervisor._kill_hung()
+        assert caplog.text.count("has given no sign of life") == 1
+    assert process.returncode == -signal.SIGKILL

@@ -1,0 +1,66 @@
+"""bert-serve whose engine ends its process, or never ends, on texts of some lengths. Run it as a module.
+
+`python -m tests.support.crashing_child SETTINGS` is bert-serve; its processes run this `main` and not worker_main's.
+"""
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Sequence
+
+from bert.tokenizer import Encoding
+from service.command_line import load_settings
+from service.engine.onnx_engine import OnnxEngine, Outputs
+from service.http.server import address, listen
+from service.workers import supervisor, worker_main
+from service.workers.supervisor import Supervisor
+
+ABORT, SLOW, HANG = 11, 13, 14
+"""Tokens of the texts that end the process, that take SLOW_S, and that take forever."""
+SLOW_S = 1.0
+HANG_LOADING = "HANG_LOADING"
+"""Variable of the environment with which no model is ever loaded."""
+HANG_STARTING = "HANG_STARTING"
+"""Variable of the environment with which no process gives a first sign of life; it has so many seconds for that."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Be a process of the service."""
+    if HANG_STARTING in os.environ:
+        sys.stdin.read()  # until the parent is gone
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    run = OnnxEngine.run
+
+    def crashing_run(self: OnnxEngine, encodings: Sequence[Encoding]) -> Outputs:
+        lengths = {len(encoding) for encoding in encodings}
+        if ABORT in lengths:
+            os.abort()
+        if SLOW in lengths:
+            time.sleep(SLOW_S)
+        if HANG in lengths:
+            time.sleep(3600)
+        return run(self, encodings)
+
+    def hanging_init(*_: object, **__: object) -> None:
+        time.sleep(3600)
+
+    OnnxEngine.run = crashing_run  # type: ignore[method-assign]
+    if HANG_LOADING in os.environ:
+        OnnxEngine.__init__ = hanging_init  # type: ignore[method-assign]
+    return worker_main.main(arguments)
+
+
+def serve() -> int:
+    """Be the supervisor."""
+    settings = load_settings(sys.argv[1:])
+    listener = listen(settings)
+    print(f"listening on {address(listener)}", flush=True)
+    assert settings.frontends is not None
+    if (limit_s := os.environ.get(HANG_STARTING)) is not None:
+        supervisor.LOADING_HUNG_S = float(limit_s)  # type: ignore[attr-defined]
+    return Supervisor(settings, listener, settings.frontends, "tests.support.crashing_child").run()
+
+
+if __name__ == "__main__":
+    sys.exit(serve())

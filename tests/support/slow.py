@@ -1,0 +1,38 @@
+"""An engine that waits for the test: put in place of a model's, it holds its batches until the gate opens."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bert.tokenizer import Encoding
+from service.engine.onnx_engine import Engine, Outputs
+from tests.support.live import Live
+
+
+@dataclass
+class GatedEngine:
+    inner: Engine
+    gate: threading.Event = field(default_factory=threading.Event)
+    batches: int = 0
+    error: Exception | None = None
+
+    def run(self, encodings: Sequence[Encoding]) -> Outputs:
+        self.batches += 1
+        assert self.gate.wait(20)
+        if self.error is not None:
+            raise self.error
+        return self.inner.run(encodings)
+
+
+@contextmanager
+def gated(live: Live, model: str) -> Iterator[GatedEngine]:
+    """Put a closed gate before a model's engine; it opens at the block's end at the latest."""
+    engines = live.scheduler._engines
+    assert isinstance(engines, dict)
+    engine = engines[model] = GatedEngine(engines[model])
+    try:
+        yield engine
+    finally:
+        engine.gate.set()
+        engines[model] = engine.inner

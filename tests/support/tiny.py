@@ -1,0 +1,102 @@
+"""Small real bundles.
+
+Two layers, 32 wide, random weights. Right in form, in a second; what they say means nothing.
+"""
+
+import string
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bert.bundle import Manifest, write_bundle
+from bert.checkpoint.tensor_names import needed_shapes
+from bert.config import BertConfig
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from bert.wordpiece import SPECIAL_PIECES
+from model_export.graph.bert_graph import build_graph
+from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.tables import separate_tables
+
+WORDS = [
+    *("a", "the", "film", "was", "warm", "funny", "dull", "angela", "merkel", "met", "in", "munich", "paris"),
+    *("who", "where", "how", "long", "is", "it", "and", "not"),
+]
+MAX_TOKENS = 32
+SPECS = {
+    "mood": TaskSpec("classification", ("negative", "positive"), max_tokens=MAX_TOKENS),
+    "entailment": TaskSpec("classification", ("no", "yes", "maybe"), pair=True, max_tokens=MAX_TOKENS),
+    "topics": TaskSpec("classification", ("a", "b", "c"), problem="multi_label", max_tokens=MAX_TOKENS),
+    "stars": TaskSpec("classification", ("stars",), problem="regression", max_tokens=MAX_TOKENS),
+    "names": TaskSpec("ner", ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), max_tokens=MAX_TOKENS, stride=8),
+    "reader": TaskSpec(
+        "qa",
+        max_tokens=MAX_TOKENS,
+        stride=8,
+        max_question_tokens=20,
+        max_answer_tokens=6,
+        allows_no_answer=True,
+    ),
+    "meaning": TaskSpec("similarity", max_tokens=MAX_TOKENS),
+    "gaps": TaskSpec("fill_mask", max_tokens=MAX_TOKENS),
+}
+
+
+def vocabulary() -> list[str]:
+    """Special pieces, words, and every letter, so that any Latin text is some pieces."""
+    letters = [*string.ascii_lowercase, *string.digits, *string.punctuation]
+    return [
+        *SPECIAL_PIECES,
+        *WORDS,
+        *(x for x in letters if x not in WORDS),
+        *(f"##{x}" for x in letters[:36]),
+    ]
+
+
+def tiny_tokenizer() -> Tokenizer:
+    """Return the tokenizer of these bundles."""
+    with tempfile.TemporaryDirectory() as aside:
+        vocab = Path(aside) / "vocab.txt"
+        vocab.write_text("\n".join(vocabulary()), encoding="utf-8")
+        return Tokenizer.load(vocab)
+
+
+def write_tiny_bundle(
+    folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64, vocab_size: int | None = None
+) -> None:
+    """Write a bundle with random weights; all of one size have the same embeddings, as over one base."""
+    pieces, generator = vocabulary(), np.random.default_rng(seed)
+    config = BertConfig(vocab_size or len(pieces), 32, 2, 4, 64, max_position_embeddings=positions)
+    base = np.random.default_rng(0)
+    weights = {
+        name: (base if name.startswith("bert.embeddings") else generator)
+        .normal(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.2, shape)
+        .astype(np.float32)
+        for name, shape in needed_shapes(config, spec)
+    }
+    graph = build_graph(config, spec, weights, partial(RowsForms))
+    with tempfile.TemporaryDirectory() as aside:
+        tiny_tokenizer().save(Path(aside))
+        tokenizer = (Path(aside) / "tokenizer.json").read_bytes()
+    manifest = Manifest(
+        name,
+        "1",
+        spec,
+        "fp32",
+        "rows",
+        config.vocab_size,
+        config.hidden_size,
+        config.num_hidden_layers,
+        config.max_position_embeddings,
+        session={"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": ["CPUExecutionProvider"]},
+    )
+    model, tables = separate_tables(graph)
+    write_bundle(folder, manifest, {"model.onnx": model, "tokenizer.json": tokenizer, **tables})
+
+
+def write_tiny_bundles(folder: Path) -> None:
+    """Write a bundle for each of SPECS."""
+    for seed, (name, spec) in enumerate(SPECS.items()):
+        write_tiny_bundle(folder / name, name, spec, seed)

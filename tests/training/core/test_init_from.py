@@ -1,0 +1,209 @@
+"""Starting from an earlier run: its very logits before the first step, or a refusal that says what does not fit."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from safetensors.torch import load_file, save_file
+
+from bert.checkpoint.weights import read_checkpoint
+from bert.errors import CheckpointError, ConfigError
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from tests.support.finetuning import short_run
+from training.core.predict import predict
+from training.core.trainer import Run
+from training.finetune import finetune
+from training.settings import FinetuneSettings
+from training.tasks.registry import TASKS
+
+Make = Callable[..., FinetuneSettings]
+Floats = NDArray[np.float32]
+LORA = {"rank": 4, "alpha": 8}
+TEXTS = ["Angela Merkel met engineers in Munich.", "A dull film.", "Where was Marie Curie born?"]
+FAST: dict[str, Any] = {"max_steps": 3, "learning_rate": 1e-2, "eval_limit": 4}
+
+
+@pytest.fixture(scope="module")
+def earlier(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a maker of earlier runs' checkpoints; each is trained once."""
+    made: dict[str, Path] = {}
+
+    def train(task: str, **changes: Any) -> Path:
+        key = json.dumps([task, changes], sort_keys=True)
+        if key not in made:
+            folder = tmp_path_factory.mktemp("earlier")
+            made[key] = finetune(short_run(task, tiny_base, folder, **FAST, **changes), "first --part 1")
+        return made[key]
+
+    return train
+
+
+@pytest.fixture
+def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Return what builds a run up to its first step."""
+
+    def build(task: str, start: Path | None, **changes: Any) -> Run:
+        kept: list[Run] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(Run, "run", lambda run, reporter: kept.append(run))
+            finetune(settings_for(task, start_from=start, **changes), "second --part 2")
+        return kept[0]
+
+    return build
+
+
+def reference(folder: Path, tokenizer: Tokenizer) -> list[Floats]:
+    """What an exported checkpoint says of TEXTS: its weights merged and read without peft."""
+    checkpoint = read_checkpoint(folder)
+    model = TASKS[checkpoint.spec.task](tokenizer, checkpoint.spec).model(checkpoint.config)
+    weights = {name: torch.tensor(weight) for name, weight in checkpoint.weights.items()}
+    lacking, _ = model.load_state_dict(weights, strict=False)
+    assert not lacking
+    return predict(model.eval(), encodings(tokenizer), tokenizer.pad_id, torch.device("cpu"))
+
+
+def encodings(tokenizer: Tokenizer) -> list[Any]:
+    return [tokenizer.single(pieces) for pieces in tokenizer.pieces(TEXTS)]
+
+
+@pytest.mark.parametrize("task", ["classification", "ner", "qa", "multiple_choice"])
+@pytest.mark.parametrize("lora", [None, LORA], ids=["full", "adapter"])
+def test_the_first_logits_are_the_last_of_the_earlier_run(
+    task: str, lora: dict[str, int] | None, earlier: Callable[..., Path], begin: Callable[..., Run]
+) -> None:
+    start = earlier(task, lora=lora)
+    run = begin(task, start, lora=lora, seed=7)
+    found = run.loop.predict(encodings(run.task.tokenizer))
+    for ours, theirs in zip(found, reference(start, run.task.tokenizer), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+def test_without_it_the_first_logits_are_others(
+    earlier: Callable[..., Path], begin: Callable[..., Run]
+) -> None:
+    start = earlier("ner", lora=LORA)
+    run = begin("ner", None, lora=LORA, seed=7)
+    found, expected = run.loop.predict(encodings(run.task.tokenizer)), reference(start, run.task.tokenizer)
+    assert all(np.abs(ours - theirs).max() > 1e-2 for ours, theirs in zip(found, expected, strict=True))
+
+
+def test_the_record_holds_the_commands_of_both_runs_and_of_those_that_went_on(
+    earlier: Callable[..., Path], settings_for: Make
+) -> None:
+    start = earlier("ner", lora=LORA)
+    assert TaskSpec.read(start).command == "first --part 1"
+    again = {"start_from": start, "lora": LORA, **FAST}
+    best = finetune(settings_for("ner", **again), "second --part 2")
+    assert TaskSpec.read(best).command == "first --part 1\nsecond --part 2"
+    best = finetune(settings_for("ner", **{**again, "max_steps": 5}), "third")
+    assert TaskSpec.read(best).command == "first --part 1\nsecond --part 2\nthird"
+
+
+@pytest.mark.parametrize(
+    ("task", "first", "changes", "reason"),
+    [
+        (
+            "classification",
+            {},
+            {"labels": ["positive", "negative"]},
+            r"has labels \('negative', 'positive'\), and",
+        ),
+        ("ner", {"lora": LORA}, {"lora": {**LORA, "rank": 2}}, "has r 4, and this run 2"),
+        ("ner", {"lora": LORA}, {"lora": {**LORA, "alpha": 9}}, "has lora_alpha 8.0, and this run 9.0"),
+        ("ner", {"lora": LORA}, {}, "holds an adapter: set lora as that run did"),
+        ("ner", {}, {"lora": LORA}, "holds no adapter, and lora is set: leave lora out"),
+        ("ner", {"features": {"layers": "last", "lstm_size": 4}}, {}, "holds a BiLSTM over frozen features"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    task: str, first: dict[str, Any], changes: dict[str, Any], reason: str,
+    earlier: Callable[..., Path], begin: Callable[..., Run],
+) -> None:  # fmt: skip
+    with pytest.raises(ConfigError, match=reason):
+        begin(task, earlier(task, **first), **changes)
+
+
+def test_another_task_is_refused(earlier: Callable[..., Path], begin: Callable[..., Run]) -> None:
+    with pytest.raises(ConfigError, match="has task 'ner', and this run 'qa'"):
+        begin("qa", earlier("ner", lora=LORA), lora=LORA)
+
+
+def test_an_adapter_over_other_weights_is_refused(
+    earlier: Callable[..., Path], begin: Callable[..., Run], tiny_base: Path, tmp_path: Path
+) -> None:
+    same, other = tmp_path / "same", tmp_path / "other"
+    shutil.copytree(tiny_base, same)
+    assert begin("ner", earlier("ner", lora=LORA), lora=LORA, base=str(same))
+    shutil.copytree(tiny_base, other)
+    weights = load_file(other / "model.safetensors")
+    save_file({name: weight + 1 for name, weight in weights.items()}, other / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"belongs to the base .* with other weights than .*other"):
+        begin("ner", earlier("ner", lora=LORA), lora=LORA, base=str(other))
+
+
+def test_a_folder_that_is_not_there_is_refused(begin: Callable[..., Run], tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"nowhere.*task\.json is missing"):
+        begin("ner", tmp_path / "nowhere")
+
+
+def without(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+def cut(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:40])
+
+
+def renamed(name: str) -> Callable[[Path], object]:
+    """Give one tensor of a file another name: peft, and a head that may be fresh, would pass over it."""
+
+    def spoil(folder: Path) -> None:
+        weights = load_file(folder / name)
+        first = next(key for key in weights if "classifier" in key)
+        save_file({f"{key}x" if key == first else key: w for key, w in weights.items()}, folder / name)
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("lora", "spoil", "reason"),
+    [
+        (LORA, without("adapter_model.safetensors"), r"adapter_model\.safetensors cannot be read"),
+        (LORA, cut("adapter_model.safetensors"), r"adapter_model\.safetensors cannot be read"),
+        (LORA, cut("adapter_config.json"), r"adapter_config\.json cannot be read"),
+        (LORA, renamed("adapter_model.safetensors"), r"is of another model: .*classifier.* do not fit"),
+        (None, without("model.safetensors"), "model.safetensors"),
+        (None, renamed("model.safetensors"), r"lacks classifier\.\w+: its head is not this task's"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(
+    lora: dict[str, int] | None, spoil: Callable[[Path], object], reason: str,
+    earlier: Callable[..., Path], begin: Callable[..., Run], tmp_path: Path,
+) -> None:  # fmt: skip
+    folder = tmp_path / "damaged"
+    shutil.copytree(earlier("ner", lora=lora), folder)
+    spoil(folder)
+    with pytest.raises(CheckpointError, match=reason):
+        begin("ner", folder, lora=lora)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"features": {}}, "start_from is not read there"),
+        ({"train": []}, "there are no training files"),
+    ],
+)
+def test_settings_that_start_from_has_no_meaning_for_are_refused(
+    changes: dict[str, Any], reason: str, settings_for: Make, tmp_path: Path
+) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        settings_for("ner", start_from=tmp_path, **changes)

@@ -1,0 +1,48 @@
+"""Learning rates over a run."""
+
+from itertools import pairwise
+
+import pytest
+
+from training.core.schedules import Schedule, ramp, rate_share
+
+
+@pytest.mark.parametrize("schedule", ["linear", "one_cycle", "warmup_stable_decay", "constant"])
+def test_each_schedule_rises_from_zero_to_the_peak(schedule: Schedule) -> None:
+    shares = [rate_share(schedule, done, warmup=0.1, decay=0.2) for done in (0.0, 0.05, 0.1)]
+    assert shares == pytest.approx([0.0, 0.5, 1.0])
+
+
+def test_linear_falls_straight_to_its_end() -> None:
+    shares = [rate_share("linear", done, warmup=0.2, final=0.1) for done in (0.2, 0.6, 1.0)]
+    assert shares == pytest.approx([1.0, 0.55, 0.1])
+
+
+def test_one_cycle_falls_by_half_a_cosine() -> None:
+    shares = [rate_share("one_cycle", done, warmup=0.0) for done in (0.0, 0.25, 0.5, 1.0)]
+    assert shares == pytest.approx([1.0, 0.5 + 0.5**1.5, 0.5, 0.0])
+
+
+def test_stable_holds_the_peak_until_the_decay() -> None:
+    shares = [
+        rate_share("warmup_stable_decay", done, warmup=0.1, decay=0.2) for done in (0.1, 0.5, 0.8, 0.9, 1.0)
+    ]
+    assert shares == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.0])
+
+
+def test_a_run_past_its_end_keeps_the_last_rate() -> None:
+    assert rate_share("linear", 1.2, warmup=0.1) == 0.0
+    assert rate_share("warmup_stable_decay", 1.2, warmup=0.1, decay=0.1) == 0.0
+
+
+def test_the_batch_grows_over_the_ramp_only() -> None:
+    assert [ramp(done, 32, 256, 0.5) for done in (0.0, 0.25, 0.5, 1.0)] == [32, 144, 256, 256]
+    assert ramp(0.0, 32, 256, 0.0) == 256
+
+
+def test_the_batch_grows_in_a_few_stairs() -> None:
+    """Workers that read ahead start again at each new size."""
+    sizes = [ramp(step / 10_000, 32, 4096, 0.5) for step in range(10_000)]
+    assert sizes == sorted(sizes) and (sizes[0], sizes[-1]) == (32, 4096)
+    assert 10 < len(set(sizes)) <= 17
+    assert max(b - a for a, b in pairwise(sizes)) <= 254  # the stairs are of one height

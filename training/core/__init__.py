@@ -1,0 +1,1 @@
+"""The training engine: trainer, loop, checkpoints, optimiser, distribution."""

@@ -1,0 +1,163 @@
+"""Numbered checkpoints of a run: whole or not at all, checked by hash, the damaged passed over.
+
+    FOLDER/step-00000200/...   what the run wrote, and `checkpoint.json` with the sha256 of each file
+
+A checkpoint is written aside, flushed to the disk and renamed. A kill at any moment leaves the ones before it.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bert.errors import TrainingError
+from bert.files import sync
+
+MANIFEST = "checkpoint.json"
+_NAME = re.compile(r"step-(\d{8,})")
+logger = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """The checkpoints in a folder; the newest `keep` stay."""
+
+    def __init__(self, folder: Path, keep: int = 2) -> None:
+        """Name the folder; it is made at the first save."""
+        if keep < 1:
+            raise ValueError(f"keep ({keep}) must be at least 1")
+        self.folder, self.keep = folder, keep
+
+    def save(self, step: int, write: Callable[[Path], None]) -> Path:
+        """Let `write` fill an empty folder, and make it the checkpoint of that step.
+
+        Raises TrainingError where the disk is full or cannot be written; checkpoints from before stay as they are.
+        """
+        aside, folder = self.folder / f".step-{step:08d}.writing", self.folder / f"step-{step:08d}"
+        with self.writing(folder):
+            try:
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir(parents=True)
+                write(aside)
+                _seal(aside, step)
+                return self._publish(aside, folder)
+            except BaseException:
+                shutil.rmtree(aside, ignore_errors=True)
+                raise
+
+    @contextmanager
+    def writing(self, what: Path) -> Iterator[None]:
+        """Raise TrainingError, with the checkpoint to go on from, where the disk is full or cannot be written meanwhile."""
+        try:
+            yield
+        except Exception as error:
+            if reason := unwritten_because(error):
+                raise TrainingError(self._why(what, reason)) from error
+            raise
+
+    def newest(self) -> Path | None:
+        """Return the newest checkpoint that is whole, or None; each damaged one gets a warning."""
+        for folder in self.newest_first():
+            damage = damage_of(folder)
+            if damage is None:
+                return folder
+            logger.warning("%s is passed over: %s", folder, damage)
+        return None
+
+    def clear(self) -> None:
+        """Forget all checkpoints, for a run that starts anew."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def newest_first(self) -> Iterator[Path]:
+        """Return the checkpoints, damaged ones too."""
+        found = self.folder.iterdir() if self.folder.is_dir() else ()
+        steps = {int(match[1]): path for path in found if (match := _NAME.fullmatch(path.name))}
+        return (steps[step] for step in sorted(steps, reverse=True))
+
+    def _publish(self, aside: Path, folder: Path) -> Path:
+        # The same step again: it was damaged, or a run without resume goes over it.
+        shutil.rmtree(folder, ignore_errors=True)
+        aside.rename(folder)
+        sync(self.folder)
+        self._prune(folder)
+        return folder
+
+    def _prune(self, kept: Path) -> None:
+        for old in list(self.newest_first())[self.keep :]:
+            if old != kept:
+                shutil.rmtree(old, ignore_errors=True)
+        for left in self.folder.glob(".step-*.writing"):
+            shutil.rmtree(left, ignore_errors=True)
+
+    def _why(self, what: Path, reason: str) -> str:
+        newest = next(self.newest_first(), None)
+        state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
+        return (
+            f"{what} could not be written: {reason}; {state}. "
+            "Make room and run the same command again: it goes on from there"
+        )
+
+
+def unwritten_because(error: BaseException) -> str | None:
+    """Return the reason where an error says that the disk is full or cannot be written; None of any other error."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    # safetensors tells of a full disk in an exception of its own: "I/O error: ... (os error 28)".
+    if match := re.search(r"\(os error (\d+)\)", str(error)):
+        return os.strerror(int(match[1]))
+    return os.strerror(errno.ENOSPC) if "StorageFull" in str(error) else None
+
+
+def damage_of(folder: Path) -> str | None:
+    """Return what is wrong with a checkpoint folder, or None where every file is as it was written."""
+    try:
+        files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, sha256 in files.items():
+            if _sha256(folder / name) != sha256:
+                return f"{name} is not what was written (its sha256 differs)"
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        return f"it is not whole ({error!r})"
+    return None
+
+
+def check_same_run(folder: Path, saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raise TrainingError where settings that a run cannot change are others than those of its checkpoint."""
+    changed = [name for name in given if saved.get(name) != given[name]]
+    if changed:
+        raise TrainingError(
+            f"{folder} is of a run with other settings ({', '.join(changed)}); "
+            "give another output_dir, or --no-resume to start anew"
+        )
+
+
+def step_of(folder: Path) -> int:
+    """Return the step that a checkpoint folder is of."""
+    match = _NAME.fullmatch(folder.name)
+    if match is None:
+        raise ValueError(f"{folder.name!r} is not the name of a checkpoint (step-00000200)")
+    return int(match[1])
+
+
+def _seal(folder: Path, step: int) -> None:
+    """Write the hashes beside the files, and everything to the disk."""
+    files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
+    sync_files(folder)
+
+
+def sync_files(folder: Path) -> None:
+    """Have the files of a folder on the disk itself, and their names."""
+    for path in folder.rglob("*"):
+        sync(path)
+    sync(folder)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

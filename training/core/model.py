@@ -1,0 +1,169 @@
+"""The model of a run: base weights loaded, an adapter put in if asked for, and saved as checkpoints."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from bert.checkpoint.base_models import resolve_base
+from bert.checkpoint.weights import file_hashes
+from bert.config import BertConfig
+from bert.errors import TrainingError
+from bert.files import move_into_place, written_aside
+from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.heads import BertHead
+from bert.tasks.spec import TaskSpec
+from training.core.checkpoints import sync_files, unwritten_because
+from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
+from training.tasks.base import FinetuneTask
+
+if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the runs that use it import it
+    import peft
+
+# Every linear layer of the encoder; the pooler belongs to the head.
+LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
+HEAD = "head.safetensors"
+"""Weights that were trained beside a frozen encoder."""
+
+
+def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.Module]:
+    """Return BERT with its head, and what is trained: the same, or an adapter around it."""
+    folder = base_folder(settings.base)
+    config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
+    config.check_fits(task.tokenizer.vocab_size, task.spec.max_tokens)
+    model = task.model(config)
+    if not is_random(settings.base):
+        load_into(model, folder)
+    if settings.lora is None:
+        return model, model
+    return model, add_lora(model, settings.lora, task.head_modules)
+
+
+def is_random(base: str) -> bool:
+    """Tell whether a base names a folder's shape and vocabulary only, and wants fresh weights."""
+    return base.startswith(RANDOM)
+
+
+def base_folder(base: str) -> Path:
+    """Return the folder with the base's config and tokenizer. Raises CheckpointError."""
+    return resolve_base(base.removeprefix(RANDOM))
+
+
+def with_dropout(config: BertConfig, hidden: float | None, attention: float | None) -> BertConfig:
+    """Return the configuration with the rates that are given."""
+    return replace(
+        config,
+        hidden_dropout_prob=config.hidden_dropout_prob if hidden is None else hidden,
+        attention_probs_dropout_prob=config.attention_probs_dropout_prob if attention is None else attention,
+    )
+
+
+def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...]) -> nn.Module:
+    """Freeze the encoder and put trainable matrices beside its linear layers; the head is trained whole."""
+    import peft
+
+    config = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        lora_dropout=lora.dropout,
+        target_modules=LORA_TARGETS,
+        modules_to_save=list(head_modules),
+    )
+    adapted: nn.Module = peft.get_peft_model(model, config)
+    return adapted
+
+
+def is_adapted(model: nn.Module) -> bool:
+    """Tell whether a model is what `add_lora` returns."""
+    return hasattr(model, "peft_config")
+
+
+def save(
+    folder: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
+) -> None:
+    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model.
+
+    Raises TrainingError where the disk is full or cannot be written; what was in the folder stays.
+    """
+    try:
+        with written_aside(folder) as aside:
+            _write(aside, model, trained, settings, task)
+            sync_files(aside)
+            move_into_place(aside, folder, replace_old=True)
+    except Exception as error:
+        if reason := unwritten_because(error):
+            raise TrainingError(
+                f"{folder} could not be written: {reason}. Make room and run the same command again"
+            ) from error
+        raise
+
+
+def _write(
+    aside: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
+) -> None:
+    if is_adapted(trained):
+        save_adapter(trained, aside, settings.base)
+    elif settings.features is not None:
+        save_head(model, aside, settings, settings.features)
+    else:
+        save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
+        task.tokenizer.save(aside)
+    task.spec.write(aside)
+
+
+def save_adapter(model: "peft.PeftModel", folder: Path, base: str) -> None:
+    """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them."""
+    model.save_pretrained(str(folder), save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
+    file = folder / "adapter_config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = base
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def save_head(model: BertHead, folder: Path, settings: FinetuneSettings, features: FeatureSettings) -> None:
+    """Write what was trained beside a frozen encoder, and which encoder that was."""
+    save_file({name: p.detach().cpu().contiguous() for name, p in trainable(model).items()}, folder / HEAD)
+    content = {
+        **features.model_dump(),
+        "base": settings.base,
+        "base_files": file_hashes(base_folder(settings.base)),
+        "seed": settings.seed,  # random weights come from it
+    }
+    (folder / "features.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def label_maps(spec: TaskSpec) -> dict[str, object]:
+    """Return what `transformers` wants in a config: labels by number and numbers by label."""
+    if not spec.labels:
+        return {}
+    problem = {"single_label": "single_label_classification", "multi_label": "multi_label_classification"}
+    return {
+        "id2label": {str(i): label for i, label in enumerate(spec.labels)},
+        "label2id": {label: i for i, label in enumerate(spec.labels)},
+        **(
+            {"problem_type": problem.get(spec.problem, "regression")} if spec.task == "classification" else {}
+        ),
+    }
+
+
+def trainable(model: nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
+    """Fill the trained weights from a checkpoint that `save` wrote."""
+    if is_adapted(trained):
+        import peft
+
+        weights = load_file(folder / "adapter_model.safetensors")
+        peft.set_peft_model_state_dict(trained, weights)
+    elif (folder / HEAD).is_file():
+        model.load_state_dict(load_file(folder / HEAD), strict=False)
+    else:
+        load_into(model, folder)

@@ -1,0 +1,85 @@
+"""Learning from a fine-tuned checkpoint: its logits for the training data, computed once before training."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from bert.checkpoint.weights import Checkpoint, read_checkpoint
+from bert.errors import ConfigError
+from bert.tokenizer import Tokenizer
+from training.core.predict import predict
+from training.settings import TeacherSettings
+from training.tasks.base import Feature, FinetuneTask, Floats
+from training.tasks.registry import TASKS
+
+_BY_TEXT = ("classification", "multiple_choice")
+"""Tasks whose teacher may have another vocabulary: it reads the texts, not the student's pieces."""
+
+
+class Teacher:
+    """A checkpoint of the student's task, full or an adapter, that is only read."""
+
+    def __init__(self, settings: TeacherSettings, student: FinetuneTask, device: torch.device) -> None:
+        """Load it. Raises ConfigError where it does not teach what the student learns."""
+        checkpoint = read_checkpoint(settings.checkpoint)
+        self.tokenizer = checkpoint.tokenizer
+        self.student, self.task = student, TASKS[student.spec.task](self.tokenizer, checkpoint.spec)
+        _check_match(settings, checkpoint, student)
+        if student.spec.task not in _BY_TEXT:
+            _check_vocabulary(settings, self.tokenizer, student.tokenizer)
+            checkpoint.config.check_fits(student.tokenizer.vocab_size, student.spec.max_tokens)
+        with torch.random.fork_rng():  # the student's weights are those that it has without a teacher
+            self.model = self.task.model(checkpoint.config)
+        weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
+        self.model.load_state_dict(weights, strict=False)
+        self.model.to(device).eval()
+        self.device = device
+        # Column of the teacher's logits for each label of the student's.
+        self.columns = [checkpoint.spec.labels.index(label) for label in student.spec.labels]
+
+    def mark(self, features: Sequence[Feature], examples: Sequence[Any]) -> list[Feature]:
+        """Return the student's features with the teacher's logits; `examples` are those that they came from."""
+        by_text = self.student.spec.task in _BY_TEXT
+        read = self.task.features(examples) if by_text else features
+        assert len(read) == len(features)
+        rows = [encoding for feature in read for encoding in feature.encodings]
+        logits = iter(predict(self.model, rows, self.tokenizer.pad_id, self.device))
+        return [
+            replace(feature, soft=self._soft([next(logits) for _ in feature.encodings]))
+            for feature in features
+        ]
+
+    def _soft(self, rows: list[Floats]) -> Floats:
+        if self.columns:
+            return rows[0][..., self.columns]
+        return np.concatenate(rows) if self.student.spec.task == "multiple_choice" else rows[0]
+
+
+def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:
+    """Compare what the two are for."""
+    theirs, ours = checkpoint.spec, student.spec
+    for name in ("task", "problem", "pair"):
+        if getattr(theirs, name) != getattr(ours, name):
+            raise ConfigError(
+                f"the teacher {settings.checkpoint} has {name} {getattr(theirs, name)!r}, "
+                f"and the run {getattr(ours, name)!r}"
+            )
+    if set(theirs.labels) != set(ours.labels):
+        raise ConfigError(
+            f"the teacher {settings.checkpoint} knows the labels {sorted(theirs.labels)}, "
+            f"and the data has {sorted(ours.labels)}"
+        )
+
+
+def _check_vocabulary(settings: TeacherSettings, theirs: Tokenizer, ours: Tokenizer) -> None:
+    """Compare vocabularies, piece by piece: logits stand at pieces."""
+    same = theirs.vocab_size == ours.vocab_size and all(
+        theirs.id_to_token(i) == ours.id_to_token(i) for i in range(ours.vocab_size)
+    )
+    if not same:
+        raise ConfigError(
+            f"the teacher {settings.checkpoint} cuts words into other pieces than the base does"
+        )

@@ -1,0 +1,119 @@
+"""The runs of a comparison: every checkpoint on every task with every seed, checked before the first one starts."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from bert.config import BertConfig
+from bert.errors import ConfigError
+from training.command_line import note_unknown, wrong_settings
+from training.core.model import base_folder
+from training.evaluation.settings import EvaluateSettings
+from training.settings import FinetuneSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A checkpoint as the table calls it."""
+
+    name: str
+    base: str
+    """What bert-finetune takes as `base`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeRun:
+    """One fine-tuning run."""
+
+    row: str
+    task: str
+    seed: int
+    settings: FinetuneSettings
+
+    def __str__(self) -> str:
+        return f"{self.row} on {self.task}, seed {self.seed}"
+
+
+def plan(settings: EvaluateSettings) -> list[ProbeRun]:
+    """Return the runs, seeds outermost: a comparison cut short has fewer seeds, not fewer checkpoints.
+
+    Raises ConfigError or CheckpointError for anything that a run could not start with.
+    """
+    rows = [read_row(entry) for entry in settings.checkpoints]
+    tasks = {name: read_task(name, given) for name, given in settings.tasks.items()}
+    row_folders, task_folders = _folders([row.name for row in rows]), _folders(tasks)
+    for row in rows:
+        BertConfig.read(base_folder(row.base))
+    return [
+        ProbeRun(
+            row.name,
+            task,
+            seed,
+            _run_settings(
+                task,
+                {
+                    **values,
+                    **settings.overrides,
+                    "base": row.base,
+                    "seed": seed,
+                    "output_dir": settings.output_dir
+                    / "runs"
+                    / row_folders[row.name]
+                    / task_folders[task]
+                    / f"seed-{seed}",
+                },
+            ),
+        )
+        for seed in settings.seeds
+        for row in rows
+        for task, values in tasks.items()
+    ]
+
+
+def read_row(entry: str) -> Row:
+    """Read "NAME=FOLDER" or a bare folder, which is its own name."""
+    name, sign, base = entry.partition("=")
+    if sign and not Path(entry).exists():
+        return Row(name, base)
+    return Row(entry, entry)
+
+
+def read_task(name: str, given: Path | dict[str, Any]) -> dict[str, Any]:
+    """Return a task's fine-tuning settings as they are written. Raises ConfigError."""
+    if isinstance(given, dict):
+        return given
+    try:
+        values = yaml.safe_load(given.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"task {name!r}: {given} cannot be read: {error}") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise ConfigError(f"task {name!r}: {given} holds no settings of bert-finetune")
+    return values
+
+
+def _run_settings(task: str, values: dict[str, Any]) -> FinetuneSettings:
+    try:
+        settings = FinetuneSettings(**values)
+    except ValidationError as error:
+        note_unknown(error, FinetuneSettings)
+        raise ConfigError(f"task {task!r}: {'; '.join(wrong_settings(error))}") from None
+    if not settings.dev:
+        raise ConfigError(f"task {task!r} names no dev files: there is nothing to score on")
+    return settings
+
+
+def _folders(names: Iterable[str]) -> dict[str, str]:
+    """Return a folder for each name. Raises ConfigError for names that would share one."""
+    folders: dict[str, str] = {}
+    for name in names:
+        folder = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "-"
+        twin = next((other for other, taken in folders.items() if taken == folder), None)
+        if twin is not None or name in folders:
+            raise ConfigError(f"{twin!r} and {name!r} would share the folder {folder!r}: write NAME=FOLDER")
+        folders[name] = folder
+    return folders

@@ -1,0 +1,120 @@
+"""One run of a comparison and its `run.json`: what it is a run of, and its scores once it is finished."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoint.weights import file_hashes
+from bert.errors import TrainingError
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from training.core.model import base_folder, is_random
+from training.core.trainer import CHECKPOINTS
+from training.evaluation.plan import ProbeRun
+from training.settings import FinetuneSettings, with_newer_settings
+from training.tasks.registry import make_task
+
+Finetune = Callable[[FinetuneSettings, str], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a finished run reached."""
+
+    metric: str
+    score: float
+    """Mean of the metric over the dev files."""
+    dev: dict[str, dict[str, float]]
+    test: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+def identity(settings: FinetuneSettings) -> dict[str, Any]:
+    """Return all that decides a run's scores: settings but for places, and the hashes of the checkpoint's files."""
+    places = {"config", "base", "output_dir", "threads", "resume", "save_every_steps"}
+    hashes = file_hashes(base_folder(settings.base))
+    needed = ("config.json", "tokenizer", "vocab", "model")
+    random = is_random(settings.base)
+    files = {name: value for name, value in hashes.items() if name.startswith(needed[: 3 if random else 4])}
+    return {**settings.model_dump(mode="json", exclude=places), "random": random, "base_files": files}
+
+
+def finished(run: ProbeRun) -> Result | None:
+    """Return the result of a run that was finished before.
+
+    Raises TrainingError where its folder holds a run with other settings or another checkpoint.
+    """
+    file = run.settings.output_dir / "run.json"
+    if not file.is_file():
+        return None
+    content = json.loads(file.read_text(encoding="utf-8"))
+    now, then = identity(run.settings), content["identity"]
+    saved = with_newer_settings(then)
+    changed = [name for name in {**now, **then} if saved.get(name) != now.get(name)]
+    if changed and not content["result"] and not (run.settings.output_dir / CHECKPOINTS).is_dir():
+        return None  # it never began: nothing is lost
+    if changed:
+        raise TrainingError(
+            f"{run.settings.output_dir} holds a run of {run} with other values ({', '.join(sorted(changed))}); "
+            "give another output_dir, or --no-resume to start anew"
+        )
+    return Result(**content["result"]) if content["result"] else None
+
+
+def forget(run: ProbeRun) -> None:
+    """Remove what an earlier run left."""
+    shutil.rmtree(run.settings.output_dir, ignore_errors=True)
+
+
+def carry_out(run: ProbeRun, finetune: Finetune, command: str, keep_checkpoint: bool) -> Result:
+    """Fine-tune, or go on with a run that was killed; then write down the result and clear the weights away."""
+    folder = run.settings.output_dir
+    content = {"identity": identity(run.settings), "result": None}
+    write_json(folder / "run.json", content)
+    best = finetune(run.settings, command)
+    result = read_result(run.settings, TaskSpec.read(best))
+    write_json(folder / "run.json", {**content, "result": as_json(result)})
+    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    if not keep_checkpoint:
+        shutil.rmtree(best, ignore_errors=True)
+    return result
+
+
+def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
+    """Take the scores out of a checkpoint's `task.json`."""
+    tests = {name for file in settings.test for name in file.source_names}
+    dev = {name: scores for name, scores in spec.scores.items() if name not in tests}
+    tokenizer = Tokenizer.load(base_folder(settings.base))
+    metric = settings.metric or make_task(settings, tokenizer, spec).metric
+    values = [scores[metric] for scores in dev.values() if metric in scores]
+    if not values:
+        raise TrainingError(
+            f"{metric} of {', '.join(dev)} is not a number: all predictions or labels are alike"
+        )
+    return Result(
+        metric,
+        sum(values) / len(values),
+        dev,
+        {name: spec.scores[name] for name in spec.scores if name in tests},
+    )
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """Return what `Result(**...)` reads."""
+    return {"metric": result.metric, "score": result.score, "dev": result.dev, "test": result.test}
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write aside and rename: whoever is killed leaves the old file or the new one."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write aside and rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.writing")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, path)

@@ -1,0 +1,107 @@
+"""How well masked words of text that was not trained on are told, and whether pairs belong together.
+
+The same figures for every recipe: plain masking of 15% of the tokens, whatever the model was trained with.
+N examples, M masked positions, V vocabulary.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from bert.nn.losses import IGNORED
+from training.core.batches import by_length
+from training.pretraining.batch import PretrainBatch, collate
+from training.pretraining.examples.base import MaskedExample
+from training.pretraining.objectives.base import Objective
+
+BATCH_TOKENS = 8192
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Scores; None where the objective has no such head, or the examples no such labels."""
+
+    mlm_loss: float | None = None
+    """Mean over masked positions, in nats."""
+    mlm_accuracy: float | None = None
+    pair_accuracy: float | None = None
+    """Of next sentence prediction, or of sentence order."""
+
+    @property
+    def perplexity(self) -> float | None:
+        """Of how many words the model hesitates between, as it were; exp of the loss."""
+        return None if self.mlm_loss is None else math.exp(min(self.mlm_loss, 700.0))
+
+    def scores(self) -> dict[str, float]:
+        """Return what there is by name."""
+        values = {**vars(self), "perplexity": self.perplexity}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+@torch.no_grad()
+def evaluate(
+    objective: Objective, examples: Sequence[MaskedExample], pad_id: int, *, bf16: bool = False
+) -> HeldOut:
+    """Score examples without dropout on the objective's device; it is left in the mode that it was in.
+
+    No random number is drawn, so that a run goes on as if nobody had looked. Sharded over processes (FSDP), all of
+    them call this with the same examples.
+    """
+    device, was_training = next(objective.parameters()).device, objective.training
+    objective.eval()
+    lengths = [len(example.ids) for example in examples]
+    sums = torch.zeros(5, dtype=torch.float64, device=device)  # loss, right, positions; right, pairs
+    for indices in by_length(lengths, BATCH_TOKENS):
+        chosen = [examples[i] for i in indices]
+        batch = collate(chosen, pad_id, max(lengths[i] for i in indices), packed=False).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            words, pairs = objective.logits(batch)
+            sums += torch.cat([_words(words, batch), _pairs(pairs, batch)])
+    objective.train(was_training)
+    loss, right, positions, pairs_right, pairs = sums.tolist()
+    return HeldOut(
+        mlm_loss=loss / positions if positions else None,
+        mlm_accuracy=right / positions if positions else None,
+        pair_accuracy=pairs_right / pairs if pairs else None,
+    )
+
+
+def unigram_entropy(examples: Sequence[MaskedExample]) -> float:
+    """Return the entropy of the tokens in nats: the least loss of a model that does not read the context.
+
+    Estimated after Chao & Shen (2003), because a sample shows only a part of the rare words. 0 without examples.
+    """
+    if not examples:
+        return 0.0
+    tokens = np.concatenate([example.original[~example.special] for example in examples])
+    counts = np.bincount(tokens)
+    counts = counts[counts > 0]
+    once = min(int((counts == 1).sum()), len(tokens) - 1)
+    shares = (1 - once / len(tokens)) * counts / len(tokens)  # what is left goes to words that were not seen
+    seen = -np.expm1(
+        len(tokens) * np.log1p(-np.minimum(shares, 1 - 1e-12))
+    )  # how likely each was to be seen at all
+    return float(-(shares * np.log(shares) / seen).sum())
+
+
+def _words(logits: Tensor | None, batch: PretrainBatch) -> Tensor:
+    """Return summed loss, right guesses and number of the masked positions (3,); zeros without an MLM head."""
+    if logits is None or not len(batch.labels):
+        return torch.zeros(3, dtype=torch.float64, device=batch.labels.device)
+    loss = F.cross_entropy(logits.float(), batch.labels, reduction="none").double().sum()
+    right = (logits.argmax(-1) == batch.labels).sum()
+    return torch.stack([loss, right.double(), torch.full_like(loss, len(batch.labels))])
+
+
+def _pairs(logits: Tensor | None, batch: PretrainBatch) -> Tensor:
+    """Return right guesses and number of the pairs (2,); zeros where there are none."""
+    if logits is None or not batch.pairs:
+        return torch.zeros(2, dtype=torch.float64, device=batch.labels.device)
+    known = batch.pair_labels != IGNORED
+    right = ((logits.argmax(-1) == batch.pair_labels) & known).sum()
+    return torch.stack([right.double(), known.sum().double()])
