@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from service.http import openapi
 from service.http.endpoints import TASK_ENDPOINTS
 from service.http.lifecycle import OpenEngines, Service
-from service.http.middleware import Observed
+from service.http.middleware import RequestMiddleware
 from service.http.problems import problem_of, problem_response
 from service.logs import LOGGER
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 from service.settings import ServeSettings
 from service.workers.engines import open_engines
 
@@ -94,7 +94,7 @@ def create_app(
     app.add_exception_handler(HTTPException, _http_problem)
     paths = frozenset(str(getattr(route, "path", "")) for route in app.routes)
     observed = partial(
-        Observed,
+        RequestMiddleware,
         metrics=service.metrics,
         settings=settings,
         paths=paths,
@@ -160,7 +160,7 @@ def _swagger_assets() -> Path | None:
 
 async def _http_problem(request: Request, error: Exception) -> Response:
     """Answer what the router refuses (404, 405) like everything else."""
-    call: Call = request.scope["state"]["call"]
+    call: RequestContext = request.scope["state"]["call"]
     return problem_response(problem_of(error), call.request_id)
 
 

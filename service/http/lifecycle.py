@@ -16,7 +16,7 @@ from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 from service.scheduling.scheduler_protocol import Runner
 from service.settings import ServeSettings
 from service.workers.engines import Engines, open_engines
@@ -54,7 +54,7 @@ class Service:
         self.metrics.watch_ready(lambda: self.why_not_ready() is None)
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
-        self._sick: set[str] = set()
+        self._unhealthy: set[str] = set()
         """Models that fail on the warm-up text."""
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
@@ -76,23 +76,23 @@ class Service:
 
         Whether that takes one model or all is the setting `ready_when`.
         """
-        if (trouble := self._trouble()) is not None:
-            return trouble
+        if (error := self._health_error()) is not None:
+            return error
         registry = self.loaded.registry
-        sick = f"failing on {', '.join(sorted(self._sick))}"
+        failing = f"failing on {', '.join(sorted(self._unhealthy))}"
         if self.settings.ready_when == "any":
-            return sick if self._sick >= set(registry.models) else None
+            return failing if self._unhealthy >= set(registry.models) else None
         if registry.left_out:
             return f"without {', '.join(each.name for each in registry.left_out)}; /models says why"
-        return sick if self._sick else None
+        return failing if self._unhealthy else None
 
     def why_model_not_ready(self, name: str) -> str | None:
         """Return what keeps a loaded model from answering, None if nothing."""
-        return self._trouble() or (f"failing on {name}" if name in self._sick else None)
+        return self._health_error() or (f"failing on {name}" if name in self._unhealthy else None)
 
-    def _trouble(self) -> str | None:
+    def _health_error(self) -> str | None:
         """Return what keeps all models from answering."""
-        return self._stage or self.loaded.scheduler.trouble()
+        return self._stage or self.loaded.scheduler.health_error()
 
     async def load(self) -> None:
         """Open the models and warm up; then the service is ready. Raises what stands in the way."""
@@ -115,7 +115,7 @@ class Service:
 
     async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
         """Answer one text with a model, the whole way."""
-        call = Call("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
+        call = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
         pipeline, text = self.loaded.pipeline, Texts("text", [WARM_UP_TEXT], False)
         async with asyncio.timeout(timeout_s):
             match model.spec.task:
@@ -139,8 +139,8 @@ class Service:
             await self._warm_up_patiently(model)
         except Exception as error:
             LOGGER.error("model %s fails on the warm-up text: %r", model.name, error)
-            self._sick.add(model.name)
-            if self.settings.strict or len(self._sick) == len(self.loaded.registry.models):
+            self._unhealthy.add(model.name)
+            if self.settings.strict or len(self._unhealthy) == len(self.loaded.registry.models):
                 raise
 
     async def _warm_up_patiently(self, model: Model) -> None:
@@ -154,10 +154,10 @@ class Service:
     def probe_soon(self) -> None:
         """Ask models that seem broken the warm-up text, in the background.
 
-        Texts that an engine chokes on do not take the service out: only a model that fails on this one is sick. And it
+        Texts that an engine chokes on do not take the service out: only a model that fails on this one is unhealthy. And it
         is well again when it answers, without real traffic.
         """
-        if self._stage or not (self._sick | self.loaded.scheduler.suspects()):
+        if self._stage or not (self._unhealthy | self.loaded.scheduler.suspects()):
             return
         is_running = self._probe is not None and not self._probe.done()
         if not is_running and time.monotonic() - self._last_probe >= PROBE_EVERY_S:
@@ -179,16 +179,16 @@ class Service:
             await loaded.pipeline.close()
 
     async def _probe_suspects(self) -> None:
-        for name in self._sick | self.loaded.scheduler.suspects():
+        for name in self._unhealthy | self.loaded.scheduler.suspects():
             try:
                 await self.warm_up(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
             except QueueFullError:  # too busy to be asked: it is what it was
                 continue
             except Exception as error:
                 LOGGER.warning("model %s fails on the warm-up text: %r", name, error)
-                self._sick.add(name)
+                self._unhealthy.add(name)
             else:
-                self._sick.discard(name)
+                self._unhealthy.discard(name)
 
     def _announce(self, model: Model) -> None:
         manifest = model.bundle.manifest

@@ -14,7 +14,7 @@ from service.http.headers import header
 from service.http.problems import CLIENT_GONE, ClientGoneError, ProblemError, problem_of, problem_response
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.pipeline.request_context import BEGAN, Call, choose_request_id
+from service.pipeline.request_context import BEGAN, RequestContext, choose_request_id
 from service.settings import ServeSettings
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
@@ -25,7 +25,7 @@ MAX_LOGGED = 200
 """Characters of a path in the access log."""
 
 
-class Observed:
+class RequestMiddleware:
     """ASGI middleware; the innermost of the server's own, so that no error passes it by."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Observed:
             return
         path: str = scope["path"]
         state = scope.setdefault("state", {})
-        call = Call(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
+        call = RequestContext(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
         call.began = state.get(BEGAN, call.received)
         state["call"] = call
         answer = _Answer(send, call, self._is_stopping)
@@ -73,7 +73,7 @@ class Observed:
             self._record(call, answer.status or CLIENT_GONE, str(scope["method"]))
 
     async def _refuse(
-        self, error: Exception, call: Call, answer: "_Answer", scope: Scope, receive: Receive
+        self, error: Exception, call: RequestContext, answer: "_Answer", scope: Scope, receive: Receive
     ) -> None:
         """Answer with a problem, if anyone reads it and nothing has been sent."""
         if isinstance(error, ClientGoneError):
@@ -87,7 +87,7 @@ class Observed:
         if answer.status == 0:
             await problem_response(problem, call.request_id)(scope, receive, answer.send)
 
-    def _record(self, call: Call, status: int, method: str) -> None:
+    def _record(self, call: RequestContext, status: int, method: str) -> None:
         """Observe the finished request."""
         seconds = time.monotonic() - call.began
         endpoint = call.endpoint if call.endpoint in self._paths else "other"
@@ -136,7 +136,7 @@ def _as_get(scope: Scope) -> Scope:
 class _Answer:
     """The way back: adds the headers that every answer has, and remembers the status."""
 
-    def __init__(self, send: Send, call: Call, is_stopping: Callable[[], bool]) -> None:
+    def __init__(self, send: Send, call: RequestContext, is_stopping: Callable[[], bool]) -> None:
         self._send, self._call, self._is_stopping = send, call, is_stopping
         self.status = 0
 

@@ -21,7 +21,7 @@ from service.http.problems import (
     shown,
     unprocessable,
 )
-from service.http.timeouts import Alarm
+from service.http.timeouts import Timeout
 from service.pipeline.inputs import too_many_texts
 from service.settings import ServeSettings
 
@@ -63,7 +63,7 @@ async def read_body(request: Request, settings: ServeSettings) -> bytes:
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     try:
-        with Alarm(settings.body_timeout_ms / 1000):
+        with Timeout(settings.body_timeout_ms / 1000):
             body = await _read_bounded(request, limit)
     except TimeoutError:
         detail = f"the body had not arrived after {settings.body_timeout_ms} ms (body_timeout_ms)"

@@ -14,7 +14,7 @@ from bert.tasks.fill_mask import FilledMask
 from bert.tasks.ner import Entity
 from bert.tasks.spans import Answer
 from service.pipeline.pipeline import Embedded, Token
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 
 PART = 16
 """Items of a list that are serialised in one call, which holds the interpreter's lock until its end."""
@@ -33,7 +33,7 @@ class JsonAnswer(Response):
         ]
 
 
-def answer(call: Call, results: Iterable[dict[str, Any]]) -> Response:
+def answer(call: RequestContext, results: Iterable[dict[str, Any]]) -> Response:
     """Return the 200 with these results."""
     body = {"model": call.model, "results": in_parts(results), "usage": {"tokens": call.tokens}}
     return JsonAnswer(to_json(body))

@@ -15,10 +15,10 @@ from service.http.lifecycle import Service
 from service.http.problems import FieldError, ProblemError, unprocessable
 from service.http.request_body import INLINE_BYTES, parse, read_body
 from service.http.request_body import Model as Body
-from service.http.timeouts import Guard, timeout_ms
+from service.http.timeouts import CancelOnDisconnect, timeout_ms
 from service.pipeline.inputs import Texts, check_count, pair_count
 from service.pipeline.pipeline import INLINE_VECTORS, Pipeline
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 
 
 async def classify(request: Request) -> Response:
@@ -29,7 +29,7 @@ async def classify(request: Request) -> Response:
     pair = Texts.of("text_pair", body.text_pair) if body.text_pair is not None else None
     _check_pair(model, text, pair)
     _check_count(request, text, *([pair] if pair is not None else []))
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         results, truncated = await pipeline.classify(
             call, model, text, pair, top_k=body.top_k, truncate=body.truncate
         )
@@ -44,7 +44,7 @@ async def ner(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.NerRequest)
     model, text = _choose(request, call, body.model, "ner"), Texts.of("text", body.text)
     _check_count(request, text)
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         entities = await pipeline.entities(call, model, text)
         count = len(text) + sum(map(len, entities))
         return await pipeline.write(count, lambda: responses.answer(call, responses.recognised(entities)))
@@ -56,7 +56,7 @@ async def similarity(request: Request) -> Response:
     model, text = _choose(request, call, body.model, "similarity"), Texts.of("text", body.text)
     candidates = Texts.of("candidates", body.candidates)
     _check_count(request, text, candidates)
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         embedded = await pipeline.embed_all(call, model, [text, candidates], truncate=body.truncate)
 
         def ranked() -> Response:
@@ -73,7 +73,7 @@ async def qa(request: Request) -> Response:
     model, question = _choose(request, call, body.model, "qa"), Texts.of("question", body.question)
     context = Texts.of("context", body.context)
     _check_count(request, question, context)
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         found = await pipeline.answers(
             call, model, question, context, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
         )
@@ -86,7 +86,7 @@ async def embed(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.EmbedRequest)
     model, text = _choose(request, call, body.model, "similarity"), Texts.of("text", body.text)
     _check_count(request, text)
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         embedded = await pipeline.embed(call, model, text, truncate=body.truncate)
         return await pipeline.write(
             len(text), lambda: responses.answer(call, responses.embeddings(embedded)), most=INLINE_VECTORS
@@ -98,7 +98,7 @@ async def fill_mask(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.FillMaskRequest)
     model, text = _choose(request, call, body.model, "fill_mask"), Texts.of("text", body.text)
     _check_count(request, text)
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         masks = await pipeline.fill_masks(call, model, text, top_k=body.top_k)
         with call.timed("decode"):  # what is written is decoded a mask at a time
             return await pipeline.write(
@@ -111,7 +111,7 @@ async def tokenize(request: Request) -> Response:
     call, pipeline, body = await _begin(request, schemas.TokenizeRequest)
     model, text = _choose(request, call, body.model, None), Texts.of("text", body.text)
     _check_count(request, text)
-    with Guard(request, call):
+    with CancelOnDisconnect(request, call):
         tokens = await pipeline.tokens(call, model, text)
         return await pipeline.write(call.tokens, lambda: responses.answer(call, responses.tokenized(tokens)))
 
@@ -160,7 +160,7 @@ async def metrics(request: Request) -> Response:
     return Response(shown, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _begin(request: Request, schema: type[Body]) -> tuple[Call, Pipeline, Body]:
+async def _begin(request: Request, schema: type[Body]) -> tuple[RequestContext, Pipeline, Body]:
     """Return what each task begins with.
 
     Its call with the deadline, the pipeline if it is there, the validated body.
@@ -171,12 +171,12 @@ async def _begin(request: Request, schema: type[Body]) -> tuple[Call, Pipeline, 
     body, max_texts = await read_body(request, service.settings), service.settings.max_texts_per_request
     if len(body) <= INLINE_BYTES:
         return call, pipeline, parse(schema, body, max_texts)
-    with Guard(request, call):  # while it waits for a thread too
+    with CancelOnDisconnect(request, call):  # while it waits for a thread too
         parsed = await pipeline.run_in_thread(lambda: parse(schema, body, max_texts))
     return call, pipeline, parsed
 
 
-def _choose(request: Request, call: Call, name: str | None, task: str | None) -> Model:
+def _choose(request: Request, call: RequestContext, name: str | None, task: str | None) -> Model:
     """Return the model that answers, and note its name.
 
     Raises UnknownModelError, or the 422 of the wrong task.
@@ -209,9 +209,9 @@ def _service(request: Request) -> Service:
     return service
 
 
-def _call(request: Request) -> Call:
+def _call(request: Request) -> RequestContext:
     call = request.scope["state"]["call"]
-    assert isinstance(call, Call)
+    assert isinstance(call, RequestContext)
     return call
 
 

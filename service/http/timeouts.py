@@ -10,7 +10,7 @@ from starlette.types import Message
 from bert.errors import DeadlineExceededError
 from service.http.headers import header
 from service.http.problems import ClientGoneError, FieldError, unprocessable
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 
 HEADER = b"x-timeout-ms"
 WATCH_AFTER_S = 0.05
@@ -32,30 +32,30 @@ def timeout_ms(request: Request, limit_ms: int) -> float:
     return min(int(sent[:12]), limit_ms)
 
 
-class Alarm:
-    """`with Alarm(seconds):` cancels the task inside after so long, and raises TimeoutError then.
+class Timeout:
+    """`with Timeout(seconds):` cancels the task inside after so long, and raises TimeoutError then.
 
     What asyncio.timeout does, for half of its cost: nothing is awaited or rescheduled.
     """
 
-    __slots__ = ("_cancelling", "_rang", "_seconds", "_task", "_timer")
+    __slots__ = ("_cancelling", "_has_expired", "_seconds", "_task", "_timer")
 
     def __init__(self, seconds: float) -> None:
         """Nothing starts before the block."""
-        self._seconds, self._rang = seconds, False
+        self._seconds, self._has_expired = seconds, False
 
-    def __enter__(self) -> "Alarm":
+    def __enter__(self) -> "Timeout":
         """Start the clock."""
         task = asyncio.current_task()
         assert task is not None
         self._task, self._cancelling = task, task.cancelling()
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, self._seconds), self.ring)
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, self._seconds), self.expire)
         return self
 
-    def ring(self) -> None:
+    def expire(self) -> None:
         """Cancel what is inside, before the time."""
-        if not self._rang:
-            self._rang = True
+        if not self._has_expired:
+            self._has_expired = True
             self._task.cancel()
 
     def __exit__(
@@ -64,23 +64,23 @@ class Alarm:
         """Stop the clock; tell this cancellation from others, which go on."""
         self._timer.cancel()
         if (
-            self._rang
+            self._has_expired
             and self._task.uncancel() <= self._cancelling
             and isinstance(error, asyncio.CancelledError)
         ):
             raise TimeoutError from error
 
 
-class Guard:
-    """`with Guard(request, call):` cancels what is inside at the deadline or when the client leaves.
+class CancelOnDisconnect:
+    """`with CancelOnDisconnect(request, call):` cancels what is inside at the deadline or when the client leaves.
 
     Raises DeadlineExceededError or ClientGoneError then. The request's body must have been read: after it the
     next thing to receive is the disconnect.
     """
 
-    __slots__ = ("_alarm", "_call", "_left", "_request", "_timer", "_watch")
+    __slots__ = ("_call", "_left", "_request", "_timeout", "_timer", "_watch")
 
-    def __init__(self, request: Request, call: Call) -> None:
+    def __init__(self, request: Request, call: RequestContext) -> None:
         """Nothing starts before the block."""
         self._request, self._call = request, call
         self._left = False
@@ -89,8 +89,8 @@ class Guard:
     def __enter__(self) -> None:
         """Start both watches."""
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_client)
-        self._alarm = Alarm(self._call.deadline - time.monotonic())
-        self._alarm.__enter__()
+        self._timeout = Timeout(self._call.deadline - time.monotonic())
+        self._timeout.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -101,7 +101,7 @@ class Guard:
             self._watch.remove_done_callback(self._client_left)
             self._watch.cancel()
         try:
-            self._alarm.__exit__(kind, error, trace)
+            self._timeout.__exit__(kind, error, trace)
         except TimeoutError:
             if self._left:
                 raise ClientGoneError from None
@@ -117,4 +117,4 @@ class Guard:
         if not watch.cancelled():
             watch.exception()
             self._left = True
-            self._alarm.ring()
+            self._timeout.expire()

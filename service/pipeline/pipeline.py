@@ -27,7 +27,7 @@ from service.pipeline.inputs import (
     too_large,
     too_many_tokens,
 )
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenization import INLINE_TOKENS, Reader, Threads
 from service.scheduling.scheduler_protocol import Runner
 
@@ -78,7 +78,14 @@ class Pipeline:
         self._threads = Threads(threads, max_characters)
 
     async def classify(
-        self, call: Call, model: Model, text: Texts, pair: Texts | None, *, top_k: int | None, truncate: bool
+        self,
+        call: RequestContext,
+        model: Model,
+        text: Texts,
+        pair: Texts | None,
+        *,
+        top_k: int | None,
+        truncate: bool,
     ) -> tuple[list[classification.Classification], list[bool]]:
         """Return a classification for each text or pair, and whether it was cut."""
         reader = self._reader(call, model, only_ids=True)
@@ -92,12 +99,12 @@ class Pipeline:
         )
         return results, [encoding.truncated for encoding in encodings]
 
-    async def embed(self, call: Call, model: Model, text: Texts, *, truncate: bool) -> Embedded:
+    async def embed(self, call: RequestContext, model: Model, text: Texts, *, truncate: bool) -> Embedded:
         """Return a vector for each text."""
         return await self.embed_all(call, model, [text], truncate=truncate)
 
     async def embed_all(
-        self, call: Call, model: Model, fields: Sequence[Texts], *, truncate: bool
+        self, call: RequestContext, model: Model, fields: Sequence[Texts], *, truncate: bool
     ) -> Embedded:
         """Return a vector for each text of the first field, then of the next."""
         reader = self._reader(call, model, only_ids=True)
@@ -111,7 +118,7 @@ class Pipeline:
         asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
         return (embedding.rank(query, others, top_k) for query in asked)
 
-    async def entities(self, call: Call, model: Model, text: Texts) -> list[list[ner.Entity]]:
+    async def entities(self, call: RequestContext, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows, a text without a word has none."""
         spec, reader = model.spec, self._reader(call, model)
         with call.timed("tokenize"):
@@ -130,7 +137,7 @@ class Pipeline:
 
     async def answers(
         self,
-        call: Call,
+        call: RequestContext,
         model: Model,
         question: Texts,
         context: Texts,
@@ -161,7 +168,7 @@ class Pipeline:
 
         return await self._decode(call, count * top_k, decode)
 
-    async def fill_masks(self, call: Call, model: Model, text: Texts, *, top_k: int) -> FilledMasks:
+    async def fill_masks(self, call: RequestContext, model: Model, text: Texts, *, top_k: int) -> FilledMasks:
         """Return each text's masks with their `top_k` best pieces, which are decoded when they are taken."""
         reader = self._reader(call, model)
         with call.timed("tokenize"):
@@ -176,7 +183,7 @@ class Pipeline:
         )
         return FilledMasks(texts, sum(masks) * top_k + characters // RESULT_CHARACTERS)
 
-    async def tokens(self, call: Call, model: Model, text: Texts) -> list[list[Token]]:
+    async def tokens(self, call: RequestContext, model: Model, text: Texts) -> list[list[Token]]:
         """Return each text's tokens, special ones included; at most MAX_SHOWN_TOKENS."""
         limit = min(self._scheduler.max_tokens, MAX_SHOWN_TOKENS)
         reader = Reader(call, model.tokenizer, limit, self._threads, refusal=too_many_tokens)
@@ -200,10 +207,10 @@ class Pipeline:
         """End the threads."""
         await self._threads.close()
 
-    def _reader(self, call: Call, model: Model, *, only_ids: bool = False) -> Reader:
+    def _reader(self, call: RequestContext, model: Model, *, only_ids: bool = False) -> Reader:
         return Reader(call, model.tokenizer, self._scheduler.max_tokens, self._threads, only_ids)
 
-    async def _infer(self, call: Call, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
+    async def _infer(self, call: RequestContext, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
         """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
         call.tokens = sum(len(encoding) for encoding in encodings)
         limit = self._scheduler.max_tokens
@@ -214,14 +221,14 @@ class Pipeline:
         return result.outputs
 
     async def _infer_windows(
-        self, call: Call, model: Model, windows: Sequence[Sequence[Window]]
+        self, call: RequestContext, model: Model, windows: Sequence[Sequence[Window]]
     ) -> list[list[Floats]]:
         """Run the windows of several texts as one job, and give each text its own outputs back."""
         encodings = [window.encoding for text in windows for window in text]
         outputs = iter(await self._infer(call, model, encodings) if encodings else [])
         return [[next(outputs) for _ in text] for text in windows]
 
-    async def _decode(self, call: Call, results: int, function: Callable[[], Result]) -> Result:
+    async def _decode(self, call: RequestContext, results: int, function: Callable[[], Result]) -> Result:
         """Decode outputs to about so many results; in a thread if that takes long."""
         with call.timed("decode"):
             if call.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:

@@ -12,7 +12,7 @@ PHASES = ("tokenize", "queue", "inference", "decode")
 
 
 @dataclass(slots=True)
-class Call:
+class RequestContext:
     """Filled in on the way; the middleware turns it into headers, metrics and a log line."""
 
     request_id: str

@@ -21,7 +21,7 @@ from bert.errors import DeadlineExceededError
 from bert.tokenizer import Pieces, Tokenizer
 from service.pipeline import tokenize_queue
 from service.pipeline.inputs import too_large
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenize_queue import TokenizeQueue
 
 INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
@@ -85,7 +85,7 @@ class Threads:
 class Reader:
     """Tokenises the texts of one request."""
 
-    call: Call
+    call: RequestContext
     tokenizer: Tokenizer
     max_tokens: int
     """Of the whole request; no queue has room for more."""

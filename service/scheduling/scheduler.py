@@ -186,7 +186,7 @@ class Scheduler:
         oldest = self.oldest_run()
         return 0.0 if oldest is None else self._clock() - oldest
 
-    def trouble(self) -> str | None:
+    def health_error(self) -> str | None:
         """Tell that the device is gone."""
         busy_s = self.longest_run_s()
         return stuck(busy_s) if busy_s > self.stuck_after_s() else None

@@ -42,7 +42,7 @@ class Runner(Protocol):
         """Return the models whose engine failed several times in a row."""
         ...
 
-    def trouble(self) -> str | None:
+    def health_error(self) -> str | None:
         """Return what keeps every model from answering, None if nothing."""
         ...
 

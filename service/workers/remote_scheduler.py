@@ -122,14 +122,14 @@ class RemoteScheduler:
 
     def _note_waiting(self) -> None:
         """Tell how much waits because no engine process answers."""
-        is_away = self.trouble() is not None
+        is_away = self.health_error() is not None
         self._note_away(len(self._pending) if is_away else 0, self._tokens if is_away else 0)
 
     def suspects(self) -> set[str]:
         """Return the models whose engine failed several times in a row."""
         return set(self._health.suspects)
 
-    def trouble(self) -> str | None:
+    def health_error(self) -> str | None:
         """Tell that the engine process is away, or says nothing."""
         if self._link is None:
             return "waiting for its engine, which ended and is being started again"

@@ -10,8 +10,8 @@ from starlette.types import Message
 
 from bert.errors import DeadlineExceededError
 from service.http.problems import ClientGoneError
-from service.http.timeouts import WATCH_AFTER_S, Alarm, Guard
-from service.pipeline.request_context import Call
+from service.http.timeouts import WATCH_AFTER_S, CancelOnDisconnect, Timeout
+from service.pipeline.request_context import RequestContext
 
 
 async def never() -> Message:
@@ -24,15 +24,15 @@ async def at_once() -> Message:
 
 
 async def guarded(receive: Callable[[], Awaitable[Message]], timeout_ms: float, work_s: float) -> str:
-    call = Call("id", "/ner", time.monotonic(), timeout_ms)
-    with Guard(Request({"type": "http"}, receive), call):
+    call = RequestContext("id", "/ner", time.monotonic(), timeout_ms)
+    with CancelOnDisconnect(Request({"type": "http"}, receive), call):
         await asyncio.sleep(work_s)
     return "done"
 
 
 def test_an_alarm_ends_what_takes_too_long() -> None:
     async def work() -> None:
-        with Alarm(0.01):
+        with Timeout(0.01):
             await asyncio.sleep(60)
 
     with pytest.raises(TimeoutError):
@@ -41,7 +41,7 @@ def test_an_alarm_ends_what_takes_too_long() -> None:
 
 def test_an_alarm_leaves_alone_what_is_done_in_time() -> None:
     async def work() -> int:
-        with Alarm(0.01):
+        with Timeout(0.01):
             await asyncio.sleep(0)
         await asyncio.sleep(0.03)
         task = asyncio.current_task()
@@ -53,7 +53,7 @@ def test_an_alarm_leaves_alone_what_is_done_in_time() -> None:
 
 def test_a_cancellation_from_outside_is_no_timeout() -> None:
     async def work() -> None:
-        with Alarm(60):
+        with Timeout(60):
             await asyncio.sleep(60)
 
     async def cancelled() -> bool:
@@ -69,9 +69,9 @@ def test_a_cancellation_from_outside_is_no_timeout() -> None:
 def test_of_two_alarms_the_one_that_rang_says_so() -> None:
     async def work() -> str:
         try:
-            with Alarm(60):
+            with Timeout(60):
                 try:
-                    with Alarm(0.01):
+                    with Timeout(0.01):
                         await asyncio.sleep(60)
                 except TimeoutError:
                     return "inner"

@@ -9,7 +9,7 @@ import pytest
 from service.http.request_body import INLINE_BYTES, Model, parse
 from service.pipeline.encoding import question_windows
 from service.pipeline.inputs import Texts
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenization import HELPERS, Reader, Threads
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem
@@ -71,7 +71,7 @@ def test_a_context_that_several_questions_share_is_tokenised_once(live: Live) ->
     context = "angela merkel met in munich " * 20
 
     async def read(contexts: Texts) -> tuple[int, int]:
-        call, threads = Call("id", "/qa", time.monotonic(), 60_000), Threads(1, 10**6)
+        call, threads = RequestContext("id", "/qa", time.monotonic(), 60_000), Threads(1, 10**6)
         reader = Reader(call, model.tokenizer, 10**6, threads)
         try:
             windows = await question_windows(reader, model, Texts("question", ["who"] * 3, True), contexts, 3)

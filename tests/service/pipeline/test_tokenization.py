@@ -15,7 +15,7 @@ from bert.errors import DeadlineExceededError
 from bert.tokenizer import Tokenizer
 from service.http.problems import ProblemError
 from service.pipeline import tokenization, tokenize_queue
-from service.pipeline.request_context import Call
+from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenization import Reader, Threads, window_tokens
 from tests.support.tiny import vocabulary
 
@@ -46,7 +46,7 @@ class Bounded:
 
     def pieces(self, texts: Sequence[str], enough: int | None = None) -> list[Pieces]:
         async def read() -> list[Pieces]:
-            threads, call = Threads(2, 10**9), Call("id", "/ner", time.monotonic(), self.timeout_ms)
+            threads, call = Threads(2, 10**9), RequestContext("id", "/ner", time.monotonic(), self.timeout_ms)
             try:
                 return await Reader(call, self.tokenizer, self.max_tokens, threads).pieces(texts, enough)
             finally:

@@ -119,7 +119,7 @@ def test_what_an_engine_left_unanswered_goes_to_the_next_and_nothing_else(tmp_pa
         assert value(await tasks[1]) == 1
         tasks[2].cancel()
         await first.die()
-        await until(lambda: scheduler.trouble() is not None)
+        await until(lambda: scheduler.health_error() is not None)
         during = submitted(scheduler)
         await second.start()
         again = await second.requests(3)
@@ -127,7 +127,7 @@ def test_what_an_engine_left_unanswered_goes_to_the_next_and_nothing_else(tmp_pa
         assert again[:2] == [replace(request, again=True) for request in (requests[0], requests[3])]
         assert not any(request.again for request in (*requests, again[2]))
         assert len({request.key for request in (*requests, *again)}) == 5
-        assert scheduler.trouble() is None and scheduler.max_tokens == 200
+        assert scheduler.health_error() is None and scheduler.max_tokens == 200
         for number, request in enumerate(reversed(again)):
             second.answer(request, number)
         assert [value(await task) for task in (tasks[0], tasks[3], during)] == [2, 1, 0]
@@ -163,7 +163,7 @@ def test_while_the_engine_is_away_no_more_wait_than_it_would_take(tmp_path: Path
         await first.start()
         await scheduler.hello()
         await first.die()
-        await until(lambda: scheduler.trouble() is not None)
+        await until(lambda: scheduler.health_error() is not None)
         away = list[tuple[int, int]]()
         scheduler._note_away = lambda requests, tokens: away.append((requests, tokens))
         waiting = [submitted(scheduler, 60), submitted(scheduler, 40)]
@@ -192,7 +192,7 @@ def test_an_engine_that_dies_before_it_has_said_anything_is_waited_out(tmp_path:
         await scheduler.hello()
         await first.die()
         mute.made = lambda link: mute.links.append(link)  # type: ignore[method-assign]
-        await until(lambda: scheduler.trouble() is not None)
+        await until(lambda: scheduler.health_error() is not None)
         await mute.start()
         task = submitted(scheduler)
         await until(lambda: bool(mute.links))
@@ -214,7 +214,7 @@ def test_it_knows_the_models_that_fail(tmp_path: Path) -> None:
         await scheduler.hello()
         engine.links[-1].send(Health(["m"]))
         await until(lambda: scheduler.suspects() == {"m"})
-        assert scheduler.trouble() is None
+        assert scheduler.health_error() is None
         engine.links[-1].send(Health([]))
         await until(lambda: not scheduler.suspects())
         await engine.die()
@@ -230,7 +230,7 @@ def test_an_engine_that_says_nothing_gets_no_more_until_it_does(tmp_path: Path) 
         early = submitted(scheduler)
         await engine.requests(1)
         scheduler._silence.seconds = SILENT_S + 1
-        assert "has said nothing for 4 s" in str(scheduler.trouble())
+        assert "has said nothing for 4 s" in str(scheduler.health_error())
         away = list[tuple[int, int]]()
         scheduler._note_away = lambda requests, tokens: away.append((requests, tokens))
         scheduler._note_waiting()
@@ -238,7 +238,7 @@ def test_an_engine_that_says_nothing_gets_no_more_until_it_does(tmp_path: Path) 
         with pytest.raises(NotReadyError, match="has said nothing for 4 s"):
             await submitted(scheduler)
         engine.links[-1].send(Health([]))
-        await until(lambda: scheduler.trouble() is None)
+        await until(lambda: scheduler.health_error() is None)
         late = submitted(scheduler)
         for request in await engine.requests(2):
             engine.answer(request, 1)
@@ -298,7 +298,7 @@ def test_an_engine_that_has_read_other_bundles_gets_nothing(tmp_path: Path) -> N
         with pytest.raises(NotReadyError, match="were changed"):  # at once: no engine will ever run it
             await submitted(scheduler)
         assert changed == [tmp_path] and second.submitted == []
-        assert scheduler.trouble() is not None
+        assert scheduler.health_error() is not None
         await second.die()
 
     run(tmp_path, scenario)
