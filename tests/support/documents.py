@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "docs/decisions/*.md", "models/*.md", "examples/**/*.md", "benchmarks/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "models/*.md", "examples/**/*.md", "benchmarks/**/*.md")
     for page in ROOT.glob(pattern)
     if page.name != "CHANGELOG.md"  # says what was, too
-)  # fmt: skip
+)
 PROGRAMS = ("bash", "bert-", "curl", "docker", "make", "pip", "python", "torchrun")
 """How a command line begins; anything else in a block of sh is something that no test looks at."""
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
