@@ -13,12 +13,11 @@ from model_export.graph.graph_checks import check_structure
 from model_export.precision import MAKERS, Fp32
 from model_export.progress import say, step
 from model_export.verify.agreement import Changes, can_show, label_changes
-from model_export.verify.batch import Text
 from model_export.verify.dev_data import recorded_dev_files, recorded_files
 from model_export.verify.dev_score import DevSet, read_dev
 from model_export.verify.parity import check_parity, check_score, references
 from model_export.verify.reference import Floats, Reference
-from model_export.verify.texts import Sentences, sentences, shipped_texts
+from model_export.verify.texts import Sentences, Text, sentences, shipped_texts
 from model_export.verify.tolerance import Tolerance
 
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000

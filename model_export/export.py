@@ -25,7 +25,7 @@ from bert.tokenizer import Tokenizer
 from model_export.candidate import Candidate, Subject, build, prove
 from model_export.graph.graph_checks import fused_operators, output_of
 from model_export.graph.tables import separate_tables
-from model_export.precision import LAYOUT, Fp32
+from model_export.precision import Fp32
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose
 from model_export.verify.self_test import self_test
@@ -102,7 +102,7 @@ def export(
 
 def _graph_files(name: str, exported: Fp32) -> dict[str, bytes]:
     """Return a graph and the tables that it shares with others, by file name."""
-    if LAYOUT[exported.precision] != "rows":
+    if exported.packer.layout != "rows":
         return {name: exported.model.SerializeToString()}
     graph, tables = separate_tables(exported.model)
     return {name: graph, **tables}
@@ -115,12 +115,12 @@ def _fallback(float32: Candidate) -> dict[str, Any]:
 
 def _of_graph(exported: Fp32) -> dict[str, Any]:
     """Return what the manifest says of a graph."""
-    layout = LAYOUT[exported.precision]
+    layout = exported.packer.layout
     return {
         "precision": exported.precision,
         "layout": layout,
         "session": recipe(layout),
-        "packing": asdict(exported.packing),
+        "packing": asdict(exported.packer.rules),
         "fused_operators": fused_operators(exported.model),
     }
 

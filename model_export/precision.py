@@ -10,7 +10,6 @@ import onnxruntime as ort
 
 from bert.checkpoint.weights import Checkpoint
 from bert.errors import BertError, ExportError
-from bert.packing_rules import PackingRules
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import RowsForms
@@ -18,11 +17,9 @@ from model_export.graph.cuda_ops import FlatForms
 from model_export.graph.graph_checks import check_types
 from model_export.graph.int8_ops import Int8Forms
 from model_export.verify import fp16_reference
-from model_export.verify.batch import Text
 from model_export.verify.reference import Floats
-from model_export.verify.session import CUDA, Runner, packing_rules
-
-LAYOUT = {"fp32": "rows", "int8": "rows", "fp16": "flat"}
+from model_export.verify.session import CUDA, Runner, packer_for
+from model_export.verify.texts import Text
 
 
 class Fp32:
@@ -34,8 +31,8 @@ class Fp32:
     def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
         """Build the graph; the 8-bit one is fitted to `texts`."""
         self.model = self._build(checkpoint, texts)
-        self.packing = packing_rules(checkpoint.config, self.precision)
-        self._runner = Runner(self.model, LAYOUT[self.precision], self.packing)
+        self.packer = packer_for(checkpoint.config, self.precision)
+        self._runner = Runner(self.model, self.packer)
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
         return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
@@ -81,18 +78,18 @@ class Fp16(Fp32):
         """Build the graph; raises ExportError where float16 cannot hold the weights."""
         config, spec = checkpoint.config, checkpoint.spec
         self.model = build_graph(config, spec, checkpoint.weights, FlatForms)
-        self.packing = PackingRules()
+        self.packer = packer_for(config, self.precision)
         self._on_gpu = CUDA in ort.get_available_providers()
         if self._on_gpu:
             self.how = "the written graph was run on a GPU"
             with _on_gpu():
-                self._runner = Runner(self.model, "flat", self.packing)
+                self._runner = Runner(self.model, self.packer)
             return
         check_types(self.model)
         rounded = {
             name: value.astype(np.float16).astype(np.float32) for name, value in checkpoint.weights.items()
         }
-        self._runner = Runner(build_graph(config, spec, rounded, RowsForms), "rows", self.packing)
+        self._runner = Runner(build_graph(config, spec, rounded, RowsForms), packer_for(config, "fp32"))
 
     def alone(self, texts: Sequence[Text]) -> list[Floats]:
         """Run them one by one. Raises ExportError where the GPU does not."""

@@ -23,18 +23,17 @@ from benchmarks.common.machine import machine_line
 from bert.checkpoint.tensor_names import Weights
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.config import BertConfig
-from bert.packing_rules import PackingRules
+from bert.packing import Ints
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 from model_export.graph.int8_ops import Int8Forms
 from model_export.graph.rounding import round_weight
-from model_export.verify.batch import Feeds, Text
 from model_export.verify.parity import references
 from model_export.verify.reference import Floats, Reference
-from model_export.verify.session import Runner, packing_rules
-from model_export.verify.texts import sentences, shipped_texts
+from model_export.verify.session import Runner, packer_for
+from model_export.verify.texts import Text, sentences, shipped_texts
 
 SHAPES = ((1, 16), (1, 64), (8, 128))
 TEXT_TOKENS = 32
@@ -191,7 +190,7 @@ def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
     }
 
 
-def feeds(rows: int, tokens: int) -> Feeds:
+def feeds(rows: int, tokens: int) -> dict[str, Ints]:
     """Return a full batch of texts of TEXT_TOKENS tokens (or one shorter one)."""
     place = np.arange(rows * tokens, dtype=np.int32)
     length = min(TEXT_TOKENS, tokens)
@@ -206,7 +205,9 @@ def feeds(rows: int, tokens: int) -> Feeds:
     }
 
 
-def milliseconds(models: list[onnx.ModelProto], batch: Feeds, threads: int, rounds: int) -> list[float]:
+def milliseconds(
+    models: list[onnx.ModelProto], batch: dict[str, Ints], threads: int, rounds: int
+) -> list[float]:
     """Return each model's median time of a batch; they take turns, so that a busy moment slows all of them."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -254,8 +255,8 @@ def main() -> None:
     for name, make in forms(checkpoint, texts).items():
         models[name] = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, make)
         by_token = isinstance(make, partial)
-        rules = packing_rules(checkpoint.config, "int8") if by_token else PackingRules()
-        far[name] = distances(Runner(models[name], "rows", rules, arguments.threads), texts, expected)
+        packer = packer_for(checkpoint.config, "int8" if by_token else "fp32")
+        far[name] = distances(Runner(models[name], packer, arguments.threads), texts, expected)
     built = list(models.values())
     columns = [milliseconds(built, feeds(*shape), arguments.threads, arguments.rounds) for shape in SHAPES]
     for row, (name, model) in enumerate(models.items()):

@@ -24,8 +24,8 @@ from benchmarks.common.machine import machine_line
 from benchmarks.common.timing import least_seconds
 from benchmarks.engine.op_variants import Arrays, Form, Shape, inputs_of, linear, linear_8_bits, parts
 from benchmarks.engine.texts import random_texts
+from bert import packing
 from bert.bundle import Bundle, read_bundle
-from service.engine import packing
 from service.engine.onnx_engine import providers_of, session_options
 
 CPU = "CPUExecutionProvider"

@@ -16,9 +16,9 @@ from bert.encoding import Window
 from bert.errors import ParityError
 from bert.tasks import spans
 from bert.tasks.spec import TaskSpec
-from model_export.verify.batch import Text
 from model_export.verify.dev_score import labels_of
 from model_export.verify.reference import Floats
+from model_export.verify.texts import Text
 from model_export.verify.tolerance import Tolerance
 
 Answer = tuple[int, int] | None

@@ -14,9 +14,9 @@ from bert.errors import DataError, ExportError
 from bert.tasks import classification, embedding, ner, qa, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from model_export.verify.batch import Text, make_text
 from model_export.verify.dev_data import as_recorded, read_questions, read_sentences, read_texts
 from model_export.verify.reference import Floats
+from model_export.verify.texts import Text, make_text
 
 
 class DevSet(Protocol):

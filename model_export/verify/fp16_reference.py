@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
+from bert.packing import flat_inputs, split
 from model_export.graph.graph_builder import MICROSOFT
-from model_export.verify.batch import Text, only_declared, pack_flat, split
 from model_export.verify.reference import Floats, erf
+from model_export.verify.texts import Text
 
 Array = NDArray[Any]
 
@@ -114,10 +115,12 @@ _OPERATORS = [
 def run_flat(model: onnx.ModelProto, texts: Sequence[Text]) -> list[Floats]:
     """Return each text's rows of the output, all texts in one batch."""
     evaluator = ReferenceEvaluator(model, new_ops=_OPERATORS)
-    feeds = only_declared(pack_flat(texts), evaluator.input_names)
+    heads = [text.positions for text in texts]
+    inputs = flat_inputs([text.encoding for text in texts], heads)
+    feeds = {name: inputs[name] for name in evaluator.input_names}
     with np.errstate(over="ignore"):  # an infinity is found in the comparison
         outputs: Any = evaluator.run(None, feeds)
-    return split(np.asarray(outputs[0]), texts)
+    return split(np.asarray(outputs[0]), [len(head) for head in heads])
 
 
 def _padded_places(ends: Array, longest: int) -> list[int]:

@@ -9,9 +9,9 @@ from bert.errors import ParityError
 from bert.tasks.activations import sigmoid, softmax
 from bert.tasks.spec import TaskSpec
 from model_export.verify.agreement import label_changes
-from model_export.verify.batch import Text
 from model_export.verify.dev_score import DevSet
 from model_export.verify.reference import Floats, Reference
+from model_export.verify.texts import Text
 from model_export.verify.tolerance import Tolerance
 
 Run = Callable[[Sequence[Text]], list[Floats]]

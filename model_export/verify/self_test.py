@@ -10,7 +10,7 @@ from bert.processor import instructions
 from bert.self_test import SelfTest, comparable, encode
 from bert.tasks import fill_mask
 from model_export.candidate import Candidate
-from model_export.verify.batch import make_text
+from model_export.verify.texts import make_text
 
 TEXTS = (4, 5, 12, 18, 28, 46, 47)
 """Indices into the shipped texts: short ones, long ones, and one with a line break and a tab."""

@@ -8,9 +8,9 @@ import onnx
 import onnxruntime as ort
 
 from bert.config import BertConfig
-from bert.packing_rules import PackingRules
-from model_export.verify.batch import ROW_TOKENS, Text, only_declared, pack_flat, pack_rows, split
+from bert.packing import Packer, PackingRules, split
 from model_export.verify.reference import Floats
+from model_export.verify.texts import Text
 
 BATCH_TOKENS = 2048
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
@@ -26,43 +26,46 @@ def recipe(layout: str) -> dict[str, Any]:
     return {"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": [provider]}
 
 
-def packing_rules(config: BertConfig, precision: str) -> PackingRules:
-    """Return where texts may lie in a row.
+def packer_for(config: BertConfig, precision: str) -> Packer:
+    """Return the packer of a precision's graphs.
 
     In 8 bits a difference in the last bit of float32 can move a value over a rounding edge and grows from there. ONNX
     Runtime's attention on CPU gives the same bits wherever a text lies if it starts at a multiple of 4 (softmax sums
     lane by lane) and crosses no block of the product with the values (MLAS: 128 x 128 values, at least 16 wide).
     """
-    if precision != "int8":
-        return PackingRules()
+    if precision == "fp16":
+        return Packer("flat", hidden_size=config.hidden_size)
+    if precision == "fp32":
+        return Packer("rows", hidden_size=config.hidden_size)
     width = 1 << (max(16, config.head_size) - 1).bit_length()
-    return PackingRules(align_tokens=4, block_tokens=max(128 * 128 // width, 4))
+    rules = PackingRules(align_tokens=4, block_tokens=max(128 * 128 // width, 4))
+    return Packer("rows", rules, config.hidden_size)
 
 
 class Runner:
     """A session over one graph."""
 
-    def __init__(self, model: onnx.ModelProto, layout: str, rules: PackingRules, threads: int = 0) -> None:
+    def __init__(self, model: onnx.ModelProto, packer: Packer, threads: int = 0) -> None:
         """Open the graph with the manifest's own recipe; 0 threads: as many as there are cores."""
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         # Waiting threads sleep: where the cores are shared, spinning takes them from the thread that is waited for.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        how = recipe(layout)
+        how = recipe(packer.layout)
         if how["providers"] == [CUDA]:
             ort.preload_dlls()  # the packages of CUDA's libraries lie where the system does not look
         options.graph_optimization_level = getattr(
             ort.GraphOptimizationLevel, how["graph_optimization_level"]
         )
         self._session = ort.InferenceSession(model.SerializeToString(), options, providers=how["providers"])
-        self._layout, self._rules = layout, rules
+        self._packer = packer
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
-    def run(self, texts: Sequence[Text], row_tokens: int = ROW_TOKENS) -> list[Floats]:
-        """Return each text's rows of the output, all texts in one batch; in rows of so many tokens, or of the longest."""
-        packed = pack_flat(texts) if self._layout == "flat" else pack_rows(texts, self._rules, row_tokens)
-        feeds = only_declared(packed, self._names)
-        return split(np.asarray(self._session.run(None, feeds)[0]), texts)
+    def run(self, texts: Sequence[Text]) -> list[Floats]:
+        """Return each text's rows of the output, all texts in one batch."""
+        inputs, _ = self._packer.inputs([text.encoding for text in texts], [text.positions for text in texts])
+        output = self._session.run(None, {name: inputs[name] for name in self._names})[0]
+        return split(np.asarray(output), [len(text.positions) for text in texts])
 
     def alone(self, texts: Sequence[Text]) -> list[Floats]:
         """Return the same, one text a batch."""

@@ -7,16 +7,37 @@ import json
 from dataclasses import dataclass
 from importlib import resources
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bert.encoding import Encoding, Pieces
 from bert.tasks import fill_mask, qa
+from bert.tasks.heads import HEADS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from model_export.verify.batch import Text, make_text
 
 CALIBRATING = 10
 """One in ten of the sentences is for calibration."""
 PARAGRAPH = 4
 """Sentences that make a paragraph to ask about."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """One encoded text and the positions at which the head is evaluated."""
+
+    encoding: Encoding
+    positions: NDArray[np.intp]
+    """(P,) among the text's own tokens."""
+
+    def __len__(self) -> int:
+        """Return the number of tokens."""
+        return len(self.encoding)
+
+
+def make_text(encoding: Encoding, task: str) -> Text:
+    """Choose the positions as the service does."""
+    return Text(encoding, HEADS[task](encoding))
 
 
 def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 
 from bert.encoding import Encoding
-from model_export.precision import LAYOUT, Fp32
-from model_export.verify.batch import Text, make_text
+from model_export.precision import Fp32
 from model_export.verify.session import Runner
+from model_export.verify.texts import Text, make_text
 
 SHAPES = ((1, 32), (8, 64))
 """Texts and the tokens of each: a request alone, and a batch under load."""
@@ -28,16 +28,12 @@ Times = dict[str, Milliseconds]
 
 def time_graphs(graphs: Mapping[str, Fp32], texts: Sequence[Text], task: str) -> Times:
     """Return each graph's milliseconds for each of SHAPES, of one thread."""
-    runners = {
-        name: Runner(graph.model, LAYOUT[graph.precision], graph.packing, THREADS)
-        for name, graph in graphs.items()
-    }
+    runners = {name: Runner(graph.model, graph.packer, THREADS) for name, graph in graphs.items()}
     found: Times = {name: {} for name in graphs}
     longest = max(map(len, texts))  # what a model of few positions still reads
     for count, tokens in SHAPES:
         text = _text_of(texts, min(tokens, longest), task)
-        # A row for each text: no place is empty.
-        runs = [partial(runner.run, [text] * count, len(text)) for runner in runners.values()]
+        runs = [partial(runner.run, [text] * count) for runner in runners.values()]
         for name, best in zip(graphs, best_milliseconds(runs), strict=True):
             found[name][f"{count} x {tokens}"] = round(best, 3)
     return found

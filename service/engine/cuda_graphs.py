@@ -17,8 +17,8 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from bert.packing import Ints, Positions, flat_inputs
 from bert.tokenizer import Encoding
-from service.engine.packing import Ints, Positions, flat_inputs
 from service.logs import LOGGER
 
 Floats = NDArray[np.float32]

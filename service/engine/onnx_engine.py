@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
-from bert.packing_rules import PackingRules
+from bert.packing import Packer, PackingRules, Positions, flat_groups, split
 from bert.tasks.fill_mask import best_pieces
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding
-from service.engine import packing
 from service.engine.cuda_graphs import CapturedGraphs
 from service.engine.shared_tables import shared_tables
 from service.logs import LOGGER
@@ -91,8 +90,7 @@ class OnnxEngine:
         self._flat = manifest.layout == "flat"
         self._heads = HEADS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
-        self._rules = PackingRules(**manifest.packing)
-        self._attention_width = packing.ATTENTION_WIDTH_OF_HIDDEN * manifest.hidden_size
+        self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.hidden_size)
         options = session_options(threads, manifest.session, spinning=has_cores_alone)
         self._tables = {} if self._flat else shared_tables(bundle)
         for name, table in self._tables.items():
@@ -143,7 +141,7 @@ class OnnxEngine:
         return graphs if graphs.shapes else None  # or a second copy of the weights would be held for nothing
 
     def _replayed(
-        self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
+        self, encodings: Sequence[Encoding], heads: Sequence[Positions]
     ) -> tuple[Floats, int] | None:
         """Return the output of a small batch and the places computed, None if it is to be run the usual way."""
         if self._captured is None:
@@ -162,7 +160,7 @@ class OnnxEngine:
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Pack, run, unpack. Raises EngineError if the graph fails."""
         if self._flat:
-            groups = packing.flat_groups([len(encoding) for encoding in encodings])
+            groups = flat_groups([len(encoding) for encoding in encodings])
             if len(groups) > 1:
                 return self._in_groups(encodings, groups)
         heads = [self._heads(encoding) for encoding in encodings]
@@ -170,7 +168,7 @@ class OnnxEngine:
         if replayed is not None:
             output, places = replayed
         else:
-            inputs, places = self._arrange(encodings, heads)
+            inputs, places = self._packer.inputs(encodings, heads)
             try:
                 with self._turn:
                     output = self._plain(inputs)
@@ -179,7 +177,7 @@ class OnnxEngine:
         if self._shorten is not None:
             output = self._shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
-        return Outputs(packing.split(output, [len(head) for head in heads]), 1.0 - tokens / places)
+        return Outputs(split(output, [len(head) for head in heads]), 1.0 - tokens / places)
 
     def _in_groups(self, encodings: Sequence[Encoding], groups: Sequence[Sequence[int]]) -> Outputs:
         """Run the texts at these places one group after the other."""
@@ -188,18 +186,6 @@ class OnnxEngine:
             for place, output in zip(group, self.run([encodings[n] for n in group]).texts, strict=True):
                 found[place] = output
         return Outputs(found, 0.0)
-
-    def _arrange(
-        self, encodings: Sequence[Encoding], heads: Sequence[packing.Positions]
-    ) -> tuple[dict[str, NDArray[np.int32]], int]:
-        """Return the graph's inputs and the number of places computed."""
-        if self._flat:
-            return packing.flat_inputs(encodings, heads), sum(len(encoding) for encoding in encodings)
-        if len(encodings) == 1:
-            width = packing.row_width(len(encodings[0]), self._rules)
-            return packing.lone_inputs(encodings[0], heads[0], self._rules), width
-        packed = packing.pack([len(encoding) for encoding in encodings], self._attention_width, self._rules)
-        return packing.row_inputs(encodings, packed, heads), packed.places
 
 
 def providers_of(bundle: Bundle) -> list[str]:

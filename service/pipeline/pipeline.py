@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from bert.packing import joined
 from bert.tasks import classification, embedding, fill_mask, ner, spans
 from bert.tokenizer import Encoding, Window
 from service.engine.model_registry import Model
 from service.engine.onnx_engine import Floats
-from service.engine.packing import joined
 from service.pipeline.encoding import (
     encode_fields,
     encode_texts,

@@ -16,11 +16,11 @@ import numpy as np
 from bert import errors
 from bert.bundle import Bundle, Manifest
 from bert.errors import EngineError, ServiceError
+from bert.packing import joined, split
 from bert.tasks.heads import READ_WORDS
 from bert.tokenizer import Encoding
 from service.engine.model_registry import Model, model_of
 from service.engine.onnx_engine import Floats
-from service.engine.packing import joined, split
 from service.scheduling.scheduler_protocol import Result
 from service.workers.engines import Engines
 

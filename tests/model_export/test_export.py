@@ -18,8 +18,8 @@ from model_export.candidate import Subject
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.precision import Fp32
-from model_export.verify.batch import Text
 from model_export.verify.reference import Floats
+from model_export.verify.texts import Text
 from tests.support.checkpoints import SPECS, write_checkpoint
 
 

@@ -12,11 +12,10 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from model_export.candidate import Subject, build
 from model_export.precision import Fp32
-from model_export.verify.batch import Text
 from model_export.verify.dev_score import labels_of
 from model_export.verify.reference import Floats
-from model_export.verify.session import Runner, packing_rules
-from model_export.verify.texts import shipped_texts
+from model_export.verify.session import Runner, packer_for
+from model_export.verify.texts import Text, shipped_texts
 from tests.support.checkpoints import hf_outputs
 
 
@@ -82,8 +81,8 @@ def test_order_and_neighbours_change_nothing(precision: str, allowed: float, min
 def test_more_threads_give_the_same_bits(precision: str, minilm: Path) -> None:
     """The service gives a lone text more threads: its answer must not show that it was alone."""
     found, (checkpoint, texts) = exported(minilm, precision), loaded(minilm)
-    rules = packing_rules(checkpoint.config, precision)
-    one, two = (Runner(found.model, "rows", rules, threads).alone(texts) for threads in (1, 2))
+    packer = packer_for(checkpoint.config, precision)
+    one, two = (Runner(found.model, packer, threads).alone(texts) for threads in (1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 

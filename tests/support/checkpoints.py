@@ -13,9 +13,8 @@ import transformers
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
-from model_export.verify.batch import Text, make_text
 from model_export.verify.reference import Floats
-from model_export.verify.texts import shipped_texts
+from model_export.verify.texts import Text, make_text, shipped_texts
 
 SPECS = {
     "classification": TaskSpec("classification", ("bad", "good", "neither"), max_tokens=128),

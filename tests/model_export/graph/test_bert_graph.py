@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert.packing_rules import PackingRules
+from bert.packing import Packer
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.graph_checks import check_structure
@@ -34,7 +34,7 @@ def compare(folder: Path, name: str, **changes: Any) -> None:
     checkpoint, texts = checkpoint_and_texts(folder)
     graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
     check_structure(graph, checkpoint.config.num_hidden_layers)
-    runner = Runner(graph, "rows", PackingRules(), threads=1)
+    runner = Runner(graph, Packer("rows"), threads=1)
     expected = [hf_outputs(model, spec, text) for text in texts]
     assert farthest(expected, runner.packed(texts)) < 1e-5
     assert farthest(expected[::7], runner.alone(texts[::7])) < 1e-5
@@ -59,7 +59,7 @@ def test_neighbours_change_nothing(name: str, tmp_path: Path) -> None:
     write_checkpoint(tmp_path, spec)
     checkpoint, _ = checkpoint_and_texts(tmp_path)
     graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
-    run = Runner(graph, "rows", PackingRules(), threads=1).run
+    run = Runner(graph, Packer("rows"), threads=1).run
     text, short, long = (random_text(spec, tokens, seed=tokens) for tokens in (17, 3, 120))
     (alone,) = run([text])
     for batch, place in [([text, short], 0), ([short, text], 1), ([long, short, text], 2), ([text, long], 0)]:
@@ -72,7 +72,7 @@ def test_a_text_as_long_as_the_model_reads(tmp_path: Path) -> None:
     checkpoint, _ = checkpoint_and_texts(tmp_path)
     graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
     text = random_text(spec, 512)
-    found = Runner(graph, "rows", PackingRules(), threads=1).run([text])
+    found = Runner(graph, Packer("rows"), threads=1).run([text])
     assert farthest([hf_outputs(model, spec, text)], found) < 1e-5
 
 

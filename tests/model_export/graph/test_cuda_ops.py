@@ -8,10 +8,10 @@ import onnx
 import pytest
 
 from bert.errors import ExportError
+from bert.packing import flat_inputs
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cuda_ops import FlatForms, to_half
 from model_export.graph.graph_checks import check_structure, check_types
-from model_export.verify.batch import pack_flat
 from model_export.verify.fp16_reference import run_flat
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
 
@@ -63,7 +63,8 @@ def test_only_similarity_asks_which_text_a_token_is_of(tmp_path: Path) -> None:
 
 def test_token_offsets_are_those_of_remove_padding() -> None:
     """The example of ONNX Runtime's ContribOperators.md: texts of 1, 2 and 4 tokens in a batch padded to 4."""
-    feeds = pack_flat([random_text(SPECS["qa"], tokens) for tokens in (1, 2, 4)])
+    texts = [random_text(SPECS["qa"], tokens) for tokens in (1, 2, 4)]
+    feeds = flat_inputs([text.encoding for text in texts], [text.positions for text in texts])
     assert feeds["token_offset"].reshape(-1).tolist() == [0, 4, 5, 8, 9, 10, 11, 1, 2, 3, 6, 7]
     assert feeds["cumulative_lengths"].tolist() == [0, 1, 3, 7]
 

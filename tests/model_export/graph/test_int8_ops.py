@@ -16,9 +16,9 @@ from model_export.graph.calibration import Calibration, calibrate
 from model_export.graph.graph_checks import check_structure
 from model_export.graph.int8_ops import Int8Forms
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, pair_sums, round_weight
-from model_export.verify.batch import Text
 from model_export.verify.reference import Reference
-from model_export.verify.session import Runner, packing_rules
+from model_export.verify.session import Runner, packer_for
+from model_export.verify.texts import Text
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, random_text, write_checkpoint
 
 SHAPES = {"even": (48, 20), "odd": (47, 20), "one input": (1, 5)}
@@ -53,7 +53,7 @@ def runner_of(checkpoint: Checkpoint, texts: list[Text]) -> Runner:
     calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
     graph = build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration))
     check_structure(graph, config.num_hidden_layers)
-    return Runner(graph, "rows", packing_rules(config, "int8"), threads=1)
+    return Runner(graph, packer_for(config, "int8"), threads=1)
 
 
 @pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu"}], ids=str)

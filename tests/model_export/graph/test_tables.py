@@ -13,8 +13,7 @@ from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.int8_ops import Int8Forms
 from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
-from model_export.verify.batch import only_declared, pack_rows
-from model_export.verify.session import packing_rules
+from model_export.verify.session import packer_for
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
 
 WORDS, POSITIONS = (f"bert.embeddings.{kind}_embeddings.weight.npy" for kind in ("word", "position"))
@@ -34,8 +33,9 @@ def test_onnxruntime_alone_opens_the_folder_and_answers_bit_for_bit_as_before(
     for file, content in {"model.onnx": model, **tables}.items():
         (tmp_path / file).write_bytes(content)
     sessions = [onnxruntime.InferenceSession(graph) for graph in (before, str(tmp_path / "model.onnx"))]
-    packed = pack_rows(texts, packing_rules(checkpoint.config, "fp32"), 256)
-    feeds = only_declared(packed, [tensor.name for tensor in sessions[0].get_inputs()])
+    packer = packer_for(checkpoint.config, "fp32")
+    packed, _ = packer.inputs([text.encoding for text in texts], [text.positions for text in texts])
+    feeds = {tensor.name: packed[tensor.name] for tensor in sessions[0].get_inputs()}
     expected, found = (session.run(None, feeds)[0] for session in sessions)
     assert np.array_equal(expected, found)
 

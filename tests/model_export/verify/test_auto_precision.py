@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from bert.bundle import FALLBACK, MODEL, read_bundle
 from bert.errors import ExportError, ParityError
 from bert.manifest import Manifest
-from bert.packing_rules import PackingRules
+from bert.packing import Packer
 from bert.self_test import SELF_TEST, SelfTest
 from bert.tokenizer import Tokenizer
 from model_export.cli import main
@@ -25,9 +25,9 @@ from model_export.export import export
 from model_export.precision import MAKERS, Fp16, Fp32
 from model_export.verify.agreement import answers_of, check_agreement
 from model_export.verify.auto_precision import SMALLEST_SPEEDUP, check_speed
-from model_export.verify.batch import Text
 from model_export.verify.reference import Floats
 from model_export.verify.session import Runner
+from model_export.verify.texts import Text
 from model_export.verify.timing import ROUNDS, Times, best_milliseconds, speedup, time_graphs
 from model_export.verify.tolerance import Tolerance
 from service.engine.onnx_engine import OnnxEngine
@@ -259,12 +259,12 @@ class TestWithCuda:
         """As onnxruntime-gpu does without a driver, or at the first run where a library is missing."""
 
         class Fails(Runner):
-            def __init__(self, model: onnx.ModelProto, layout: str, rules: PackingRules) -> None:
-                if layout == "flat" and not opens:
+            def __init__(self, model: onnx.ModelProto, packer: Packer) -> None:
+                self._is_flat = packer.layout == "flat"
+                if self._is_flat and not opens:
                     raise RuntimeError("no device\nmore")
-                if layout == "rows":
-                    super().__init__(model, layout, rules)
-                self._is_flat = layout == "flat"
+                if not self._is_flat:
+                    super().__init__(model, packer)
 
             def run(self, *arguments: Any, **more: Any) -> list[Floats]:
                 if self._is_flat:

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from bert.packing import Ints, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine import cuda_graphs
 from service.engine.cuda_graphs import CapturedGraphs, Floats, Shape, fixed_inputs, shapes
-from service.engine.packing import Ints, flat_inputs
 
 VOCAB, POSITIONS, WIDTH = 50, 128, 3
 INPUTS = (

@@ -1,7 +1,7 @@
-"""Packing: texts side by side in rows of one width, so that a batch of unlike lengths wastes little on
-padding.
+"""Lay a batch's texts side by side as the graph's inputs, with little or no padding.
 
-Shapes: N texts, T tokens of all of them together, R rows, S tokens a row.
+Layout "rows" (CPU) has R rows of S tokens, several texts in each; "flat" (CUDA) has one row without padding.
+Shapes: N texts, T tokens of all of them together, P head positions.
 """
 
 import platform
@@ -12,33 +12,57 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.packing_rules import PackingRules, round_up
-from bert.tokenizer import Encoding
+from bert.encoding import Encoding
 
 Ints = NDArray[np.int32]
 Positions = NDArray[np.integer]
 
 ATTENTION_WIDTH = 1000.0
-"""Row width S at which attention costs as much as everything else, for a model 384 wide.
+"""Row width S at which attention costs as much as all other operations, for a model of ATTENTION_HIDDEN_SIZE.
 
 By operations alone it is 6 H (24 H^2 a token outside attention, 4 S H inside); softmax and the bias are bound by
 memory and cost more. Fitted on MiniLM L6 x 384, fp32, 512 tokens, CPU ms on one core of a Zen 4: rows of 32 tokens
 110, 64 114, 128 121, 256 134, 512 164.
 """
-
-ATTENTION_WIDTH_OF_HIDDEN = ATTENTION_WIDTH / 384
+ATTENTION_HIDDEN_SIZE = 384
 
 MAX_SPLITS = 6
-"""Widths tried: the one that makes 1, 2 ... MAX_SPLITS even rows."""
+"""Largest number of even rows whose width is tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackingRules:
+    """Token positions at which a text may start in a row: a bundle's `packing`.
+
+    Texts that keep to them get bit for bit the answer that they get alone, which 8-bit graphs need:
+    docs/decisions/0007-eight-bits.md.
+    """
+
+    align_tokens: int = 1
+    """Step between starts, in tokens: each start is a multiple of it."""
+    block_tokens: int = 0
+    """Block size in tokens. A text crosses a block's edge only if it starts at one; 0: no blocks."""
+
+    def start(self, used: int, tokens: int) -> int:
+        """Return the first allowed start at or after `used` for a text of `tokens` tokens."""
+        start = round_up(used, self.align_tokens)
+        if not self.block_tokens or start % self.block_tokens + tokens <= self.block_tokens:
+            return start
+        return round_up(start, self.block_tokens)
+
+
+def round_up(tokens: int, step: int) -> int:
+    """Return the first multiple of `step` at or after `tokens`."""
+    return -(-tokens // step) * step
 
 
 ANYWHERE = PackingRules()
 
 MASKS_TAILS = platform.machine().lower() in ("x86_64", "amd64")
-"""Whether the last few of a row go through the same operations as the others.
+"""True where a row's last tokens go through the same operations as the others.
 
-ONNX Runtime's softmax masks them in vectors of x86. Elsewhere it adds up what is left of a row one by one, and a text's last
-bits would depend on its row's width: then rows end where texts may start.
+ONNX Runtime's softmax masks them in vectors of x86. Elsewhere it sums a row's remainder one by one, so that a text's last
+bits depend on its row's width. There a row's width is a multiple of `align_tokens`.
 """
 
 
@@ -49,11 +73,11 @@ class Packing:
     rows: int
     width: int
     starts: tuple[int, ...]
-    """Per text, the index of its first token in the R * S places, row after row."""
+    """Index of each text's first token in the R * S places, row after row."""
 
     @property
     def places(self) -> int:
-        """Return R * S, what the engine computes."""
+        """Number of tokens that the engine computes, R * S."""
         return self.rows * self.width
 
     def cost(self, attention_width: float = ATTENTION_WIDTH) -> float:
@@ -66,8 +90,8 @@ def pack(
 ) -> Packing:
     """Place texts of these lengths (at least 1 each) in rows so that the expected time is least.
 
-    For each candidate width the texts are placed first-fit-decreasing; no text is split over rows. Rows are as wide as
-    the fullest of them: the engine's time grows with each place, not by steps.
+    Texts are placed first-fit-decreasing at each candidate width, none split over rows. Rows are as wide as the fullest:
+    the engine's time grows with each place, not in steps. Raises ValueError without a text.
     """
     if not lengths:
         raise ValueError("there is no text to pack")
@@ -99,7 +123,7 @@ def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int, rules: 
 
 
 def row_width(tokens: int, rules: PackingRules) -> int:
-    """Return the width of a row whose fullest has so many tokens."""
+    """Return the rows' width where the fullest has `tokens` tokens."""
     return tokens if MASKS_TAILS else round_up(tokens, rules.align_tokens)
 
 
@@ -108,10 +132,9 @@ _ZEROS = np.zeros_like(_COUNTED)
 
 
 def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWHERE) -> dict[str, Ints]:
-    """Return what `row_inputs` does for one text in a row of its own length.
+    """Return `row_inputs` of one text in a row of its own length, in a fifth of the time.
 
-    Most batches of a service that is not busy are one text, and all code that it runs was thrown out of the core's caches
-    by the batch before: what little is computed here takes a fifth of the general way's time.
+    Most batches of an idle service are one text, and the batch before has evicted this code from the core's caches.
     """
     tokens = len(encoding)
     width = row_width(tokens, rules)
@@ -131,9 +154,8 @@ def row_inputs(
 ) -> dict[str, Ints]:
     """Return the graph's inputs for layout "rows".
 
-    `heads` are, per text, the token positions inside it where the head is evaluated. Gives input_ids,
-    segment_ids, position_ids and text_ids (R, S), text_ids -1 on padding, and positions (P,), flat, in text
-    order.
+    `heads` holds each text's own positions where the head is evaluated. Returns input_ids, segment_ids, position_ids and
+    text_ids (R, S), text_ids -1 on padding, and positions (P,) among the R * S places, in text order.
     """
     lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
     before = np.cumsum(lengths) - lengths
@@ -158,14 +180,14 @@ def row_inputs(
 
 
 PADDED_SHARE, PADDED_TOKENS = 4, 16_384
-"""Packed attention's scratch is as large as if all texts were padded to the longest: at most so many times what is real,
-and so many tokens."""
+"""Limit of packed attention's scratch, which is as large as the padded batch: this multiple of the texts' tokens, plus
+these tokens."""
 
 
 def flat_groups(lengths: Sequence[int]) -> list[list[int]]:
-    """Divide texts into runs of the layout "flat"; each is a list of places, and most batches are one run.
+    """Divide a "flat" batch into runs, each a list of indices; most batches are one run.
 
-    Of one paragraph and 500 words the scratch of attention would be gigabytes, which the GPU's arena keeps.
+    One paragraph beside 500 words would need gigabytes of attention scratch, which the GPU's arena keeps.
     """
     if len(lengths) * max(lengths) <= PADDED_SHARE * sum(lengths) + PADDED_TOKENS:
         return [list(range(len(lengths)))]
@@ -187,9 +209,8 @@ def flat_inputs(
 ) -> dict[str, Ints]:
     """Return the graph's inputs for layout "flat" (CUDA): all T tokens in one row, no padding between texts.
 
-    `heads` are those of the first texts; the others have none. token_offset (N, Smax), Smax the `longest` text if it is not
-    given, is what com.microsoft's packed attention reads: first the places, in the padded
-    batch, of the T tokens, then those of the padding. cumulative_lengths is (N + 1,).
+    `heads` holds those of the first texts; the others have none. com.microsoft's packed attention reads token_offset
+    (N, longest): first the T tokens' places in the padded batch, then the padding's. cumulative_lengths is (N + 1,).
     """
     lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
     ends = np.cumsum(lengths)
@@ -212,13 +233,35 @@ def flat_inputs(
     return {name: array.astype(np.int32) for name, array in arrays.items()}
 
 
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Batches of encoded texts as the inputs of one graph."""
+
+    layout: str
+    """"rows" or "flat"."""
+    rules: PackingRules = ANYWHERE
+    hidden_size: int = ATTENTION_HIDDEN_SIZE
+
+    def inputs(
+        self, encodings: Sequence[Encoding], heads: Sequence[Positions]
+    ) -> tuple[dict[str, Ints], int]:
+        """Return the graph's inputs and the number of places computed."""
+        if self.layout == "flat":
+            return flat_inputs(encodings, heads), sum(map(len, encodings))
+        if len(encodings) == 1:
+            return lone_inputs(encodings[0], heads[0], self.rules), row_width(len(encodings[0]), self.rules)
+        width = ATTENTION_WIDTH / ATTENTION_HIDDEN_SIZE * self.hidden_size
+        packing = pack([len(encoding) for encoding in encodings], width, self.rules)
+        return row_inputs(encodings, packing, heads), packing.places
+
+
 def split(output: NDArray[np.float32], counts: Sequence[int]) -> list[NDArray[np.float32]]:
-    """Cut the head's output (P, K) into one (P_n, K) for each text, in text order."""
+    """Split the head's output (P, K) into (P_n, K) for each text, in text order."""
     if len(counts) == 1:
         return [output]
     return [output[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
 
 
 def joined(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Put what `split` cut together again."""
+    """Undo `split`."""
     return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)

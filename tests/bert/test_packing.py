@@ -1,14 +1,20 @@
+"""Packing against a slow, obvious packer, and what each layout's inputs must hold."""
+
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.packing_rules import PackingRules
-from bert.tokenizer import Encoding
-from service.engine.packing import (
+from bert.encoding import Encoding
+from bert.packing import (
+    MASKS_TAILS,
     PADDED_SHARE,
     PADDED_TOKENS,
+    Packer,
     Packing,
+    PackingRules,
     candidate_widths,
     flat_groups,
     flat_inputs,
@@ -32,6 +38,83 @@ def encoding(length: int, seed: int = 0) -> Encoding:
 
 def places(packing: Packing, lengths: list[int]) -> list[list[int]]:
     return [list(range(s, s + n)) for s, n in zip(packing.starts, lengths, strict=True)]
+
+
+def slow_pack(lengths: list[int], attention_width: float, rules: PackingRules) -> Packing:
+    """Try every width in turn, and in each row every start in turn."""
+
+    def may_start(at: int, length: int) -> bool:
+        block = rules.block_tokens
+        crosses = block and at // block != (at + length - 1) // block
+        return at % rules.align_tokens == 0 and (not crosses or at % block == 0)
+
+    best = None
+    for width in candidate_widths(lengths, rules):
+        rows: list[list[tuple[int, int]]] = []  # each row's texts: their start and number
+        for text in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
+            for row in [*rows, []]:
+                end = row[-1][0] + lengths[row[-1][1]] if row else 0
+                start = next(at for at in range(end, 10_000) if may_start(at, lengths[text]))
+                if start + lengths[text] <= width or not row:
+                    if not row:
+                        rows.append(row)
+                    row.append((start, text))
+                    break
+        fullest = max(row[-1][0] + lengths[row[-1][1]] for row in rows)
+        starts = {text: at * fullest + start for at, row in enumerate(rows) for start, text in row}
+        found = Packing(len(rows), fullest, tuple(starts[text] for text in range(len(lengths))))
+        time = found.rows * found.width * (1 + found.width / attention_width)
+        if best is None or time < best[0]:
+            best = time, found
+    assert best is not None
+    return best[1]
+
+
+def slow_inputs(
+    encodings: Sequence[Encoding], packing: Packing, heads: Sequence[list[int]]
+) -> dict[str, list[int]]:
+    """Write one token after the other."""
+    inputs = {name: [0] * packing.places for name in ("input_ids", "segment_ids", "position_ids")}
+    inputs |= {"text_ids": [-1] * packing.places, "positions": []}
+    for number, (text, start, head) in enumerate(zip(encodings, packing.starts, heads, strict=True)):
+        for place in range(len(text)):
+            inputs["input_ids"][start + place] = int(text.ids[place])
+            inputs["segment_ids"][start + place] = int(text.segment_ids[place])
+            inputs["position_ids"][start + place] = place
+            inputs["text_ids"][start + place] = number
+        inputs["positions"] += [start + place for place in head]
+    return inputs
+
+
+@given(
+    st.lists(st.integers(1, 200), min_size=1, max_size=30), st.sampled_from([1, 4]), st.sampled_from([0, 32])
+)
+def test_the_packer_places_and_writes_texts_as_the_slow_one(
+    lengths: list[int], align: int, block: int
+) -> None:
+    rules = PackingRules(align, block)
+    encodings = [encoding(length, seed) for seed, length in enumerate(lengths)]
+    heads = [list(range(0, length, 3)) for length in lengths]
+    inputs, places = Packer("rows", rules, 768).inputs(encodings, [np.array(head) for head in heads])
+    packing = slow_pack(lengths, 2000.0, rules)
+    if not MASKS_TAILS:
+        return
+    assert pack(lengths, 2000.0, rules) == packing and packing.places == places
+    assert {name: array.ravel().tolist() for name, array in inputs.items()} == slow_inputs(
+        encodings, packing, heads
+    )
+
+
+@given(st.integers(0, 500), st.integers(1, 200), st.sampled_from([1, 4, 8]), st.sampled_from([0, 32, 128]))
+def test_a_text_starts_at_the_first_place_that_the_rules_allow(
+    used: int, tokens: int, align: int, block: int
+) -> None:
+    def allowed(start: int) -> bool:
+        crosses = block and start // block != (start + tokens - 1) // block
+        return start % align == 0 and (not crosses or start % block == 0)
+
+    slow = next(start for start in range(used, used + 1000) if allowed(start))
+    assert PackingRules(align, block).start(used, tokens) == slow
 
 
 @given(LENGTHS)
@@ -122,7 +205,7 @@ def test_where_a_rows_tail_is_computed_otherwise_rows_end_where_texts_may_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In 8 bits, on processors whose softmax adds up the last of a row one by one."""
-    monkeypatch.setattr("service.engine.packing.MASKS_TAILS", False)
+    monkeypatch.setattr("bert.packing.MASKS_TAILS", False)
     rules = PackingRules(align_tokens=4)
     assert pack([13, 9], rules=rules).width % 4 == 0
     text, head = encoding(13), np.zeros(1, np.intp)
