@@ -27,7 +27,7 @@ from benchmarks.serving.load.texts import FACTS, SENTENCES, made_up_texts
 from benchmarks.serving.load.wire import Request, request_bytes
 from benchmarks.serving.report.percentiles import Spread
 from bert.bundle import read_bundle
-from service.engine.model_registry import bundle_folders
+from service.engine.bundle_folders import bundle_folders
 
 GOAL_US = 400
 LIST_TEXTS = 64

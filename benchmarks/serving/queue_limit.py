@@ -20,7 +20,8 @@ from benchmarks.serving.load.texts import made_up_texts, read_texts
 from benchmarks.serving.report.percentiles import percentile
 from service.autotune import cost_curve, warmup
 from service.cpu_count import usable_cores
-from service.engine.model_registry import load_models
+from service.engine.bundle_loader import load_models
+from service.engine.slot_layout import lay_out_slots
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.line import Job
 from service.scheduling.throughput import Speed
@@ -52,13 +53,13 @@ class Arrival(Job):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark."""
     args = parse(arguments)
-    plan = cost_curve.plan(usable_cores(), args.slots, 1)
+    layout = lay_out_slots(usable_cores(), args.slots, 1)
     (model,) = load_models([args.bundle], threads=1, verify_hashes=False, workers=1).models
     texts = read_texts(args.texts) if args.texts else made_up_texts(1000)
     lengths = [len(model.tokenizer.single(pieces)) for pieces in model.tokenizer.pieces(texts)]
-    curve = warmup.measure_curve(model, plan, CURVE_S)
+    curve = warmup.measure_curve(model, layout, CURVE_S)
     speed = Speed.of(
-        [cost_curve.Point(p.tokens, p.seconds) for p in curve], cost_curve.knee(curve), plan.slots
+        [cost_curve.CostPoint(p.tokens, p.seconds) for p in curve], cost_curve.knee(curve), layout.slots
     )
 
     full = cost_curve.knee(curve, cost_curve.FULL)
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     alike = [round(sum(lengths) / len(lengths))] * len(lengths)
     print(
-        f"{plan.slots} slots; a batch takes {1000 * speed.overhead_s:.2f} ms + {1e6 * speed.token_s:.0f} us a token, at "
+        f"{layout.slots} slots; a batch takes {1000 * speed.overhead_s:.2f} ms + {1e6 * speed.token_s:.0f} us a token, at "
         f"most {speed.budget} tokens, {full} where much waits; texts of {min(lengths)} to {max(lengths)} tokens, {alike[0]} "
         "on average\n"
     )
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, sizes in (("as they are", lengths), ("all of the average length", alike)):
         alone = percentile(sorted(cost(size) for size in sizes), 0.5)
         for share in args.shares:
-            taken = sorted(simulate(sizes, share, speed, plan.slots, cost, args.requests, full=full))
+            taken = sorted(simulate(sizes, share, speed, layout.slots, cost, args.requests, full=full))
             p50, p99 = percentile(taken, 0.5), percentile(taken, 0.99)
             print(
                 f"| {name} | {share:.0%} | {1000 * p50:.1f} | {1000 * p99:.1f} | {1000 * alone:.1f} | {p99 / alone:.1f} |"

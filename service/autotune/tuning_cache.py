@@ -1,6 +1,6 @@
-"""What was measured of a model's speed, kept in a file beside its bundle: NAME.tuning.json, an entry for each machine.
+"""Cache of measured model speeds: NAME.tuning.json beside each bundle, one entry per machine.
 
-A bundle is immutable and travels; how fast it runs is the machine's. Where nothing can be written nothing is kept.
+A bundle is immutable and travels; its speed belongs to the machine. If the file cannot be written, nothing is cached.
 """
 
 import functools
@@ -16,65 +16,71 @@ import onnxruntime
 
 from bert.bundle import Bundle
 from bert.processor import instructions, processor_name
-from service.autotune.cost_curve import Plan, Point
+from service.autotune.cost_curve import CostPoint
 from service.cpu_count import usable_cores
-from service.engine.onnx_engine import CUDA
+from service.engine.engine_protocol import CUDA
+from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 
-MOST_MACHINES = 32
-"""Entries of a file; the oldest goes first."""
-MOST_TOKENS = 2**20
-"""Of a batch; no curve goes so far."""
+MAX_MACHINES = 32
+"""Maximum entries in a file; the oldest is dropped first."""
+MAX_TOKENS = 2**20
+"""Maximum batch size in tokens of a plausible entry."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A model's speed on one slot, and from how many tokens a lone text is faster on several, None if it never is."""
+class Measurement:
+    """A model's measured speed."""
 
-    curve: tuple[Point, ...]
-    wide_from: int | None = None
+    curve: tuple[CostPoint, ...]
+    """Batch times on one slot."""
+    multi_slot_tokens: int | None = None
+    """Length from which a text alone in the engine is faster on several slots; None if never."""
 
 
-def kept_file(bundle: Bundle) -> Path:
-    """Return where a bundle's measurements are kept."""
+def cache_file(bundle: Bundle) -> Path:
+    """Return the path of a bundle's cache."""
     return bundle.folder.with_name(f"{bundle.folder.resolve().name}.tuning.json")
 
 
-def machine_of(bundle: Bundle, provider: str, plan: Plan, wide_slots: int) -> dict[str, object]:
-    """Return all that a measurement depends on."""
+def machine_of(
+    bundle: Bundle, provider: str, layout: SlotLayout, slots_for_one_text: int
+) -> dict[str, object]:
+    """Return everything that a measurement depends on."""
     on_gpu = {"gpu": _gpu()} if provider == CUDA else {}
     return {
         **on_gpu,
         "cpu": processor_name(),
         "instructions": instructions(),
         "cores": usable_cores(),
-        "slots": plan.slots,
-        "threads": plan.threads,
-        "wide_slots": wide_slots,
+        "slots": layout.slots,
+        "threads": layout.threads,
+        "wide_slots": slots_for_one_text,
         "provider": provider,
         "onnxruntime": onnxruntime.__version__,
         "model_sha256": bundle.manifest.files[bundle.graph],
     }
 
 
-def read(bundle: Bundle, machine: dict[str, object]) -> Measured | None:
-    """Return what was kept of a bundle on this machine, None if nothing was, or nothing that can be read."""
-    for entry in _entries(kept_file(bundle)):
+def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
+    """Return the cached measurement of a bundle on this machine; None if there is none that can be read."""
+    for entry in _entries(cache_file(bundle)):
         if entry.get("machine") == machine:
             try:
                 curve = tuple(
-                    Point(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"])) for p in entry["curve"]
+                    CostPoint(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"]))
+                    for p in entry["curve"]
                 )
                 wide = entry["wide_from"]
-                found = Measured(curve, None if wide is None else int(wide))
+                found = Measurement(curve, None if wide is None else int(wide))
                 return found if _is_sound(found) else None
             except (KeyError, TypeError, ValueError, OverflowError):
                 return None
     return None
 
 
-def _is_sound(measured: Measured) -> bool:
-    """Tell whether this can have been measured: rising sizes, times above 0."""
+def _is_sound(measured: Measurement) -> bool:
+    """Tell whether a measurement is plausible: rising sizes, times above 0."""
     sizes = [point.tokens for point in measured.curve]
     times = [point.seconds for point in measured.curve] + [
         point.wall_s for point in measured.curve if point.wall_s
@@ -83,23 +89,23 @@ def _is_sound(measured: Measured) -> bool:
         bool(sizes)
         and sizes == sorted(set(sizes))
         and sizes[0] > 0
-        and sizes[-1] <= MOST_TOKENS
+        and sizes[-1] <= MAX_TOKENS
         and all(0 < seconds < math.inf for seconds in times)
     )
 
 
-def keep(bundle: Bundle, machine: dict[str, object], measured: Measured) -> bool:
-    """Write a measurement in place of an earlier one of this machine; False where that is not allowed."""
-    file = kept_file(bundle)
+def write(bundle: Bundle, machine: dict[str, object], measured: Measurement) -> bool:
+    """Replace this machine's entry; return False if the file cannot be written."""
+    file = cache_file(bundle)
     others = [entry for entry in _entries(file) if entry.get("machine") != machine]
     entry = {
         "machine": machine,
         "curve": [asdict(point) for point in measured.curve],
-        "wide_from": measured.wide_from,
+        "wide_from": measured.multi_slot_tokens,
     }
     aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        aside.write_text(json.dumps([*others, entry][-MOST_MACHINES:], indent=1), encoding="utf-8")
+        aside.write_text(json.dumps([*others, entry][-MAX_MACHINES:], indent=1), encoding="utf-8")
         aside.replace(file)
     except OSError as error:
         LOGGER.debug("%s is not written: %s", file, error)
@@ -120,7 +126,7 @@ def _entries(file: Path) -> list[dict[str, Any]]:
 
 @functools.cache
 def _gpu() -> str:
-    """Return what the first GPU calls itself, where the driver tells."""
+    """Return the first GPU's name, empty if the driver does not tell."""
     with suppress(OSError):
         for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
             for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -1,93 +1,102 @@
-"""How fast the loaded models are on this machine: what was kept of earlier measurements, and the rest measured."""
+"""Speed of the loaded models on this machine: read from the tuning cache, else measured."""
 
 import time
 from collections.abc import Sequence
 
-from service.autotune import cost_curve, tuning_cache
-from service.autotune.tuning_cache import Measured
-from service.engine.model_registry import OpenedModel, all_on_gpu
-from service.engine.onnx_engine import CPU, CUDA
+from service.autotune import tuning_cache
+from service.autotune.cost_curve import CostPoint
+from service.autotune.engine_timing import find_multi_slot_tokens, time_batches
+from service.autotune.tuning_cache import Measurement
+from service.engine.bundle_folders import all_on_gpu
+from service.engine.engine_protocol import CPU, CUDA
+from service.engine.loaded_model import OpenedModel
+from service.engine.sample_texts import TEXT_TOKENS
+from service.engine.slot_layout import SlotLayout, lay_out_slots
 from service.settings import ServeSettings
 
 CURVE_TOKENS = {CPU: 512, CUDA: 65_536}
-"""The largest batch that is tried; a GPU is not busy before it has some thousand tokens."""
+"""Tokens of the largest batch that is timed, by provider; a GPU is not busy below some thousands."""
+CURVE_S = {CPU: 0.5, CUDA: 3.0}
+"""Seconds spent on a curve at start, by provider; a GPU has more sizes, and loads kernels for each."""
 DISTURBED = 1.5
-"""A measurement whose batches took so many times their CPU time is used and not kept: other work was in its way."""
-START_S = {CPU: 0.5, CUDA: 3.0}
-"""For a curve, at start; a GPU has more sizes to go through, and each is met for the first time."""
+"""Wall time over CPU time of a batch above which a measurement is used but not cached."""
 
 
-def planned(settings: ServeSettings, cores: int) -> cost_curve.Plan:
+def slot_layout(settings: ServeSettings, cores: int) -> SlotLayout:
     """Divide the cores, or a GPU if all models are for one. Raises ConfigError and BundleError."""
     on_gpu = all_on_gpu(settings.bundles)
-    return cost_curve.plan(cores, settings.engine_slots, settings.engine_threads_per_slot, on_gpu=on_gpu)
+    return lay_out_slots(cores, settings.engine_slots, settings.engine_threads_per_slot, on_gpu=on_gpu)
 
 
 def measure(
-    models: Sequence[OpenedModel], plan: cost_curve.Plan, given: int | None = None, *, keeps: bool = False
-) -> dict[str, Measured]:
-    """Return what each model's speed is, by name.
+    models: Sequence[OpenedModel],
+    layout: SlotLayout,
+    batch_tokens: int | None = None,
+    *,
+    use_cache: bool = False,
+) -> dict[str, Measurement]:
+    """Return each model's speed by name.
 
-    Models of one shape and precision share a measurement: their cost is the same. With `keeps` what was kept is taken, and
-    what is measured is kept. Where the tokens of a batch are `given` larger ones are not tried, and nothing is kept.
+    Models of one shape and precision share a measurement: their cost is the same. With `batch_tokens` larger batches are
+    not timed, and the cache is not used.
     """
-    found, by_shape = dict[str, Measured](), dict[tuple[object, ...], Measured]()
-    keeps = keeps and given is None
+    found, by_shape = dict[str, Measurement](), dict[tuple[object, ...], Measurement]()
+    use_cache = use_cache and batch_tokens is None
     for model in models:
-        machine = machine_of(model, plan)
-        known = tuning_cache.read(model.bundle, machine) if keeps else None
-        if known is None:
+        machine = machine_of(model, layout)
+        measured = tuning_cache.read(model.bundle, machine) if use_cache else None
+        if measured is None:
             shape = shape_of(model)
             if shape not in by_shape:
-                by_shape[shape] = Measured(
-                    tuple(measure_curve(model, plan, START_S[model.engine.provider], given)),
-                    wide_from(model, plan),
-                )
-            known = by_shape[shape]
-            if keeps and is_steady(known):
-                tuning_cache.keep(model.bundle, machine, known)
-        found[model.name] = known
+                curve = measure_curve(model, layout, CURVE_S[model.provider], batch_tokens)
+                by_shape[shape] = Measurement(tuple(curve), measure_multi_slot_tokens(model, layout))
+            measured = by_shape[shape]
+            if use_cache and is_steady(measured):
+                tuning_cache.write(model.bundle, machine, measured)
+        found[model.name] = measured
     return found
 
 
 def measure_curve(
-    model: OpenedModel, plan: cost_curve.Plan, seconds: float, given: int | None = None
-) -> list[cost_curve.Point]:
-    """Measure a model's batches for about so many seconds, none larger than is `given`."""
-    most = CURVE_TOKENS[model.engine.provider]
-    on_this_thread = plan.threads == 1 and model.engine.provider == CPU
-    return cost_curve.cost_curve(
+    model: OpenedModel, layout: SlotLayout, seconds: float, batch_tokens: int | None = None
+) -> list[CostPoint]:
+    """Time a model's batches for about this many seconds, none larger than `batch_tokens`."""
+    max_tokens = CURVE_TOKENS[model.provider]
+    on_this_thread = layout.threads == 1 and model.provider == CPU
+    return time_batches(
         model.engine,
-        max(16, min(most, given or most)),
+        max(16, min(max_tokens, batch_tokens or max_tokens)),
         text_tokens=text_tokens(model),
         budget_s=seconds,
-        warms_up=model.engine.provider == CUDA,
+        warm_up=model.provider == CUDA,
         clock=time.thread_time if on_this_thread else time.perf_counter,
     )
 
 
-def wide_from(model: OpenedModel, plan: cost_curve.Plan) -> int | None:
-    """Measure from how many tokens a lone text is faster on several slots, None if on none."""
-    if model.wide is None:
+def measure_multi_slot_tokens(model: OpenedModel, layout: SlotLayout) -> int | None:
+    """Return the length from which a text is clearly faster on several slots; None if never."""
+    if model.multi_slot_engine is None:
         return None
-    most = model.bundle.manifest.max_position_embeddings
-    return cost_curve.wide_from(model.engine, model.wide, most, plan.wide_slots)
+    max_tokens = model.bundle.manifest.max_position_embeddings
+    return find_multi_slot_tokens(
+        model.engine, model.multi_slot_engine, max_tokens, layout.slots_for_one_text
+    )
 
 
-def is_steady(measured: Measured) -> bool:
-    """Tell whether nothing else had the cores while it was measured."""
+def is_steady(measured: Measurement) -> bool:
+    """Tell whether no other program used the cores during the measurement."""
     return all(point.wall_s <= DISTURBED * point.seconds for point in measured.curve)
 
 
 def text_tokens(model: OpenedModel) -> int:
     """Return the length of the texts that a curve is measured with."""
-    return min(cost_curve.TEXT_TOKENS, model.bundle.manifest.max_position_embeddings)
+    return min(TEXT_TOKENS, model.bundle.manifest.max_position_embeddings)
 
 
-def machine_of(model: OpenedModel, plan: cost_curve.Plan) -> dict[str, object]:
+def machine_of(model: OpenedModel, layout: SlotLayout) -> dict[str, object]:
     """Return what a measurement of this model depends on."""
-    slots = plan.wide_slots if model.wide is not None else 1
-    return tuning_cache.machine_of(model.bundle, model.engine.provider, plan, slots)
+    slots = layout.slots_for_one_text if model.multi_slot_engine is not None else 1
+    return tuning_cache.machine_of(model.bundle, model.provider, layout, slots)
 
 
 def shape_of(model: OpenedModel) -> tuple[object, ...]:

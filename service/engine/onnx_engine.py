@@ -9,8 +9,7 @@ import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -23,39 +22,15 @@ from bert.tasks.fill_mask import best_pieces
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs
+from service.engine.engine_protocol import PROVIDER_OF_LAYOUT, Floats, Outputs
 from service.engine.shared_tables import shared_tables
 from service.logs import LOGGER
 
-Floats = NDArray[np.float32]
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 CAPTURING = {"enable_cuda_graph": "1"}
-GPU_SLOTS = 2
-"""Batches at once on a GPU: one that runs, and one that is packed and copied meanwhile. Each has buffers of its own."""
-PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
 
 
 _OPENING = threading.Lock()
 """Of models on a GPU, one at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """What a batch gave.
-
-    Per text (P_n, K), (1, H) where the graph embeds, or (M_n, 2, K) where it fills masks: `fill_mask.best_pieces`; and
-    the share of places that was padding.
-    """
-
-    texts: list[Floats]
-    padding_ratio: float
-
-
-class Engine(Protocol):
-    """Whatever runs a batch. Called from several threads at once."""
-
-    def run(self, encodings: Sequence[Encoding]) -> Outputs:
-        """Run the texts together; raises EngineError, or anything, if that fails."""
-        ...
 
 
 SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from bert.errors import InputError, NotReadyError, UnknownModelError
-from service.engine.model_registry import Model
+from service.engine.loaded_model import Model
 from service.http import responses, schemas
 from service.http.lifecycle import Service
 from service.http.problems import FieldError, ProblemError, unprocessable

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bert.errors import InputError
 from bert.tasks import fill_mask, qa
 from bert.tokenizer import Encoding, Pieces, Window
-from service.engine.model_registry import Model
+from service.engine.loaded_model import Model
 from service.pipeline.inputs import Texts, each, pair_count
 from service.pipeline.tokenization import Reader, window_tokens
 

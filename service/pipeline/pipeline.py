@@ -10,8 +10,8 @@ from typing import TypeVar
 from bert.packing import joined
 from bert.tasks import classification, embedding, fill_mask, ner, spans
 from bert.tokenizer import Encoding, Window
-from service.engine.model_registry import Model
-from service.engine.onnx_engine import Floats
+from service.engine.engine_protocol import Floats
+from service.engine.loaded_model import Model
 from service.pipeline.encoding import (
     encode_fields,
     encode_texts,

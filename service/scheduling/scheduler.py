@@ -20,7 +20,7 @@ import numpy as np
 from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from bert.packing import joined
 from bert.tokenizer import Encoding
-from service.engine.onnx_engine import Engine, Floats, Outputs
+from service.engine.engine_protocol import Engine, Floats, Outputs
 from service.scheduling.fair_queue import Batch, FairQueue, next_turn
 from service.scheduling.line import Job
 from service.scheduling.scheduler_protocol import Result

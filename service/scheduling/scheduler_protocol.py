@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bert.tokenizer import Encoding
-from service.engine.onnx_engine import Floats
+from service.engine.engine_protocol import Floats
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from service.autotune.cost_curve import Point
+from service.autotune.cost_curve import CostPoint
 
 MEMORY_S = 5.0
 """Engine seconds after which a measurement counts a third: a batch that was held up does little, a machine that
@@ -41,7 +41,7 @@ class Speed:
         self.tokens_per_s = self.slots * self.budget / self.batch_s
 
     @classmethod
-    def of(cls, curve: Sequence[Point], budget: int, slots: int) -> Self:
+    def of(cls, curve: Sequence[CostPoint], budget: int, slots: int) -> Self:
         """Draw a line through the ends of a cost curve of one slot, and learn from what it took by the wall."""
         first, last = curve[0], curve[-1]
         token_s, overhead_s = last.seconds / last.tokens, 0.0

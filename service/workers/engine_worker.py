@@ -8,9 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from bert.errors import EngineError, ServiceError
-from service.autotune import cost_curve
-from service.engine.model_registry import WARM_UP_TOKENS
 from service.engine.onnx_engine import release_free_memory
+from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck
@@ -192,7 +191,7 @@ class EngineServer:
         for name in self._scheduler.suspects() & self._on_gpu:
             with suppress(TimeoutError, ServiceError):
                 try:
-                    probe = self._scheduler.submit(name, cost_curve.sample_texts(WARM_UP_TOKENS))
+                    probe = self._scheduler.submit(name, sample_texts(WARM_UP_TOKENS))
                     await asyncio.wait_for(probe, PROBE_S)
                 except EngineError:
                     return name

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from service.autotune import cost_curve, warmup
-from service.autotune.tuning_cache import Measured
+from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
-from service.engine.model_registry import LeftOut, Model, OpenedModel, default_names, load_models
+from service.engine.bundle_loader import load_models
+from service.engine.loaded_model import LeftOut, Model, OpenedModel
+from service.engine.model_registry import default_names
+from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
@@ -42,12 +45,12 @@ class Engines:
 async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger | None = None) -> Engines:
     """Open the bundles and measure how fast they are; raises what stands in the way."""
     cores, began = usable_cores(), time.monotonic()
-    plan = warmup.planned(settings, cores)
+    layout = warmup.slot_layout(settings, cores)
     loaded = await asyncio.to_thread(
         load_models,
         settings.bundles,
-        threads=plan.threads,
-        wide_threads=plan.wide_slots if settings.engine_wide else 1,
+        threads=layout.threads,
+        multi_slot_threads=layout.slots_for_one_text if settings.engine_wide else 1,
         captures=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
@@ -58,11 +61,11 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
     for each in loaded.left_out:
         LOGGER.error("model %s is left out and not served: %s", each.name, each.reason)
     measured = await asyncio.to_thread(
-        warmup.measure, models, plan, settings.batch_tokens, keeps=settings.keep_tuning
+        warmup.measure, models, layout, settings.batch_tokens, use_cache=settings.keep_tuning
     )
-    speeds = speeds_of(models, measured, settings.batch_tokens, plan.slots)
+    speeds = speeds_of(models, measured, settings.batch_tokens, layout.slots)
     budgets = {name: speed.budget for name, speed in speeds.items()}
-    wide = wide_engines(models, measured, plan)
+    wide = wide_engines(models, measured, layout)
     full = full_batches(models, measured)
     # A text alone may be longer than a batch of several.
     longest = {m.name: max(full[m.name], budgets[m.name], m.spec.max_tokens) for m in models}
@@ -70,14 +73,14 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         settings.max_queue_tokens or queue_bound(speeds.values(), settings.request_timeout_ms),
         budgets,
         speeds,
-        plan.slots,
+        layout.slots,
         full if settings.batch_tokens is None else {},
     )
     engines = {model.name: model.engine for model in models}
     scheduler = Scheduler(
         engines,
         queue,
-        plan.slots,
+        layout.slots,
         wide=wide,
         observe=metrics.observe_batch,
         ledger=ledger,
@@ -88,27 +91,27 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         "%d models opened in %.1f s: %d engine slots of %d threads, batches of %s tokens, at most %d tokens wait",
         len(models),
         time.monotonic() - began,
-        plan.slots,
-        plan.threads,
+        layout.slots,
+        layout.threads,
         "/".join(map(str, sorted(set(budgets.values())))),
         queue.max_tokens,
     )
     # Without the second sessions: those that are not worth it are forgotten with `models`.
-    running_tokens = plan.slots * max(longest.values())
+    running_tokens = layout.slots * max(longest.values())
     served = [model.closed() for model in models]
     first, _ = loaded.names[0]
     return Engines(served, scheduler, budgets, defaults, loaded.left_out, running_tokens, first)
 
 
 def speeds_of(
-    models: Sequence[Model], measured: Mapping[str, Measured], given: int | None, slots: int
+    models: Sequence[Model], measured: Mapping[str, Measurement], given: int | None, slots: int
 ) -> dict[str, Speed]:
     """Return how fast each model is, and so the tokens of its batches unless they are `given`."""
     curves = {model.name: measured[model.name].curve for model in models}
     return {name: Speed.of(curve, given or cost_curve.knee(curve), slots) for name, curve in curves.items()}
 
 
-def full_batches(models: Sequence[Model], measured: Mapping[str, Measured]) -> dict[str, int]:
+def full_batches(models: Sequence[Model], measured: Mapping[str, Measurement]) -> dict[str, int]:
     """Return the tokens of each model's fastest batches."""
     return {model.name: cost_curve.knee(measured[model.name].curve, cost_curve.FULL) for model in models}
 
@@ -119,14 +122,14 @@ def slowest_batch_s(speeds: Mapping[str, Speed], longest: Mapping[str, int]) -> 
 
 
 def wide_engines(
-    models: Sequence[OpenedModel], measured: Mapping[str, Measured], plan: cost_curve.Plan
+    models: Sequence[OpenedModel], measured: Mapping[str, Measurement], layout: SlotLayout
 ) -> dict[str, Wide]:
     """Return the engines of several slots, of the models for which they are worth it."""
     found: dict[str, Wide] = {}
     for model in models:
-        from_tokens = measured[model.name].wide_from
-        if model.wide is not None and from_tokens is not None:
-            found[model.name] = Wide(model.wide, plan.wide_slots, from_tokens)
+        from_tokens = measured[model.name].multi_slot_tokens
+        if model.multi_slot_engine is not None and from_tokens is not None:
+            found[model.name] = Wide(model.multi_slot_engine, layout.slots_for_one_text, from_tokens)
     return found
 
 

@@ -19,8 +19,8 @@ from bert.errors import EngineError, ServiceError
 from bert.packing import joined, split
 from bert.tasks.heads import READ_WORDS
 from bert.tokenizer import Encoding
-from service.engine.model_registry import Model, model_of
-from service.engine.onnx_engine import Floats
+from service.engine.engine_protocol import Floats
+from service.engine.loaded_model import Model
 from service.scheduling.scheduler_protocol import Result
 from service.workers.engines import Engines
 
@@ -75,7 +75,7 @@ class Hello:
     def models(self) -> list[Model]:
         """Return the models, without the graphs."""
         return [
-            model_of(Bundle(Path(folder), Manifest.from_dict(json.loads(manifest))), tokenizer, why_fallback)
+            Model.of(Bundle(Path(folder), Manifest.from_dict(json.loads(manifest))), tokenizer, why_fallback)
             for folder, manifest, tokenizer, why_fallback in self.bundles
         ]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bert.errors import NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
-from service.engine.model_registry import LeftOut
+from service.engine.loaded_model import LeftOut
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler_protocol import Result

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from bert.tokenizer import Encoding
 from service.command_line import load_settings
-from service.engine.onnx_engine import OnnxEngine, Outputs
+from service.engine.engine_protocol import Outputs
+from service.engine.onnx_engine import OnnxEngine
 from service.http.server import address, listen
 from service.workers import supervisor, worker_main
 from service.workers.supervisor import Supervisor

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bert.tokenizer import Encoding
-from service.engine.onnx_engine import Outputs
+from service.engine.engine_protocol import Outputs
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler
 from service.scheduling.scheduler_protocol import Result

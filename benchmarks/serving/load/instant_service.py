@@ -22,8 +22,8 @@ from bert.bundle import Bundle
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding
 from service import cli
-from service.engine import model_registry
-from service.engine.onnx_engine import Outputs
+from service.engine import bundle_loader
+from service.engine.engine_protocol import Outputs
 
 LONGEST_TEXT = 512
 NO_ENTITY = 2.5
@@ -53,7 +53,7 @@ class InstantEngine:
 
 def put_in() -> None:
     """Put the instant engine in the place of the real one, in this process and in those that it starts."""
-    model_registry.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
+    bundle_loader.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
     with suppress(ImportError):  # a service of before had no other processes
         from service import serve
 

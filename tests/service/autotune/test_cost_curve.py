@@ -7,48 +7,51 @@ from hypothesis import strategies as st
 
 from bert.errors import ConfigError
 from bert.tokenizer import Encoding
-from service.autotune.cost_curve import KNEE, MIN_BUDGET, Plan, Point, cost_curve, knee, plan, sample_texts
-from service.engine.onnx_engine import Outputs
+from service.autotune.cost_curve import KNEE, MIN_BUDGET, CostPoint, knee
+from service.autotune.engine_timing import time_batches
+from service.engine.engine_protocol import Outputs
+from service.engine.sample_texts import sample_texts
+from service.engine.slot_layout import SlotLayout, lay_out_slots
 
 
 @pytest.mark.parametrize(
     ("cores", "slots", "threads", "expected"),
     [
-        (1, None, None, Plan(1, 1)),
-        (2, None, None, Plan(2, 1)),
-        (8, None, None, Plan(8, 1)),
-        (8, 2, None, Plan(2, 4)),
-        (8, None, 4, Plan(2, 4)),
-        (8, 3, None, Plan(3, 2)),
-        (2, 1, 2, Plan(1, 2)),
+        (1, None, None, SlotLayout(1, 1)),
+        (2, None, None, SlotLayout(2, 1)),
+        (8, None, None, SlotLayout(8, 1)),
+        (8, 2, None, SlotLayout(2, 4)),
+        (8, None, 4, SlotLayout(2, 4)),
+        (8, 3, None, SlotLayout(3, 2)),
+        (2, 1, 2, SlotLayout(1, 2)),
     ],
 )
-def test_cores_are_divided(cores: int, slots: int | None, threads: int | None, expected: Plan) -> None:
-    assert plan(cores, slots, threads) == expected
+def test_cores_are_divided(cores: int, slots: int | None, threads: int | None, expected: SlotLayout) -> None:
+    assert lay_out_slots(cores, slots, threads) == expected
 
 
 def test_a_gpu_computes_one_batch_while_the_next_is_prepared() -> None:
-    assert plan(16, on_gpu=True) == plan(1, on_gpu=True) == Plan(2, 1)
-    assert plan(16, 3, on_gpu=True) == Plan(3, 1)
+    assert lay_out_slots(16, on_gpu=True) == lay_out_slots(1, on_gpu=True) == SlotLayout(2, 1)
+    assert lay_out_slots(16, 3, on_gpu=True) == SlotLayout(3, 1)
 
 
 def test_more_threads_than_cores_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"engine_slots \(2\) x engine_threads_per_slot \(2\).* 2 cores"):
-        plan(2, 2, 2)
+        lay_out_slots(2, 2, 2)
 
 
 def test_the_knee_is_where_more_stops_being_faster() -> None:
-    curve = [Point(64, 0.0120), Point(128, 0.0175), Point(256, 0.032), Point(512, 0.063)]
+    curve = [CostPoint(64, 0.0120), CostPoint(128, 0.0175), CostPoint(256, 0.032), CostPoint(512, 0.063)]
     assert knee(curve) == 256
 
 
 def test_a_disturbed_measurement_does_not_make_tiny_batches() -> None:
-    assert knee([Point(16, 0.001), Point(32, 0.1)]) == MIN_BUDGET
+    assert knee([CostPoint(16, 0.001), CostPoint(32, 0.1)]) == MIN_BUDGET
 
 
 @given(st.lists(st.floats(1e-4, 1.0), min_size=1, max_size=8))
 def test_the_knee_is_near_the_best_and_nothing_smaller_is(seconds: list[float]) -> None:
-    curve = [Point(MIN_BUDGET << i, s) for i, s in enumerate(seconds)]
+    curve = [CostPoint(MIN_BUDGET << i, s) for i, s in enumerate(seconds)]
     best = max(point.tokens_per_s for point in curve)
     chosen = next(point for point in curve if point.tokens == knee(curve))
     assert chosen.tokens_per_s >= KNEE * best
@@ -70,7 +73,7 @@ class TimedEngine:
 
 def test_the_curve_is_measured_up_to_the_limit() -> None:
     engine = TimedEngine()
-    curve = cost_curve(engine, 128, budget_s=10, clock=engine.clock, wall=engine.clock)
+    curve = time_batches(engine, 128, budget_s=10, clock=engine.clock, wall=engine.clock)
     assert [point.tokens for point in curve] == [16, 32, 64, 128]
     assert curve[2].seconds == pytest.approx(0.0074)
     assert knee(curve) == 64
@@ -78,7 +81,7 @@ def test_the_curve_is_measured_up_to_the_limit() -> None:
 
 def test_the_curve_stops_when_its_time_is_used() -> None:
     engine = TimedEngine()
-    curve = cost_curve(engine, 4096, budget_s=0.04, clock=engine.clock, wall=engine.clock)
+    curve = time_batches(engine, 4096, budget_s=0.04, clock=engine.clock, wall=engine.clock)
     assert [point.tokens for point in curve] == [16, 32, 64]
     assert engine.now < 0.04
 

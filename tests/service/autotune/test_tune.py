@@ -28,7 +28,6 @@ def test_several_slots_are_measured_beside_one(
     assert "2 engine slots of 1 threads" in out and "2 slots ms" in out
     assert re.search(r"^ +16 +[\d.]+ +[\d,]+ +[\d.]+ +[\d.]+$", out, re.MULTILINE)
     assert "batches of 99 tokens (batch_tokens)" in out
-    assert re.search(r"all busy with batches of 99 tokens, tokens/s: 2 x 1 [\d,]+, 1 x 2 [\d,]+", out)
 
 
 def test_bundles_that_cannot_be_loaded_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from service.autotune import tuning_cache, warmup
-from service.autotune.cost_curve import Plan, Point
-from service.autotune.tuning_cache import MOST_MACHINES, Measured, kept_file, machine_of
+from service.autotune.cost_curve import CostPoint
+from service.autotune.tuning_cache import MAX_MACHINES, Measurement, cache_file, machine_of
 from service.autotune.warmup import DISTURBED, is_steady, measure
-from service.engine.model_registry import OpenedModel, load_models
+from service.engine.bundle_loader import load_models
+from service.engine.loaded_model import OpenedModel
+from service.engine.slot_layout import SlotLayout
 
-ONE = Plan(1, 1)
-CURVE = (Point(16, 1e-3, 1e-3), Point(32, 2e-3, 2e-3), Point(64, 3e-3, 3.5e-3))
+ONE = SlotLayout(1, 1)
+CURVE = (CostPoint(16, 1e-3, 1e-3), CostPoint(32, 2e-3, 2e-3), CostPoint(64, 3e-3, 3.5e-3))
 
 
 @pytest.fixture
@@ -28,7 +30,9 @@ def count_measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Measure nothing, and note for which model it was asked."""
     asked: list[str] = []
 
-    def curve(model: OpenedModel, plan: Plan, seconds: float, given: int | None = None) -> list[Point]:
+    def curve(
+        model: OpenedModel, layout: SlotLayout, seconds: float, batch_tokens: int | None = None
+    ) -> list[CostPoint]:
         asked.append(model.name)
         return list(CURVE)
 
@@ -38,40 +42,40 @@ def count_measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_second_start_measures_nothing(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = count_measurements(monkeypatch)
-    first = measure([model], ONE, keeps=True)
-    assert measure([model], ONE, keeps=True) == first == {"mood": Measured(CURVE)}
+    first = measure([model], ONE, use_cache=True)
+    assert measure([model], ONE, use_cache=True) == first == {"mood": Measurement(CURVE)}
     assert asked == ["mood"]
-    assert kept_file(model.bundle).name == "mood.tuning.json"
-    assert json.loads(kept_file(model.bundle).read_text())[0]["machine"]["cores"] >= 1
+    assert cache_file(model.bundle).name == "mood.tuning.json"
+    assert json.loads(cache_file(model.bundle).read_text())[0]["machine"]["cores"] >= 1
 
 
 @pytest.mark.parametrize("changed", ["cpu", "cores", "slots", "onnxruntime", "model_sha256"])
 def test_another_machine_or_model_has_an_entry_of_its_own(model: OpenedModel, changed: str) -> None:
     machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
-    assert tuning_cache.keep(model.bundle, machine, Measured(CURVE, 64))
+    assert tuning_cache.write(model.bundle, machine, Measurement(CURVE, 64))
     other = {**machine, changed: "other"}
     assert tuning_cache.read(model.bundle, other) is None
-    assert tuning_cache.keep(model.bundle, other, Measured(CURVE[:2]))
-    assert tuning_cache.read(model.bundle, machine) == Measured(CURVE, 64)
-    assert tuning_cache.read(model.bundle, other) == Measured(CURVE[:2])
+    assert tuning_cache.write(model.bundle, other, Measurement(CURVE[:2]))
+    assert tuning_cache.read(model.bundle, machine) == Measurement(CURVE, 64)
+    assert tuning_cache.read(model.bundle, other) == Measurement(CURVE[:2])
 
 
 def test_a_new_measurement_takes_the_place_of_the_old_and_old_machines_go(model: OpenedModel) -> None:
-    for number in range(MOST_MACHINES + 5):
-        assert tuning_cache.keep(model.bundle, {"cpu": number}, Measured(CURVE))
-        assert tuning_cache.keep(model.bundle, {"cpu": number}, Measured(CURVE[:1]))
-    assert tuning_cache.read(model.bundle, {"cpu": MOST_MACHINES + 4}) == Measured(CURVE[:1])
-    assert len(json.loads(kept_file(model.bundle).read_text())) == MOST_MACHINES
+    for number in range(MAX_MACHINES + 5):
+        assert tuning_cache.write(model.bundle, {"cpu": number}, Measurement(CURVE))
+        assert tuning_cache.write(model.bundle, {"cpu": number}, Measurement(CURVE[:1]))
+    assert tuning_cache.read(model.bundle, {"cpu": MAX_MACHINES + 4}) == Measurement(CURVE[:1])
+    assert len(json.loads(cache_file(model.bundle).read_text())) == MAX_MACHINES
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "[3]", '{"a": 1}', "[[]]", "\ud800"])
 def test_a_file_that_cannot_be_read_is_measured_again(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    kept_file(model.bundle).write_bytes(text.encode("utf-8", "surrogatepass"))
+    cache_file(model.bundle).write_bytes(text.encode("utf-8", "surrogatepass"))
     asked = count_measurements(monkeypatch)
-    assert measure([model], ONE, keeps=True) == {"mood": Measured(CURVE)}
-    assert measure([model], ONE, keeps=True) and asked == ["mood"]
+    assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)}
+    assert measure([model], ONE, use_cache=True) and asked == ["mood"]
 
 
 @pytest.mark.parametrize("curve", [None, [], [{}], [{"tokens": "a"}], [[1, 2]], 3])
@@ -80,34 +84,34 @@ def test_an_entry_that_is_none_is_measured_again(
 ) -> None:
     machine = warmup.machine_of(model, ONE)
     content = [{"machine": machine, "curve": curve, "wide_from": None}]
-    kept_file(model.bundle).write_text(json.dumps(content), encoding="utf-8")
+    cache_file(model.bundle).write_text(json.dumps(content), encoding="utf-8")
     asked = count_measurements(monkeypatch)
-    assert measure([model], ONE, keeps=True) == {"mood": Measured(CURVE)} and asked == ["mood"]
+    assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)} and asked == ["mood"]
 
 
 def test_where_nothing_can_be_written_it_is_measured_each_time(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = count_measurements(monkeypatch)
-    monkeypatch.setattr(tuning_cache, "kept_file", lambda bundle: bundle.folder / "nowhere" / "x.json")
+    monkeypatch.setattr(tuning_cache, "cache_file", lambda bundle: bundle.folder / "nowhere" / "x.json")
     for _ in range(2):
-        assert measure([model], ONE, keeps=True) == {"mood": Measured(CURVE)}
+        assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)}
     assert asked == ["mood", "mood"]
 
 
 def test_a_given_budget_neither_reads_nor_keeps(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = count_measurements(monkeypatch)
-    measure([model], ONE, 64, keeps=True)
+    measure([model], ONE, 64, use_cache=True)
     measure([model], ONE)
-    assert asked == ["mood", "mood"] and not kept_file(model.bundle).exists()
+    assert asked == ["mood", "mood"] and not cache_file(model.bundle).exists()
 
 
 def test_what_other_work_disturbed_is_not_kept(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tuple(replace(point, wall_s=1.1 * DISTURBED * point.seconds) for point in CURVE)
-    assert is_steady(Measured(CURVE)) and not is_steady(Measured(slow))
+    assert is_steady(Measurement(CURVE)) and not is_steady(Measurement(slow))
     monkeypatch.setattr(warmup, "measure_curve", lambda *_: list(slow))
-    measure([model], ONE, keeps=True)
-    assert not kept_file(model.bundle).exists()
+    measure([model], ONE, use_cache=True)
+    assert not cache_file(model.bundle).exists()
 
 
 @pytest.mark.parametrize("field", ["tokens", "seconds", "wall_s"])
@@ -116,8 +120,8 @@ def test_numbers_that_nobody_can_have_measured_are_measured_again(
     model: OpenedModel, field: str, value: float
 ) -> None:
     machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
-    assert tuning_cache.keep(model.bundle, machine, Measured(CURVE, 64))
-    file = kept_file(model.bundle)
+    assert tuning_cache.write(model.bundle, machine, Measurement(CURVE, 64))
+    file = cache_file(model.bundle)
     content = json.loads(file.read_text())
     content[0]["curve"][-1][field] = value
     file.write_text(json.dumps(content))

@@ -7,7 +7,7 @@ import pytest
 
 from bert.bundle import MANIFEST, MODEL, TOKENIZER
 from bert.errors import BundleError, EngineError
-from service.engine.model_registry import load_models
+from service.engine.bundle_loader import load_models
 from tests.support.fleet import fleet
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.problems import TEXT, kind
@@ -183,7 +183,7 @@ def test_a_model_that_fails_is_not_ready_and_the_others_are(bundles: Path, ready
 def test_a_model_that_fails_at_start_does_not_keep_the_others(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.engine.model_registry import Model
+    from service.engine.loaded_model import Model
     from service.http.lifecycle import Service
 
     warm_up = Service.warm_up

@@ -12,10 +12,13 @@ from bert.bundle import Bundle, read_bundle
 from bert.errors import BundleError
 from bert.manifest import SHA256, own_sha256
 from bert.tasks.spec import TaskSpec
-from service.autotune.cost_curve import Plan
 from service.autotune.warmup import measure
-from service.engine.model_registry import OpenedModel, bundle_folders, default_names, load_models
+from service.engine.bundle_folders import bundle_folders
+from service.engine.bundle_loader import load_models
+from service.engine.loaded_model import OpenedModel
+from service.engine.model_registry import default_names
 from service.engine.onnx_engine import OnnxEngine
+from service.engine.slot_layout import SlotLayout
 from service.workers.engines import speeds_of
 from tests.support.tiny import SPECS, write_tiny_bundle
 
@@ -53,7 +56,7 @@ def test_a_graph_that_is_replaced_between_check_and_use_is_refused(
             (tmp_path / "same.onnx").replace(bundle.model_path)
             super().__init__(bundle, threads, **others)
 
-    monkeypatch.setattr("service.engine.model_registry.OnnxEngine", Replaced)
+    monkeypatch.setattr("service.engine.bundle_loader.OnnxEngine", Replaced)
     with pytest.raises(BundleError, match="was replaced while it was loaded"):
         load(folder)
 
@@ -63,7 +66,7 @@ def test_a_model_of_16_positions_is_measured_with_texts_that_it_can_read(tmp_pat
     labels = ("O", "B-X") if task in ("classification", "ner") else ()
     write_tiny_bundle(tmp_path / "short", "short", TaskSpec(task, labels, max_tokens=16), 0, positions=16)
     models = load(tmp_path)
-    speed = speeds_of(models, measure(models, Plan(1, 1)), None, 1)["short"]
+    speed = speeds_of(models, measure(models, SlotLayout(1, 1)), None, 1)["short"]
     assert speed.budget >= 64 and speed.tokens_per_s > 0
 
 

@@ -14,7 +14,8 @@ from bert.tasks import fill_mask
 from bert.tasks.heads import HEADS
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine.cuda_graphs import CapturedGraphs
-from service.engine.onnx_engine import CPU, CUDA, OnnxEngine
+from service.engine.engine_protocol import CPU, CUDA
+from service.engine.onnx_engine import OnnxEngine
 from tests.support.tiny import SPECS
 
 TEXTS = ["a warm film", "", "where is paris", "the " * 25, "munich", "how long is it and not dull"]

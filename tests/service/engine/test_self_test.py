@@ -13,7 +13,7 @@ from bert.errors import BundleError, EngineError
 from bert.processor import instructions
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tokenizer import Tokenizer
-from service.engine.model_registry import load_models
+from service.engine.bundle_loader import load_models
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.self_test import check
 from tests.support.live import serving

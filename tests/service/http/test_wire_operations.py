@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine import model_registry
+from service.engine import bundle_loader
 from service.metrics import REJECTIONS
 from tests.support.live import Live, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
@@ -18,7 +18,7 @@ from tests.support.problems import TEXT, kind, rejected
 def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, load = threading.Event(), model_registry.load_models
+    gate, load = threading.Event(), bundle_loader.load_models
     monkeypatch.setattr(
         "service.workers.engines.load_models", lambda *a, **k: gate.wait(10) and load(*a, **k)
     )

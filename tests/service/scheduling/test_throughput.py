@@ -2,11 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.autotune.cost_curve import Point
+from service.autotune.cost_curve import CostPoint
 from service.scheduling.throughput import Speed
 from service.workers.engines import LEAST_QUEUE_TOKENS, queue_bound
 
-CURVE = [Point(16, 0.003), Point(32, 0.005), Point(64, 0.009)]  # 1 ms and 0.125 ms a token
+CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
 
 
 def test_the_first_estimate_is_the_cost_curve() -> None:
@@ -17,11 +17,13 @@ def test_the_first_estimate_is_the_cost_curve() -> None:
 
 def test_a_curve_of_one_point_and_one_that_was_disturbed_give_an_estimate_too() -> None:
     assert Speed.of(CURVE[:1], budget=16, slots=1).batch_s == pytest.approx(0.003)
-    assert Speed.of([Point(16, 0.5), Point(32, 0.01)], budget=32, slots=1).batch_s == pytest.approx(0.01)
+    assert Speed.of([CostPoint(16, 0.5), CostPoint(32, 0.01)], budget=32, slots=1).batch_s == pytest.approx(
+        0.01
+    )
 
 
 def test_what_the_curve_took_by_the_wall_counts_at_once() -> None:
-    curve = [Point(point.tokens, point.seconds, 10 * point.seconds + 0.3) for point in CURVE]
+    curve = [CostPoint(point.tokens, point.seconds, 10 * point.seconds + 0.3) for point in CURVE]
     assert Speed.of(curve, 64, 1).tokens_per_s < 0.5 * Speed.of(CURVE, 64, 1).tokens_per_s
 
 

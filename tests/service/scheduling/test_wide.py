@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from bert.tokenizer import Encoding
-from service.autotune.cost_curve import AGAIN_S, MOST_WIDE, PATIENCE_S, Alone, plan, wide_from
-from service.engine.onnx_engine import Engine, Outputs
+from service.autotune.engine_timing import RETRY_EVERY_S, RETRY_FOR_S, TextTiming, find_multi_slot_tokens
+from service.engine.engine_protocol import Engine, Outputs
+from service.engine.slot_layout import MAX_SLOTS_FOR_ONE_TEXT, lay_out_slots
 from service.http.lifecycle import Service
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler, Wide
@@ -129,14 +130,17 @@ def test_wide_from_is_where_it_is_clearly_faster(
 ) -> None:
     clock = [0.0]
     narrow, wide = TimedEngine(clock, 0.0, 1e-4), TimedEngine(clock, wide_run_s, 5e-5)
-    assert wide_from(narrow, wide, max_tokens, 2, clock=lambda: clock[0], wait=lambda _: None) == expected
+    assert (
+        find_multi_slot_tokens(narrow, wide, max_tokens, 2, clock=lambda: clock[0], sleep=lambda _: None)
+        == expected
+    )
 
 
 def test_slots_of_one_thread_can_be_joined_and_others_cannot() -> None:
-    assert plan(1).wide_slots == 1
-    assert plan(2).wide_slots == 2
-    assert plan(64).wide_slots == MOST_WIDE
-    assert plan(8, 2).wide_slots == 1, "its slots have four threads already"
+    assert lay_out_slots(1).slots_for_one_text == 1
+    assert lay_out_slots(2).slots_for_one_text == 2
+    assert lay_out_slots(64).slots_for_one_text == MAX_SLOTS_FOR_ONE_TEXT
+    assert lay_out_slots(8, 2).slots_for_one_text == 1, "its slots have four threads already"
 
 
 def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
@@ -148,7 +152,7 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
         opened.append(weakref.ref(wide))
 
     monkeypatch.setattr("service.workers.engines.usable_cores", lambda: 2)
-    monkeypatch.setattr("service.autotune.warmup.cost_curve.wide_from", never)
+    monkeypatch.setattr("service.autotune.warmup.find_multi_slot_tokens", never)
 
     async def scenario() -> None:
         service = Service(ServeSettings(bundles=[bundles / "mood"], keep_tuning=False))
@@ -163,19 +167,27 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
 @pytest.mark.parametrize(
     ("runs", "expected", "waits"),
     [
-        ([Alone(16, 3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
-        ([Alone(16, 3.0, 3.5, 1.1), Alone(16, 3.0, 3.4, 1.2), Alone(16, 3.0, 2.3, 2.0)], 16, 2),
-        ([Alone(16, 3.0, 2.9, 2.0), Alone(32, 5.0, 3.9, 2.0)], 32, 0),  # undisturbed, and not worth it
-        ([Alone(16, 0.2, 0.3, 0.5), Alone(32, 0.3, 0.4, 0.5)], None, 0),  # too short to say
-        ([Alone(16, 3.0, 3.5, 1.0)] * 30, None, round(PATIENCE_S / AGAIN_S)),
+        ([TextTiming(16, 3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
+        (
+            [TextTiming(16, 3.0, 3.5, 1.1), TextTiming(16, 3.0, 3.4, 1.2), TextTiming(16, 3.0, 2.3, 2.0)],
+            16,
+            2,
+        ),
+        (
+            [TextTiming(16, 3.0, 2.9, 2.0), TextTiming(32, 5.0, 3.9, 2.0)],
+            32,
+            0,
+        ),  # undisturbed, and not worth it
+        ([TextTiming(16, 0.2, 0.3, 0.5), TextTiming(32, 0.3, 0.4, 0.5)], None, 0),  # too short to say
+        ([TextTiming(16, 3.0, 3.5, 1.0)] * 30, None, round(RETRY_FOR_S / RETRY_EVERY_S)),
     ],
 )
 def test_where_something_else_has_the_cores_it_is_measured_again(
-    monkeypatch: pytest.MonkeyPatch, runs: list[Alone], expected: int | None, waits: int
+    monkeypatch: pytest.MonkeyPatch, runs: list[TextTiming], expected: int | None, waits: int
 ) -> None:
     """As at a start, when the service's other processes begin too: a wrong answer would be kept."""
     given, waited = iter(runs), list[float]()
-    monkeypatch.setattr("service.autotune.cost_curve._alone", lambda *_: next(given))
+    monkeypatch.setattr("service.autotune.engine_timing.time_text", lambda *_: next(given))
     engine = TimedEngine([0.0], 1.0, 1.0)
-    assert wide_from(engine, engine, 32, 2, wait=waited.append) == expected
+    assert find_multi_slot_tokens(engine, engine, 32, 2, sleep=waited.append) == expected
     assert len(waited) == waits

@@ -23,8 +23,9 @@ from bert.tasks import fill_mask, qa
 from bert.tasks.heads import HEADS, READ_WORDS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
+from service.engine.engine_protocol import Floats
 from service.engine.model_registry import NoModelError
-from service.engine.onnx_engine import Floats, OnnxEngine
+from service.engine.onnx_engine import OnnxEngine
 from service.http.problems import problem_of
 from service.scheduling.scheduler_protocol import Result
 from service.workers import messages

@@ -1,0 +1,84 @@
+"""Bundle folders among the configured paths, and their manifests."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from bert.bundle import MANIFEST, MODEL, TOKENIZER, creation_time, read_bundle
+from bert.errors import (
+    BertError,
+    BundleError,
+)
+from bert.manifest import Manifest
+from bert.tasks.spec import TASKS
+from service.engine.engine_protocol import CUDA, PROVIDER_OF_LAYOUT
+from service.engine.loaded_model import LeftOut
+
+NAME_IN_MANIFEST = re.compile(r'\A\s*\{\s*"name":\s*"([^"\\]+)"')
+
+
+TASK_IN_MANIFEST = re.compile(r'"task":\s*\{[^{}]*?"task":\s*"(\w+)"')
+
+
+def bundle_folders(paths: Iterable[Path]) -> list[Path]:
+    """Return the bundle folders among the paths and directly inside them, there the oldest first.
+
+    The first of a task is its default, which a bundle that is added later does not become. Raises BundleError where there
+    are none.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if (path / MANIFEST).is_file():
+            found.append(path)
+            continue
+        # A folder without a manifest but with other files of a bundle was copied in part: it is reported, not passed over.
+        parts = (file.parent for name in (MANIFEST, MODEL, TOKENIZER) for file in path.glob(f"*/{name}"))
+        inside = sorted(
+            {folder for folder in parts if not folder.name.startswith(".")},
+            key=lambda folder: (creation_time(folder), folder.name),
+        )
+        if not inside:
+            what = "holds no bundle" if path.is_dir() else "is no folder"
+            raise BundleError(
+                f"{path} {what}: make one with bert-export, or the demo ones with `bert-export --demo "
+                f"--out {path}`"
+            )
+        found += inside
+    return list(dict.fromkeys(found))
+
+
+def read_manifests(paths: Iterable[Path], *, strict: bool = False) -> list[Manifest | LeftOut]:
+    """Read the manifest of each bundle, without looking at the other files.
+
+    What cannot be read is left out, unless it is `strict`. Raises BundleError where there are no bundles.
+    """
+    found = list[Manifest | LeftOut]()
+    for folder in bundle_folders(paths):
+        try:
+            found.append(read_bundle(folder, verify_hashes=False).manifest)
+        except Exception as error:
+            if strict:
+                raise
+            found.append(left_out(folder, error))
+    return found
+
+
+def left_out(folder: Path, error: Exception) -> LeftOut:
+    """Return what is known of a bundle that could not be loaded."""
+    reason = str(error) if isinstance(error, BertError) else f"{folder} cannot be loaded: {error!r}"
+    name, task = folder.resolve().name, ""
+    with suppress(OSError):
+        # Of a manifest that was cut off too: so it stays the default of its task.
+        text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace")
+        if (found := NAME_IN_MANIFEST.search(text)) is not None:
+            name = found[1]
+        if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASKS:
+            task = found[1]
+    return LeftOut(name, task, reason)
+
+
+def all_on_gpu(paths: Iterable[Path]) -> bool:
+    """Tell whether every readable bundle is for a GPU. Raises BundleError where there are none."""
+    manifests = [found for found in read_manifests(paths) if isinstance(found, Manifest)]
+    return bool(manifests) and all(PROVIDER_OF_LAYOUT[each.layout] == CUDA for each in manifests)

@@ -1,0 +1,77 @@
+"""A loaded model, and a bundle that was left out."""
+
+from dataclasses import dataclass, field
+
+from bert.bundle import Bundle
+from bert.errors import BundleError
+from bert.manifest import SHA256
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+from service.engine.engine_protocol import PROVIDER_OF_LAYOUT, Engine
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A bundle whose texts can be read and whose answers can be decoded."""
+
+    bundle: Bundle
+    tokenizer_json: bytes
+    """Content of `tokenizer.json`, handed to the processes that read texts."""
+    tokenizer: Tokenizer
+    why_fallback: str = ""
+    """Why the bundle's float32 graph is served in place of the one in 8 bits; empty if it is not."""
+
+    @staticmethod
+    def of(bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "") -> "Model":
+        """Return a bundle with its tokenizer; raises BundleError if they do not belong together."""
+        tokenizer, known = Tokenizer.parse(tokenizer_json, bundle.tokenizer_path), bundle.manifest.vocab_size
+        if tokenizer.vocab_size > known:
+            raise BundleError(
+                f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces and the model knows {known}: they do not "
+                "belong together; export the checkpoint again"
+            )
+        return Model(bundle, tokenizer_json, tokenizer, why_fallback)
+
+    @property
+    def name(self) -> str:
+        """The name that requests use."""
+        return self.bundle.manifest.name
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Task, labels and limits."""
+        return self.bundle.manifest.task
+
+    @property
+    def version(self) -> str:
+        """The hash of its manifest, which names its files' hashes."""
+        return str(self.bundle.manifest.to_dict()[SHA256])
+
+    @property
+    def provider(self) -> str:
+        """Where its graph runs."""
+        return PROVIDER_OF_LAYOUT[self.bundle.manifest.layout]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenedModel(Model):
+    """A model with the engine that runs it."""
+
+    engine: Engine = field(kw_only=True)
+    multi_slot_engine: Engine | None = field(default=None, kw_only=True)
+    """The same graph with the threads of several slots, if enabled."""
+
+    def closed(self) -> Model:
+        """Return the model without its engines."""
+        return Model(self.bundle, self.tokenizer_json, self.tokenizer, self.why_fallback)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A bundle that is not served, and why."""
+
+    name: str
+    """The manifest's, or the folder's where the manifest cannot be read."""
+    task: str
+    """The manifest's, empty where it cannot be read."""
+    reason: str
