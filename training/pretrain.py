@@ -14,18 +14,15 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
-from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, pick_device, processes
 from training.core.model import with_dropout
 from training.core.progress import Reporter, Silent, progress
 from training.core.signals import RunStopped
 from training.corpus.shards import INDEX, Corpus
-from training.pretraining import cooccurrence
 from training.pretraining.data import Batches
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.loop import PretrainLoop
-from training.pretraining.objectives.bag_of_words import piece_counts, piece_weights
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.build import build
 from training.pretraining.run import PretrainRun
@@ -53,8 +50,6 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     special = SpecialIds.load(corpus.tokenizer_folder)
     torch.manual_seed(settings.seed)  # the same fresh weights in every process
     objective = make_objective(settings, corpus, special)
-    if settings.model.embeddings == "cooccurrence" and not _goes_on(settings):
-        cooccurrence.start_embeddings(objective.model, corpus, special.plain, group)
     mask = masking(settings, corpus, special)
     loop = PretrainLoop(settings, objective, Batches(settings, corpus, mask, group), group)
     held_out = held_out_examples(settings, corpus, mask)
@@ -98,9 +93,8 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
     """Build the objective around a fresh model, or around the base that the settings name."""
     if settings.distillation is not None:
         _check_pieces(corpus, settings.distillation.teacher)
-    weights = piece_weights(piece_counts(corpus), special.plain) if settings.objective == "mlm+bow" else None
     if settings.base is None:
-        return build(settings, new_config(settings, corpus.vocab_size, special.pad), weights)
+        return build(settings, new_config(settings, corpus.vocab_size, special.pad))
     folder = resolve_base(settings.base)
     config = BertConfig.read(folder)
     _check_pieces(corpus, folder)
@@ -113,7 +107,7 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
     config.check_fits(corpus.vocab_size, longest)
     shape = settings.model
     dropout = with_dropout(config, shape.hidden_dropout_prob, shape.attention_probs_dropout_prob)
-    objective = build(settings, dropout, weights)
+    objective = build(settings, dropout)
     if fresh := load_into(objective.model, folder):
         logger.warning(
             "%s lacks %s: what is missing starts from fresh weights", settings.base, ", ".join(fresh)
@@ -136,12 +130,6 @@ def _check_pieces(corpus: Corpus, folder: Path) -> None:
             f"{ours.id_to_token(differing)!r} there and {theirs.id_to_token(differing)!r} here; prepare it with --tokenizer "
             f"{folder}"
         )
-
-
-def _goes_on(settings: PretrainSettings) -> bool:
-    """Tell whether there are weights to go on from: a base's, or a checkpoint's of this run."""
-    checkpoints = CheckpointStore(settings.output_dir / "checkpoints", settings.keep_checkpoints)
-    return settings.base is not None or (settings.resume and checkpoints.newest() is not None)
 
 
 def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> BertConfig:

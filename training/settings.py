@@ -10,6 +10,7 @@ from pydantic_settings import SettingsConfigDict
 
 from bert.data.labelled_file import LabelledFile
 from training.command_line import CommandSettings, SettingsPart, fill_in, read_settings
+from training.removed_settings import drop_removed
 
 RANDOM = "random:"
 """Before a base's folder: its shape and vocabulary, with fresh weights."""
@@ -43,13 +44,15 @@ class DataFile(SettingsPart):
     """How often the file's examples are drawn an epoch; 0.5 draws a half, another one each epoch."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """qa: unanswerable questions to make for each answerable one, from other paragraphs."""
-    unanswerable_edited: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """qa: unanswerable questions to make for each answerable one, by editing it; English only."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str | Path) else value
+        if isinstance(value, str | Path):
+            return {"path": value}
+        return drop_removed(
+            value, "unanswerable_edited", 0.0, "`unanswerable` makes questions without an answer"
+        )
 
     @property
     def labelled(self) -> LabelledFile:
@@ -67,15 +70,9 @@ class DataFile(SettingsPart):
         return f"{self.source_name}-unanswerable"
 
     @property
-    def edited_name(self) -> str:
-        """What the questions are called that are made by editing."""
-        return f"{self.source_name}-edited"
-
-    @property
     def source_names(self) -> list[str]:
         """All names under which it has scores."""
-        made = [self.unanswerable_name] if self.unanswerable else []
-        return [self.source_name, *made, *([self.edited_name] if self.unanswerable_edited else [])]
+        return [self.source_name, *([self.unanswerable_name] if self.unanswerable else [])]
 
 
 class LoraSettings(SettingsPart):
@@ -255,7 +252,7 @@ def _check_names(files: Sequence[DataFile]) -> None:
 def _check_made(files: Sequence[DataFile], task: Task) -> None:
     """Raise ValueError where questions are to be made of what are none."""
     for file in files:
-        if task != "qa" and (file.unanswerable or file.unanswerable_edited):
+        if task != "qa" and file.unanswerable:
             raise ValueError(
                 f"unanswerable questions are made for qa, and the task of {file.path} is {task!r}"
             )

@@ -2,13 +2,10 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from bert.config import BertConfig
 from bert.nn.heads import BertForMaskedLM
 from tests.support.bert_reference import fill
 from tests.support.objectives import config, filled
-from training.pretraining.objectives.bag_of_words import MaskedLanguageModelWithBagOfWords
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -26,7 +23,6 @@ def teacher(of: BertConfig) -> BertForMaskedLM:
 
 MAKERS: dict[str, Callable[[BertConfig], Objective]] = {
     "mlm": MaskedLanguageModel,
-    "mlm+bow": lambda shape: MaskedLanguageModelWithBagOfWords(shape, np.ones(shape.vocab_size, np.float32)),
     "mlm+nsp": MaskedLanguageModelWithPairs,
     "mlm+sop": lambda shape: MaskedLanguageModelWithPairs(shape, "sop"),
     "left_to_right": LeftToRight,

@@ -87,7 +87,6 @@ def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, float], messag
         ([{"path": "glue"}], [{"path": "glue", "hub_split": "test"}], "glue"),
         ([], [{"path": "a.tsv", "name": "same"}, {"path": "b.tsv", "name": "same"}], "same"),
         ([{"path": "a.json", "unanswerable": 0.5}, {"path": "a-unanswerable.json"}], [], "a-unanswerable"),
-        ([{"path": "a.json", "unanswerable_edited": 0.5}, {"path": "a-edited.json"}], [], "a-edited"),
     ],
 )
 def test_two_files_whose_scores_would_have_one_name_are_refused(
@@ -99,14 +98,21 @@ def test_two_files_whose_scores_would_have_one_name_are_refused(
         FinetuneSettings(task="qa", output_dir=Path("x"), dev=dev, test=test)
 
 
-@pytest.mark.parametrize("kind", ["unanswerable", "unanswerable_edited"])
-def test_questions_are_made_of_questions_only(kind: str) -> None:
-    train: list[Any] = [{"path": "a.csv", kind: 0.5}]
+def test_questions_are_made_of_questions_only() -> None:
+    train: list[Any] = [{"path": "a.csv", "unanswerable": 0.5}]
     assert FinetuneSettings(task="qa", output_dir=Path("x"), train=train).train
     with pytest.raises(ValidationError, match=r"are made for qa, and the task of a\.csv is 'classification'"):
         FinetuneSettings(task="classification", output_dir=Path("x"), train=train)
     with pytest.raises(ValidationError, match="Input should be"):
-        FinetuneSettings(task="qa", output_dir=Path("x"), train=[{**train[0], kind: -1}])
+        FinetuneSettings(task="qa", output_dir=Path("x"), train=[{**train[0], "unanswerable": -1}])
+
+
+def test_edited_questions_are_refused_as_removed() -> None:
+    asked: list[Any] = [{"path": "a.json", "unanswerable_edited": 0.5}]
+    with pytest.raises(ValidationError, match=r"unanswerable_edited \(0\.5\) was removed in version 0\.1\.0"):
+        FinetuneSettings(task="qa", output_dir=Path("x"), train=asked)
+    saved: list[Any] = [{"path": "a.json", "unanswerable_edited": 0.0}]
+    assert FinetuneSettings(task="qa", output_dir=Path("x"), train=saved).train[0].path == Path("a.json")
 
 
 def test_files_that_are_named_or_only_trained_on_may_share_a_file_name() -> None:

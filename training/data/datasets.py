@@ -9,7 +9,6 @@ from bert.data.examples import TextExample
 from bert.data.read import Labels, Reader, read_labelled, text_columns
 from bert.errors import ConfigError
 from training.data.choice import read_choice
-from training.data.edited_questions import edit_unanswerable
 from training.data.hub import (
     HubData,
     hub_columns,
@@ -46,9 +45,6 @@ def read_sources(
         if file.unanswerable:
             made = make_unanswerable(examples, file.unanswerable, settings.seed)
             sources.append(Source(file.unanswerable_name, list(made), file.repeat))
-        if file.unanswerable_edited:
-            edited = edit_unanswerable(examples, file.unanswerable_edited, settings.seed)
-            sources.append(Source(file.edited_name, list(edited), file.repeat))
     return sources
 
 

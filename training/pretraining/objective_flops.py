@@ -1,7 +1,6 @@
 """What a token costs with each objective: some run a second model, or a head at more positions."""
 
 from training.pretraining.mfu import BACKWARD, flops_per_token, forward_flops_per_token
-from training.pretraining.objectives.bag_of_words import MaskedLanguageModelWithBagOfWords
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -17,8 +16,6 @@ def objective_flops_per_token(objective: Objective, mean_length: float, masked_s
     config = objective.model.config
     if isinstance(objective, LeftToRight):
         return flops_per_token(config, mean_length, 1 - 1 / mean_length)
-    if isinstance(objective, MaskedLanguageModelWithBagOfWords):
-        return flops_per_token(config, mean_length, masked_share + 1 / mean_length)
     if isinstance(objective, SpanBoundary):
         boundary = 2.0 * sum(
             weight.numel()

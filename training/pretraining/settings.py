@@ -17,10 +17,9 @@ from training.pretraining.settings_parts import (
     Phase,
     ReplacedTokenSettings,
 )
+from training.removed_settings import REMOVED_IN
 
-Objective = Literal[
-    "mlm", "mlm+bow", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"
-]
+Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives that learn how two segments belong together, and the examples that say so."""
@@ -115,7 +114,11 @@ class PretrainSettings(CommandSettings):
     @model_validator(mode="before")
     @classmethod
     def _with_recipe(cls, given: Any) -> Any:
-        return with_recipe(given) if isinstance(given, Mapping) else given
+        if not isinstance(given, Mapping):
+            return given
+        if given.get("objective") == "mlm+bow":
+            raise ValueError(f"objective 'mlm+bow' was removed in version {REMOVED_IN}: use 'mlm'")
+        return with_recipe(given)
 
     @model_validator(mode="after")
     def _fit_together(self) -> "PretrainSettings":
@@ -156,10 +159,6 @@ def _objective(settings: PretrainSettings) -> None:
     distil = settings.distillation
     if distil and not (distil.soft_weight or distil.hard_weight or distil.cosine_weight):
         raise ValueError("distillation has three weights, and all are 0: nothing would be learned")
-    if distil and distil.start_from_teacher and settings.model.embeddings != "random":
-        raise ValueError(
-            "distillation.start_from_teacher copies the teacher's embeddings: leave out model.embeddings"
-        )
 
 
 def _masking(settings: PretrainSettings) -> None:
@@ -182,7 +181,7 @@ def _base(settings: PretrainSettings) -> None:
     ]
     if settings.base is not None and given:
         names = ", ".join(f"model.{name}" for name in given)
-        raise ValueError(f"base {settings.base!r} has a shape and embeddings of its own: leave out {names}")
+        raise ValueError(f"base {settings.base!r} has a shape of its own: leave out {names}")
 
 
 def _batch(settings: PretrainSettings) -> None:

@@ -1,11 +1,12 @@
 """The parts of a pretraining run's settings that have names of their own."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from training.command_line import SettingsPart
+from training.removed_settings import drop_removed
 
 
 class MaskingSettings(SettingsPart):
@@ -43,10 +44,13 @@ class ModelSettings(SettingsPart):
     max_position_embeddings: int = 512
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
     """Standard deviation of fresh weights. The paper's suits its width; narrow models learn sooner from more."""
-    embeddings: Literal["random", "cooccurrence"] = "random"
-    """What word embeddings start from: cooccurrence counts in the corpus which pieces stand near one another."""
     vocab_multiple: Annotated[int, Field(ge=1)] = 1
     """The embedding table is filled up to a multiple of this; 64 is faster on GPUs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed(cls, given: Any) -> Any:
+        return drop_removed(given, "embeddings", "random", "word embeddings start from random numbers")
 
 
 class DistillationSettings(SettingsPart):

@@ -65,14 +65,10 @@ def test_no_step_is_lost_on_a_rate_of_zero() -> None:
             "all are 0",
         ),
         (
-            {
-                "objective": "distillation",
-                "examples": "single",
-                "model": {"embeddings": "cooccurrence"},
-                "distillation": {"teacher": "t", "start_from_teacher": True},
-            },
-            "leave out model.embeddings",
+            {"model": {"embeddings": "cooccurrence"}},
+            r"embeddings \('cooccurrence'\) was removed in version 0\.1\.0",
         ),
+        ({"objective": "mlm+bow"}, r"'mlm\+bow' was removed in version 0\.1\.0: use 'mlm'"),
         ({"ramp_from": 8}, "needs ramp_share"),
         (
             {
@@ -90,8 +86,8 @@ def test_no_step_is_lost_on_a_rate_of_zero() -> None:
         ({"masking": {"span_shares": [1, 1]}}, "masking.span_shares is for masking kind 'spans'"),
         ({"objective": "left_to_right", "examples": "single", "masking": {"rate": 0.3}}, "masks nothing"),
         (
-            {"base": "b", "model": {"num_hidden_layers": 7, "embeddings": "cooccurrence"}},
-            "leave out model.num_hidden_layers, model.embeddings",
+            {"base": "b", "model": {"num_hidden_layers": 7, "hidden_size": 32}},
+            "leave out model.hidden_size, model.num_hidden_layers",
         ),
         (
             {"schedule": "warmup_stable_decay", "warmup_ratio": 0.5, "decay_ratio": 0.6},

@@ -2,11 +2,7 @@
 
 from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bert.config import BertConfig
-from training.pretraining.objectives.bag_of_words import MaskedLanguageModelWithBagOfWords
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation, DistillationWeights, load_teacher
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -16,21 +12,14 @@ from training.pretraining.objectives.span import SpanBoundary
 from training.pretraining.settings import PretrainSettings
 
 
-def build(
-    settings: PretrainSettings, config: BertConfig, piece_weights: NDArray[np.float32] | None = None
-) -> Objective:
+def build(settings: PretrainSettings, config: BertConfig) -> Objective:
     """Return the objective that the settings name, around a model of this shape with fresh weights.
-
-    `piece_weights` (V,) are for the bag of words; without them every piece counts the same.
 
     Raises ConfigError and CheckpointError for a teacher that does not fit.
     """
     wide = settings.replaced_token
     by_name: dict[str, Callable[[], Objective]] = {
         "mlm": lambda: MaskedLanguageModel(config),
-        "mlm+bow": lambda: MaskedLanguageModelWithBagOfWords(
-            config, np.ones(config.vocab_size, np.float32) if piece_weights is None else piece_weights
-        ),
         "mlm+nsp": lambda: MaskedLanguageModelWithPairs(config, "nsp"),
         "mlm+sop": lambda: MaskedLanguageModelWithPairs(config, "sop"),
         "left_to_right": lambda: LeftToRight(config),
