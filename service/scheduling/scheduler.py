@@ -8,12 +8,11 @@ running may take several slots, and their cores, at once.
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
-from typing import Protocol
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from bert.packing import joined
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Engine, Floats, Outputs
-from service.scheduling.fair_queue import Batch, FairQueue, next_turn
+from service.scheduling.fair_queue import Batch, FairQueue
 from service.scheduling.line import Job
 from service.scheduling.scheduler_protocol import Result
 
@@ -44,8 +43,6 @@ class Work(Job):
     submitted: float = 0.0
     started: float | None = None
     finished: float = 0.0
-    key: int = 0
-    """By which the ledger knows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +69,6 @@ BatchObserver = Callable[[str, int, int, float, float], None]
 """Called with model, tokens, texts, padding ratio and seconds of each batch that ran."""
 
 
-class Ledger(Protocol):
-    """Notes which jobs are in the engine, for who looks when this process has died."""
-
-    def begin(self, keys: Sequence[int]) -> int:
-        """Note a batch's jobs; returns the place of the note."""
-        ...
-
-    def end(self, place: int) -> None:
-        """Strike the note out."""
-        ...
-
-
 class Scheduler:
     """Runs jobs on a fixed number of engine slots."""
 
@@ -96,7 +81,6 @@ class Scheduler:
         wide: Mapping[str, Wide] | None = None,
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
-        ledger: Ledger | None = None,
         stuck_after_s: Callable[[], float] = lambda: STUCK_AFTER_S,
     ) -> None:
         """The queue's `speeds` learn from each batch that ran on one slot.
@@ -104,7 +88,7 @@ class Scheduler:
         A batch that takes longer than `stuck_after_s` never ends.
         """
         self.stuck_after_s = stuck_after_s
-        self._wide, self._ledger = wide or {}, ledger
+        self._wide = wide or {}
         self.queue = queue
         self._engines, self._observe, self._clock = engines, observe, clock
         self._slots = self._free = slots
@@ -119,12 +103,6 @@ class Scheduler:
         self._long_running = 0
         """Slots that have a document."""
         self._waiting: set[Work] = set()
-        self._alone: deque[Batch] = deque()
-        """Batches that have the whole engine to themselves."""
-        self._running_alone: Batch | None = None
-        self._had_alone: Job | None = None
-        self._others_until = 0.0
-        """The others' turn, before the next part of the job that had the engine to itself last."""
         self._closed = False
 
     @property
@@ -132,11 +110,10 @@ class Scheduler:
         """Return the bound of the queue."""
         return self.queue.max_tokens
 
-    def waiting(self, model: str) -> tuple[int, int]:
-        """Return a model's tokens, and its texts or windows, that wait for a batch."""
-        tokens, texts = self.queue.waiting(model)
-        alone = [batch for batch in list(self._alone) if batch.model == model]
-        return tokens + sum(batch.tokens for batch in alone), texts + sum(batch.texts for batch in alone)
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether no request waits and no batch is in the engine."""
+        return not (self._waiting or self._running)
 
     async def submit(
         self,
@@ -144,20 +121,14 @@ class Scheduler:
         encodings: Sequence[Encoding],
         deadline: float = float("inf"),
         *,
-        key: int = 0,
-        again: bool = False,
-        alone: bool = False,
+        retry: bool = False,
     ) -> Result:
-        """Run the encodings; see `Runner`. `deadline` is on the scheduler's clock, `key` is for the ledger.
+        """Run the encodings; see `Runner`. `deadline` is on the scheduler's clock.
 
-        `again`: they were let in before, by an engine that died, and are not refused now. `alone`: nothing else is in
-        the engine meanwhile, and nobody is before them; of more than one batch, the others have turns as long between.
+        A `retry` was admitted by an engine process that ended, and is not refused now.
         """
         work = self._work(model, encodings, deadline)
-        work.key = key
-        if alone:
-            self._alone.extend(self._parts(work))
-        elif again:
+        if retry:
             self.queue.let_in(work)
         else:
             self.queue.offer(work, work.submitted, engine_is_idle=not self._running)
@@ -244,37 +215,8 @@ class Scheduler:
         self.queue.expired.clear()
 
     def _next(self) -> Batch | None:
-        """Return the batch that starts now, None if none may."""
-        if self._running_alone is not None:
-            return None
-        while self._alone:
-            job = self._alone[0].shares[0].job
-            if job.gone:
-                self._alone.popleft()
-                continue
-            is_others_turn = (
-                job is self._had_alone and self.queue.texts and self._clock() < self._others_until
-            )
-            # If nothing came of it (all were late) and nothing runs, nobody would wake this again.
-            if is_others_turn and ((batch := self._of_queue()) is not None or self._running):
-                return batch
-            if self._running:
-                return None
-            self._running_alone = self._alone.popleft()
-            return self._running_alone
-        self._had_alone = None
-        return self._of_queue()
-
-    def _of_queue(self) -> Batch | None:
+        """Return the batch that starts now, None if nobody waits."""
         return self.queue.take(self._clock(), self._free, self._long_running)
-
-    def _parts(self, work: Work) -> list[Batch]:
-        """Divide a job into batches of its own."""
-        budget, batches = self.queue.budgets[work.model], list[Batch]()
-        while share := next_turn(work, turn=budget, room=budget, must=True):
-            batches.append(Batch(work.model, (share,)))
-            work.taken = share.stop
-        return batches
 
     def _wide_for(self, batch: Batch) -> Wide | None:
         """Return the wide engine if the batch is alone and faster on it: who waits is better served side by side."""
@@ -294,15 +236,10 @@ class Scheduler:
         self._free -= slots
         self._running[id(batch)] = now
         self._long_running += batch.is_long
-        keys = [_work_of(share.job).key for share in batch.shares] if self._ledger is not None else []
-        note = self._ledger.begin(keys) if self._ledger is not None else 0
         loop = asyncio.get_running_loop()
 
         def task() -> None:
-            ran = self._run(engine, encodings)
-            if self._ledger is not None:
-                self._ledger.end(note)
-            loop.call_soon_threadsafe(self._finish, batch, slots, ran)
+            loop.call_soon_threadsafe(self._finish, batch, slots, self._run(engine, encodings))
 
         self._tasks.put(task)
 
@@ -320,9 +257,6 @@ class Scheduler:
         self._free += slots
         now = self._clock()
         seconds = now - self._running.pop(id(batch))
-        if batch is self._running_alone:
-            self._running_alone = None
-            self._had_alone, self._others_until = batch.shares[0].job, now + seconds
         self._long_running -= batch.is_long
         if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
             # The slot's seconds: the engine's, and the event loop's when it was late.

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import time
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,17 +12,18 @@ from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck
+from service.scheduling.scheduler_protocol import Result
 from service.settings import ServeSettings
 from service.workers.connection import Link
-from service.workers.crash_log import MOST_CRASHES, FileLedger, crashes
 from service.workers.engines import Engines, open_engines
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
-from service.workers.runtime_dir import LEDGER, RESTARTS, SOCKET
+from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
+from service.workers.runtime_dir import RESTARTS, SOCKET
 
 STUCK = 70
 """Exit code of an engine process that gives up: on a batch which does not end, on a GPU that is lost (EX_SOFTWARE)."""
 PROBE_S = 5.0
+IDLE_POLL_S = 0.005
 END_S = 2.0
 """For the batches that still run when the process is to end: nobody waits for them."""
 
@@ -41,21 +41,20 @@ class EngineServer:
         self._beat = beat
         self._settings, self._folder, self._metrics = settings, folder, Metrics()
         self._restarts = restarts
-        self._crashes: Counter[int] = Counter()
         self._scheduler: Scheduler
         self._links: set[Link] = set()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._of_link: dict[Link, set[int]] = {}
+        self._admission = asyncio.Lock()
+        """Held by a last attempt while it runs, so that requests after it wait."""
         self._hello: Hello | None = None
         self._on_gpu: set[str] = set()
         """Models."""
 
     async def run(self, ended: asyncio.Event) -> None:
         """Load, then answer until the event; raises what stands in the way of loading."""
-        ledger = self._folder / LEDGER
         self._count_restarts()
-        self._crashes = await asyncio.to_thread(crashes, ledger)
-        engines = await self._load(FileLedger(ledger), ended)
+        engines = await self._load(ended)
         assert isinstance(engines.scheduler, Scheduler)
         self._scheduler, self._hello = engines.scheduler, Hello.of(engines)
         self._on_gpu = {m.name for m in engines.models if m.bundle.manifest.layout == "flat"}
@@ -75,9 +74,9 @@ class EngineServer:
             server.close()
             await self._close()
 
-    async def _load(self, ledger: FileLedger, ended: asyncio.Event) -> Engines:
+    async def _load(self, ended: asyncio.Event) -> Engines:
         """Open the models; end the process at its end or where that takes too long: no thread in native code can be."""
-        loading = asyncio.create_task(open_engines(self._settings, self._metrics, ledger))
+        loading = asyncio.create_task(open_engines(self._settings, self._metrics))
         limit_s = time.monotonic() + self._settings.load_timeout_s
         while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
             self._beat(LOADING_HUNG_S)
@@ -136,19 +135,30 @@ class EngineServer:
             task.cancel()
 
     async def _answer(self, link: Link, message: Submit) -> None:
-        key, died = message.key, self._crashes.get(message.key, 0)
         try:
-            if died >= MOST_CRASHES:
-                raise EngineError(f"the engine process ended {died} times while it worked on this request")
-            encodings = message.encodings()
-            running = self._scheduler.submit(
-                message.model, encodings, message.deadline, key=key, again=message.again, alone=died > 0
-            )
-            link.send(Done.of(key, await running))
+            link.send(Done.of(message.key, await self._run(link, message)))
         except Exception as error:
-            link.send(Failed.of(key, error))
+            link.send(Failed.of(message.key, error))
         finally:
             self._metrics.note_queue(message.model)
+
+    async def _run(self, link: Link, message: Submit) -> Result:
+        """Run a request with others; a last attempt alone, after those that came before it."""
+        if not message.is_last_attempt:
+            if self._admission.locked():
+                async with self._admission:
+                    pass
+            return await self._submit(message)
+        async with self._admission:
+            # Polled: a batch whose requests were all cancelled occupies the engine too.
+            while not self._scheduler.is_idle:
+                await asyncio.sleep(IDLE_POLL_S)
+            link.send(Started(message.key))
+            return await self._submit(message)
+
+    async def _submit(self, message: Submit) -> Result:
+        encodings, is_retry = message.encodings(), message.attempts > 0
+        return await self._scheduler.submit(message.model, encodings, message.deadline, retry=is_retry)
 
     def _forget(self, link: Link, key: int) -> None:
         self._tasks.pop(key, None)

@@ -15,7 +15,7 @@ from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.scheduler import Ledger, Scheduler, Wide
+from service.scheduling.scheduler import Scheduler, Wide
 from service.scheduling.scheduler_protocol import Runner
 from service.scheduling.throughput import Speed
 from service.settings import ServeSettings
@@ -42,7 +42,7 @@ class Engines:
     """Name of the bundle that comes first, which may be left out."""
 
 
-async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger | None = None) -> Engines:
+async def open_engines(settings: ServeSettings, metrics: Metrics) -> Engines:
     """Open the bundles and measure how fast they are; raises what stands in the way."""
     cores, began = usable_cores(), time.monotonic()
     layout = warmup.slot_layout(settings, cores)
@@ -83,10 +83,9 @@ async def open_engines(settings: ServeSettings, metrics: Metrics, ledger: Ledger
         layout.slots,
         wide=wide,
         observe=metrics.observe_batch,
-        ledger=ledger,
         stuck_after_s=lambda: max(settings.hung_after_s, SLOWEST_BATCHES * slowest_batch_s(speeds, longest)),
     )
-    metrics.watch_queue(engines, scheduler.waiting)
+    metrics.watch_queue(engines, queue.waiting)
     LOGGER.info(
         "%d models opened in %.1f s: %d engine slots of %d threads, batches of %s tokens, at most %d tokens wait",
         len(models),

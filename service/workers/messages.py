@@ -24,6 +24,8 @@ from service.engine.loaded_model import Model
 from service.scheduling.scheduler_protocol import Result
 from service.workers.engines import Engines
 
+MAX_RETRIES = 2
+"""Engine processes that a request is sent to after the first one ended."""
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
 """They stay with the frontend, which decodes."""
 
@@ -100,8 +102,13 @@ class Submit:
     """2: ids and segments; 4: word and sequence ids too."""
     tokens: bytes
     """int32 (columns, T)"""
-    again: bool = False
-    """Whether an engine process that died had it already."""
+    attempts: int = 0
+    """Number of engine processes that ended while they had the request."""
+
+    @property
+    def is_last_attempt(self) -> bool:
+        """Tell whether the request is given up if the engine process ends on it once more."""
+        return self.attempts >= MAX_RETRIES
 
     @classmethod
     def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:
@@ -129,6 +136,13 @@ class Submit:
 @dataclass(frozen=True, slots=True)
 class Cancel:
     """A frontend to the engine process: nobody waits for this any more."""
+
+    key: int
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The engine process to a frontend: a request runs for the last time, with nothing else in the engine."""
 
     key: int
 
@@ -185,8 +199,8 @@ class Failed:
         return error
 
 
-Message = Hello | Health | Submit | Cancel | Done | Failed
-_KINDS: tuple[type[Message], ...] = (Hello, Health, Submit, Cancel, Done, Failed)
+Message = Hello | Health | Submit | Cancel | Started | Done | Failed
+_KINDS: tuple[type[Message], ...] = (Hello, Health, Submit, Cancel, Started, Done, Failed)
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 

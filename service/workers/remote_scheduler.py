@@ -1,6 +1,8 @@
 """The scheduler of another process, as a frontend sees it.
 
-What was submitted and is not answered is kept, and sent again to the engine process that comes after one that died.
+Requests without a response are kept. When the engine process ends they are sent to the next one, at most MAX_RETRIES
+times. The engine runs a last attempt alone and announces it (`Started`), so a request is given up only if the engine
+process ended on that request and no other.
 """
 
 import asyncio
@@ -12,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bert.errors import NotReadyError, QueueFullError
+from bert.errors import EngineError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
 from service.engine.loaded_model import LeftOut
 from service.logs import LOGGER
@@ -22,7 +24,17 @@ from service.settings import ServeSettings
 from service.workers.connection import Link
 from service.workers.engines import Engines
 from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.workers.messages import (
+    MAX_RETRIES,
+    Cancel,
+    Done,
+    Failed,
+    Health,
+    Hello,
+    Message,
+    Started,
+    Submit,
+)
 from service.workers.runtime_dir import SOCKET
 
 CONNECT_EVERY_S = 0.05
@@ -42,6 +54,8 @@ class Pending:
 
     message: Submit
     tokens: int
+    runs_alone: bool = False
+    """The engine process has started its last attempt."""
     done: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -178,6 +192,9 @@ class RemoteScheduler:
             case Health():
                 self._health, self._heard = message, True
                 self._silence.seconds = 0.0
+            case Started(key=key):
+                if (pending := self._pending.get(key)) is not None:
+                    pending.runs_alone = True
             case Done(key=key):
                 if (pending := self._pending.get(key)) is not None and not pending.done.done():
                     pending.done.set_result(message.result())
@@ -223,9 +240,20 @@ class RemoteScheduler:
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
             self._link = None
             for pending in self._pending.values():
-                pending.message = replace(pending.message, again=True)
+                _count_attempt(pending)
             self._note_waiting()
         self._connecting = asyncio.create_task(self._connect())
+
+
+def _count_attempt(pending: Pending) -> None:
+    """Prepare a request for the next engine process, or give it up."""
+    message = pending.message
+    if not message.is_last_attempt:
+        pending.message = replace(message, attempts=message.attempts + 1)
+    elif pending.runs_alone and not pending.done.done():
+        error = f"the engine process ended {MAX_RETRIES + 1} times while it worked on this request"
+        pending.done.set_exception(EngineError(error))
+    pending.runs_alone = False
 
 
 def leave() -> None:

@@ -7,8 +7,6 @@ from pathlib import Path
 
 SOCKET = "engine.sock"
 """Where the engine process listens."""
-LEDGER = "engine.ledger"
-"""What is in the engine; see `service.workers.crash_log`."""
 RESTARTS = "engine.restarts"
 """How many an engine process has counted."""
 LONGEST_FOLDER_BYTES = 90

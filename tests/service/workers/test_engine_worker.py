@@ -1,6 +1,7 @@
 """The engine process's side of a connection, with a real engine: who is answered, and what is forgotten."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,14 +14,24 @@ import pytest
 from bert.bundle import read_bundle
 from bert.errors import DeadlineExceededError, EngineError, QueueFullError, ServiceError
 from bert.tokenizer import Encoding, Tokenizer
+from service.engine.engine_protocol import Outputs
 from service.engine.onnx_engine import OnnxEngine
 from service.scheduling.scheduler import SUSPECT_AFTER
 from service.settings import ServeSettings
 from service.workers.connection import Link
-from service.workers.crash_log import MOST_CRASHES, FileLedger, crashes
 from service.workers.engine_worker import EngineServer
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
-from service.workers.runtime_dir import LEDGER, SOCKET
+from service.workers.messages import (
+    MAX_RETRIES,
+    Cancel,
+    Done,
+    Failed,
+    Health,
+    Hello,
+    Message,
+    Started,
+    Submit,
+)
+from service.workers.runtime_dir import SOCKET
 
 NEVER = float("inf")
 
@@ -199,7 +210,7 @@ def test_what_a_dead_engine_had_let_in_is_answered_however_full_the_queue(
 
     async def scenario(frontend: Frontend) -> None:
         for key in range(many):
-            frontend.link.send(replace(service.request(key), again=True))
+            frontend.link.send(replace(service.request(key), attempts=1))
         frontend.link.send(service.request(many))
         answers = [await frontend.answer(key) for key in range(many)]
         assert all(isinstance(answer, Done) for answer in answers)
@@ -208,17 +219,55 @@ def test_what_a_dead_engine_had_let_in_is_answered_however_full_the_queue(
     service.run(scenario)
 
 
-def test_a_request_that_was_there_at_too_many_deaths_is_not_run(service: Service) -> None:
-    for death in range(MOST_CRASHES):
-        FileLedger(service.folder / LEDGER).begin([7, 8] if death else [7])
-        crashes(service.folder / LEDGER)
+def test_a_last_attempt_runs_alone_and_is_announced(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, gate, batches = OnnxEngine.run, threading.Event(), list[int]()
+
+    def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
+        batches.append(len(texts))
+        assert gate.wait(10)
+        return run(engine, texts)
 
     async def scenario(frontend: Frontend) -> None:
-        for key in (7, 8, 9):
-            frontend.link.send(service.request(key))
-        refused = await frontend.answer(7)
-        assert isinstance(refused, EngineError) and f"ended {MOST_CRASHES} times" in str(refused)
-        assert [type(await frontend.answer(key)) for key in (8, 9)] == [Done, Done]
+        monkeypatch.setattr(OnnxEngine, "run", gated)
+        early, *last, late = [service.request(key) for key in range(1, 6)]
+        frontend.link.send(early)
+        for request in last:
+            frontend.link.send(replace(request, attempts=MAX_RETRIES))
+        frontend.link.send(late)
+        frontend.link.send(Cancel(4))
+        await asyncio.sleep(0.1)
+        assert batches == [3]
+        gate.set()
+        for key in (1, 2, 3, 5):
+            assert isinstance(await frontend.answer(key), Done)
+        got = [(type(m), m.key) for m in frontend.got if isinstance(m, Started | Done)]
+        assert got == [(Done, 1), (Started, 2), (Done, 2), (Started, 3), (Done, 3), (Done, 5)]
+        assert batches == [3] * 4
 
     service.run(scenario)
-    assert crashes(service.folder / LEDGER) == {7: 3, 8: 2}  # nothing was in the engine at its end
+
+
+def test_a_last_attempt_waits_for_a_batch_whose_request_was_cancelled(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, gate = OnnxEngine.run, threading.Event()
+
+    def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
+        assert gate.wait(10)
+        return run(engine, texts)
+
+    async def scenario(frontend: Frontend) -> None:
+        monkeypatch.setattr(OnnxEngine, "run", gated)
+        frontend.link.send(service.request(1))
+        while service.server._scheduler.oldest_run() is None:
+            await asyncio.sleep(0.001)
+        frontend.link.send(Cancel(1))
+        frontend.link.send(replace(service.request(2), attempts=MAX_RETRIES))
+        await asyncio.sleep(0.1)
+        assert Started(2) not in frontend.got
+        gate.set()
+        assert isinstance(await frontend.answer(2), Done)
+
+    service.run(scenario)

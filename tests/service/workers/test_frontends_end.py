@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from service.workers.runtime_dir import RESTARTS
 from service.workers.supervisor import END_S, POLL_S
 from service.workers.worker_main import ENGINE
 from tests.support.crashing import COMMAND, in_flight, text
@@ -88,7 +89,7 @@ def test_a_signal_at_start(bundles: Path, short_tmp_path: Path, is_early: bool) 
         process.until("listening on")
         soon(lambda: len(left_in(short_tmp_path)) == 1)
         if not is_early:
-            soon(lambda: bool(list(short_tmp_path.glob("*/engine.ledger"))))
+            soon(lambda: bool(list(short_tmp_path.glob(f"*/{RESTARTS}"))))
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(30) == 0
         assert "Traceback" not in process.error()  # its end is that of the last child
@@ -163,14 +164,12 @@ def test_a_folder_that_another_user_put_in_its_place_is_not_used(running: Fleet)
     shutil.rmtree(folder)
     folder.mkdir()
     folder.chmod(0o755)
-    planted = folder / "engine.counts.json"
-    planted.write_text("{}")
+    planted = folder / RESTARTS
+    planted.write_text("0")
     kill(running.engine)
     assert running.process.popen.wait(30) == 1
     assert "is not the folder that this service made" in running.process.error()
-    assert planted.read_text() == "{}" and not list(folder.glob("engine.ledger")) + list(
-        folder.glob("*.sock")
-    )
+    assert planted.read_text() == "0" and not list(folder.glob("*.sock"))
 
 
 def test_a_folder_of_temporary_files_that_is_cleaned_up_is_made_again(running: Fleet) -> None:

@@ -29,7 +29,7 @@ from service.engine.onnx_engine import OnnxEngine
 from service.http.problems import problem_of
 from service.scheduling.scheduler_protocol import Result
 from service.workers import messages
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
 from tests.support.tiny import SPECS
 
 Sent = TypeVar("Sent", bound=Message)
@@ -46,6 +46,7 @@ EXAMPLES: list[Message] = [
     Health(["mood", "names"]),
     Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32))),
     Cancel(2**62 + 1),
+    Started(2**62 + 1),
     Done(7, [1, 0, 2], (2, 5), bytes(120), 0.125, 3e-5),
     Failed(7, "QueueFullError", ("full",), {"retry_after_s": 0.5, "known": ("a", "b")}),
 ]

@@ -12,7 +12,17 @@ from bert.errors import EngineError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
 from service.scheduling.scheduler_protocol import Result
 from service.workers.connection import Link
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.workers.messages import (
+    MAX_RETRIES,
+    Cancel,
+    Done,
+    Failed,
+    Health,
+    Hello,
+    Message,
+    Started,
+    Submit,
+)
 from service.workers.remote_scheduler import AWAY_S, SILENT_S, RemoteScheduler
 from service.workers.runtime_dir import SOCKET
 
@@ -124,14 +134,49 @@ def test_what_an_engine_left_unanswered_goes_to_the_next_and_nothing_else(tmp_pa
         await second.start()
         again = await second.requests(3)
         # They were let in once and are not refused now; what came meanwhile was not let in by an engine yet.
-        assert again[:2] == [replace(request, again=True) for request in (requests[0], requests[3])]
-        assert not any(request.again for request in (*requests, again[2]))
+        assert again[:2] == [replace(request, attempts=1) for request in (requests[0], requests[3])]
+        assert not any(request.attempts for request in (*requests, again[2]))
         assert len({request.key for request in (*requests, *again)}) == 5
         assert scheduler.health_error() is None and scheduler.max_tokens == 200
         for number, request in enumerate(reversed(again)):
             second.answer(request, number)
         assert [value(await task) for task in (tasks[0], tasks[3], during)] == [2, 1, 0]
         await second.die()
+
+    run(tmp_path, scenario)
+
+
+def test_a_request_is_given_up_when_the_engine_ends_on_its_last_attempt_and_no_other_is(
+    tmp_path: Path,
+) -> None:
+    async def scenario(scheduler: RemoteScheduler) -> None:
+        engine = Engine(tmp_path)
+        await engine.start()
+        await scheduler.hello()
+        poison, neighbour = submitted(scheduler), submitted(scheduler)
+        for death in range(MAX_RETRIES + 1):
+            requests = await engine.requests(2)
+            assert [request.attempts for request in requests] == [death, death]
+            if requests[0].is_last_attempt:
+                engine.links[-1].send(Started(requests[0].key))
+            await engine.die()
+            await until(lambda: scheduler.health_error() is not None)
+            engine = Engine(tmp_path)
+            await engine.start()
+        with pytest.raises(EngineError, match=f"ended {MAX_RETRIES + 1} times while it worked on this"):
+            await poison
+        for _ in range(2):  # deaths on another frontend's requests
+            (request,) = await engine.requests(1)
+            assert request.attempts == MAX_RETRIES
+            await engine.die()
+            await until(lambda: scheduler.health_error() is not None)
+            engine = Engine(tmp_path)
+            await engine.start()
+        (request,) = await engine.requests(1)
+        engine.links[-1].send(Started(request.key))
+        engine.answer(request, 4)
+        assert value(await neighbour) == 4
+        await engine.die()
 
     run(tmp_path, scenario)
 
