@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = 2
@@ -97,9 +98,7 @@ class Manifest:
     @property
     def output(self) -> tuple[str, int]:
         """The graph's output: its name, and how many numbers it gives for each head position or text."""
-        if self.task.task == "similarity":
-            return "embeddings", self.hidden_size
-        return "logits", self.vocab_size if self.task.task == "fill_mask" else self.task.head_outputs
+        return TASKS[self.task.task].output(self.task, self.hidden_size, self.vocab_size)
 
     def of_fallback(self) -> "Manifest":
         """Return the manifest as it is of the float32 graph. Raises BundleError where `fallback` is not complete."""

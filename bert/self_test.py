@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding
 from bert.errors import BundleError
-from bert.tasks import fill_mask, qa
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 
@@ -90,31 +90,8 @@ class SelfTest:
 
 def encode(texts: Sequence[Sequence[str]], tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
     """Return the texts as the task's model reads them, each cut to one window."""
-    limit, found = spec.max_tokens, list[Encoding]()
-    for text in texts:
-        pieces = tokenizer.pieces(text)
-        if spec.task == "qa":
-            found.append(qa.encode(tokenizer, pieces[0], pieces[1], spec)[0].encoding)
-        elif len(text) == 2:
-            found.append(tokenizer.pair(pieces[0], pieces[1], limit, truncate=True))
-        elif spec.task == "fill_mask":
-            hidden = pieces[0].slice(0, limit - 2)
-            found.append(
-                tokenizer.single(
-                    fill_mask.hide(hidden, [len(hidden) // 2], tokenizer.mask_id), limit, truncate=True
-                )
-            )
-        else:
-            found.append(tokenizer.single(pieces[0], limit, truncate=True))
-    return found
-
-
-def comparable(task: str, outputs: Sequence[Floats]) -> list[Floats]:
-    """Return of the engine's outputs what is compared: all scores; of masks the best pieces' shares, without their ids.
-
-    Two pieces that are as good as one another may trade places.
-    """
-    return [scores[:, 1] for scores in outputs] if task == "fill_mask" else list(outputs)
+    task = TASKS[spec.task]
+    return [task.sample(tokenizer, tokenizer.pieces(text), spec)[0] for text in texts]
 
 
 def _rounded(row: Floats) -> list[float]:

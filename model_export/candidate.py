@@ -9,12 +9,13 @@ from typing import Any
 from bert.checkpoint.weights import Checkpoint
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
+from bert.tasks.registry import TASKS
 from model_export.graph.graph_checks import check_structure
 from model_export.precision import MAKERS, Fp32
 from model_export.progress import say, step
 from model_export.verify.agreement import Changes, can_show, label_changes
 from model_export.verify.dev_data import recorded_dev_files, recorded_files
-from model_export.verify.dev_score import DevSet, read_dev
+from model_export.verify.dev_score import DevSet, is_scored, read_dev
 from model_export.verify.parity import check_parity, check_score, references
 from model_export.verify.reference import Floats, Reference
 from model_export.verify.texts import Sentences, Text, sentences, shipped_texts
@@ -37,7 +38,7 @@ class Subject:
 
     def take_recorded_dev(self) -> None:
         """Score on the first recorded dev file that is at hand, can be read and has enough texts, where none was given."""
-        if self.dev_file is not None or self.checkpoint.spec.task in ("multiple_choice", "fill_mask"):
+        if self.dev_file is not None or not is_scored(self.checkpoint.spec):
             return
         spec, limit = self.checkpoint.spec, self._dev_limit or MAX_RECORDED_DEV
         try:
@@ -168,7 +169,7 @@ def _check_labels(
     if changes is None:
         return {}
     allowed = tolerance.changed_share(spec.task)
-    if spec.task != "fill_mask":
+    if TASKS[spec.task].judges_labels:
         labelled = Changes("labels", scores.get("labels", 0), scores.get("changed_labels", 0))
         if can_show(labelled.count, allowed):
             labelled.check(allowed)

@@ -14,7 +14,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from bert.errors import ConfigError
-from bert.tasks.spec import TASKS
+from bert.tasks.spec import TASK_NAMES
 
 ENV_PREFIX = "BERT_SERVE_"
 HOUR_S = 3600
@@ -215,9 +215,9 @@ class ServeSettings(BaseSettings):
     @field_validator("default_models")
     @classmethod
     def _check_tasks(cls, value: dict[str, str]) -> dict[str, str]:
-        unknown = sorted(set(value) - set(TASKS))
+        unknown = sorted(set(value) - set(TASK_NAMES))
         if unknown:
-            raise ValueError(f"no such task: {', '.join(unknown)}; known are {', '.join(TASKS)}")
+            raise ValueError(f"no such task: {', '.join(unknown)}; known are {', '.join(TASK_NAMES)}")
         return value
 
     @classmethod

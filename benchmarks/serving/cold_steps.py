@@ -21,7 +21,7 @@ from benchmarks.serving.load.texts import made_up_texts
 from bert.bundle import read_bundle
 from bert.packing import Packing, joined, lone_inputs, pack, row_inputs, split
 from bert.tasks import classification
-from bert.tasks.heads import HEADS
+from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.cpu_count import usable_cores
 from service.engine.onnx_engine import OnnxEngine, share_memory_arena
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pieces = tokenizer.pieces(texts, only_ids=True)
     encodings = [tokenizer.single(each, spec.max_tokens, truncate=True) for each in pieces]
     logits = engine.run(encodings[:1]).texts[0]
-    head = HEADS[spec.task](encodings[0])
+    head = TASKS[spec.task].head_positions(encodings[0])
     steps: dict[str, Callable[[int], object]] = {
         "tokenise": lambda n: tokenizer.pieces([texts[n]], only_ids=True),
         "put [CLS] and [SEP] around": lambda n: tokenizer.single(pieces[n], spec.max_tokens, truncate=True),

@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
 
 Weights = dict[str, NDArray[np.float32]]
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -53,19 +55,15 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
         yield from _weight_and_bias(f"{name}.intermediate.dense", (i, h))
         yield from _weight_and_bias(f"{name}.output.dense", (h, i))
         yield from _weight_and_bias(f"{name}.output.LayerNorm", (h,))
-    if spec.task in ("classification", "multiple_choice"):
+    task = TASKS[spec.task]
+    if task.head is Head.POOLED:
         yield from _weight_and_bias("bert.pooler.dense", (h, h))
-    if spec.task == "fill_mask":  # the decoder is the word embedding
+    if task.head is Head.VOCABULARY:  # the decoder is the word embedding
         yield from _weight_and_bias(f"{MLM_HEAD}.transform.dense", (h, h))
         yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (h,))
         yield f"{MLM_HEAD}.bias", (config.vocab_size,)
-    elif spec.task != "similarity":
-        yield from _weight_and_bias(head_name(spec), (spec.head_outputs, h))
-
-
-def head_name(spec: TaskSpec) -> str:
-    """Return the name of the linear layer that gives the task's scores; fill_mask has `MLM_HEAD` instead."""
-    return "qa_outputs" if spec.task == "qa" else "classifier"
+    elif task.head is not Head.EMBEDDING:
+        yield from _weight_and_bias(task.head_name, (task.head_outputs(spec), h))
 
 
 def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig, spec: TaskSpec) -> None:
@@ -86,7 +84,7 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
             )
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"tensor {name!r} holds values that are no numbers (inf or nan)")
-    if spec.task == "fill_mask":
+    if TASKS[spec.task].head is Head.VOCABULARY:
         _check_tied(weights)
 
 

@@ -17,8 +17,10 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.cross_encoder import UNKNOWN_PAIR, reads_pairs
 from bert.tasks.from_config import spec_from_config
+from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, UNKNOWN_POOLING, honour, prompts_of
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 
 
@@ -147,26 +149,29 @@ def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
 def _described(folder: Path, checkpoint: Checkpoint, values: dict[str, Any], stated: Stated) -> Checkpoint:
     """Return a checkpoint without `task.json` with what its other files, or the user, say of pairs and pooling."""
     spec, remarks = checkpoint.spec, []
-    if spec.task == "classification":
+    task = TASKS[spec.task]
+    if task.may_read_pairs:
         pair = reads_pairs(values, spec.labels, stated.pair)
         remarks += [UNKNOWN_PAIR] if pair is None else []
         spec = replace(spec, pair=bool(pair))
-    if spec.task == "similarity" and (folder / MODULES).is_file():
+    if task.head is Head.EMBEDDING and (folder / MODULES).is_file():
         spec = honour(folder, spec, checkpoint.tokenizer, checkpoint.config.max_position_embeddings)
         remarks += (
             [f"texts have to be sent with their prompt: {prompts}"] if (prompts := prompts_of(folder)) else []
         )
-    elif spec.task == "similarity":
+    elif task.head is Head.EMBEDDING:
         remarks += [UNKNOWN_POOLING] if stated.pooling is None else []
         spec = replace(spec, pooling=stated.pooling or "mean")
     return replace(checkpoint, spec=spec, remarks=tuple(remarks))
 
 
 def _check_stated(spec: TaskSpec, stated: Stated) -> None:
-    for name, task in (("pair", "classification"), ("pooling", "similarity")):
+    task = TASKS[spec.task]
+    fits = {"pair": task.may_read_pairs, "pooling": task.head is Head.EMBEDDING}
+    for name, of in (("pair", "classification"), ("pooling", "similarity")):
         said, found = getattr(stated, name), getattr(spec, name)
-        if said is not None and spec.task != task:
-            raise ConfigError(f"{name} is said of {task}, and the task is {spec.task}")
+        if said is not None and not fits[name]:
+            raise ConfigError(f"{name} is said of {of}, and the task is {spec.task}")
         if said is not None and said != found:
             raise ConfigError(
                 f"{name} is {found!r} by the checkpoint's own files, and {said!r} was asked for"
@@ -176,7 +181,7 @@ def _check_stated(spec: TaskSpec, stated: Stated) -> None:
 def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
     """Raise ConfigError where `task.json` has embeddings pooled otherwise than sentence-transformers would."""
     spec = checkpoint.spec
-    if spec.task == "similarity" and (folder / MODULES).is_file():
+    if TASKS[spec.task].head is Head.EMBEDDING and (folder / MODULES).is_file():
         own = honour(folder, spec, checkpoint.tokenizer, checkpoint.config.max_position_embeddings)
         if own.pooling != spec.pooling:
             raise ConfigError(

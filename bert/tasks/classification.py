@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.encoding import Encoding
 from bert.tasks.activations import Floats, sigmoid, softmax
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Compared, Head, Positions, Task, first_token, top_of_two_or_more
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +71,39 @@ def _check(logits: Floats, spec: TaskSpec) -> None:
     k = 1 if spec.problem == "regression" else len(spec.labels)
     if logits.ndim != 2 or logits.shape[1] != k:
         raise ValueError(f"logits have shape {logits.shape}; {spec.problem} with these labels needs (N, {k})")
+
+
+class ClassificationTask(Task):
+    """Labels, or a number, for a text or a pair."""
+
+    name = "classification"
+    head = Head.POOLED
+    architectures = ("BertForSequenceClassification",)
+    needs_labels = True
+    has_one_position = True
+    has_problems = True
+    may_read_pairs = True
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return the position of [CLS]."""
+        return first_token(encoding)
+
+    def default_problem(self, labels: Sequence[str]) -> str:
+        """Return regression for one label, as `transformers` does."""
+        return "regression" if len(labels) == 1 else "single_label"
+
+    def learns_numbers(self, problem: str) -> bool:
+        """Tell whether it is a regression."""
+        return problem == "regression"
+
+    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
+        """Return the probabilities of the labels; of a regression the numbers."""
+        return [_scores(logits, spec) for logits in outputs]
+
+    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+        """Return the top label of every text; None for a regression."""
+        return top_of_two_or_more(outputs)
+
+    def compared(self, spec: TaskSpec) -> Compared:
+        """Return ORDER for a regression, else LABELS."""
+        return Compared.ORDER if spec.problem == "regression" else Compared.LABELS

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.encoding import Encoding
 from bert.tasks.activations import Floats
+from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Compared, Head, Positions, Task, first_token
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +64,32 @@ def rank(query: Floats, candidates: Floats, top_k: int | None = None) -> list[Ra
 def _clipped(cosines: Floats) -> Floats:
     """Bring rounding's 1.0000001 back to what a cosine can be; nan stays nan."""
     return np.asarray(np.clip(cosines, -1, 1))
+
+
+class SimilarityTask(Task):
+    """A vector for each text; two texts are as alike as their cosine."""
+
+    name = "similarity"
+    head = Head.EMBEDDING
+    has_one_position = True
+    needs_pairs = True
+
+    def head_outputs(self, spec: TaskSpec) -> int:
+        """Return 0: there is no head."""
+        return 0
+
+    def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
+        """Return the graph's output: vectors as wide as the encoder."""
+        return "embeddings", hidden_size
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return the position of [CLS]."""
+        return first_token(encoding)
+
+    def learns_numbers(self, problem: str) -> bool:
+        """Return True: a number says how alike two texts are."""
+        return True
+
+    def compared(self, spec: TaskSpec) -> Compared:
+        """Return ORDER: of the likeness of every two texts."""
+        return Compared.ORDER

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from bert.encoding import Encoding, Pieces
 from bert.errors import InputError
 from bert.tasks.activations import Floats, softmax
+from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Compared, Head, Positions, Task, top_of_two_or_more
 from bert.tokenizer import Tokenizer
 
 MASK = "[MASK]"
@@ -149,3 +151,50 @@ def joined(parts: Sequence[str], read: Sequence[Pieces], mask_id: int) -> Pieces
 def _before(counts: Sequence[int]) -> NDArray[np.int32]:
     """Return how many there were before each."""
     return (np.cumsum(counts) - counts).astype(np.int32)
+
+
+class FillMaskTask(Task):
+    """The pieces that may stand in the place of each [MASK]."""
+
+    name = "fill_mask"
+    head = Head.VOCABULARY
+    architectures = ("BertForMaskedLM", "BertForPreTraining")
+    reads_words = True
+    judges_labels = False
+    warm_up_text = MASK
+
+    def head_outputs(self, spec: TaskSpec) -> int:
+        """Return 0: the head is as wide as the vocabulary."""
+        return 0
+
+    def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
+        """Return the graph's output: a score for each piece of the vocabulary."""
+        return "logits", vocab_size
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return the positions of the masks."""
+        return mask_positions(encoding)
+
+    def sample(
+        self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
+    ) -> list[Encoding]:
+        """Encode a text with so many of its pieces hidden, at even distances."""
+        visible = text[0].slice(0, spec.max_tokens - 2)
+        indices = [part * len(visible) // (masks + 1) for part in range(1, masks + 1)]
+        return [tokenizer.single(hide(visible, indices, tokenizer.mask_id), spec.max_tokens, truncate=True)]
+
+    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
+        """Return the probability of each piece of the vocabulary."""
+        return [softmax(logits) for logits in outputs]
+
+    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+        """Return the best piece of every mask."""
+        return top_of_two_or_more(outputs)
+
+    def compared(self, spec: TaskSpec) -> Compared:
+        """Return NOTHING: of a whole vocabulary's pieces the best are often equally good."""
+        return Compared.NOTHING
+
+    def self_test_scores(self, outputs: Sequence[Floats]) -> list[Floats]:
+        """Return the best pieces' probabilities without their ids: two that are equally good may trade places."""
+        return [scores[:, 1] for scores in outputs]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bert.errors import ConfigError
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 
 _PROBLEMS = {
@@ -11,14 +12,7 @@ _PROBLEMS = {
     "multi_label_classification": "multi_label",
     "regression": "regression",
 }
-_TASKS = {
-    "BertForSequenceClassification": "classification",
-    "BertForTokenClassification": "ner",
-    "BertForQuestionAnswering": "qa",
-    "BertForMultipleChoice": "multiple_choice",
-    "BertForMaskedLM": "fill_mask",
-    "BertForPreTraining": "fill_mask",
-}
+_TASKS = {name: task for task in TASKS.values() for name in task.architectures}
 
 
 def spec_from_config(values: Mapping[str, Any], max_tokens: int) -> TaskSpec:
@@ -27,16 +21,18 @@ def spec_from_config(values: Mapping[str, Any], max_tokens: int) -> TaskSpec:
     Raises ConfigError for labels that break a rule.
     """
     architecture = next(iter(values.get("architectures") or ()), "")
-    task = _TASKS.get(architecture, "similarity")
-    problem = "single_label"
+    task = _TASKS.get(architecture, TASKS["similarity"])
     labels: tuple[str, ...] = ()
-    if task in ("classification", "ner"):
+    if task.needs_labels:
         labels = _labels(values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"})
-    if task == "classification":
-        default = "regression" if len(labels) == 1 else "single_label"  # transformers' own rule
-        problem = _PROBLEMS.get(values.get("problem_type") or "", default)
-    stride = min(128, max_tokens // 4) if task in ("ner", "qa") else 0
-    return TaskSpec(task, labels, problem, max_tokens=max_tokens, stride=stride)
+    problem = _PROBLEMS.get(values.get("problem_type") or "", task.default_problem(labels))
+    return TaskSpec(
+        task.name,
+        labels,
+        problem if task.has_problems else "single_label",
+        max_tokens=max_tokens,
+        stride=min(128, max_tokens // 4) if task.has_windows else 0,
+    )
 
 
 def _labels(names: Any) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
 from bert.tasks.activations import Floats, softmax
+from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head, Positions, Task, top_of_two_or_more
 from bert.tasks.window_context import context, first_token
 
 Indices = NDArray[np.intp]
@@ -144,3 +146,26 @@ def _scheme(labels: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.bool
 
 def _kind(label: str) -> str:
     return label[2:] if label[:2] in ("B-", "I-") else label
+
+
+class NerTask(Task):
+    """A tag for each word."""
+
+    name = "ner"
+    head = Head.LINEAR
+    architectures = ("BertForTokenClassification",)
+    needs_labels = True
+    has_windows = True
+    reads_words = True
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return the positions of the first piece of each word."""
+        return head_positions(encoding)
+
+    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
+        """Return the probabilities of each word's tags."""
+        return [softmax(logits) for logits in outputs]
+
+    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+        """Return the top tag of every word."""
+        return top_of_two_or_more(outputs)

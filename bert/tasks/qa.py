@@ -1,9 +1,13 @@
 """Reading comprehension: questions and paragraphs to windows, and where the answer lies in each."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bert.errors import InputError
+from bert.tasks.activations import Floats, softmax
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Compared, Head, Positions, Reads, Task
 from bert.tokenizer import Encoding, Pieces, Tokenizer, Window
 
 
@@ -31,3 +35,39 @@ def span_target(encoding: Encoding, start: int, end: int) -> tuple[int, int]:
     if not len(shared) or starts[0] > start or ends[-1] < end:
         return 0, 0
     return int(shared[0]), int(shared[-1])
+
+
+class QaTask(Task):
+    """The answer to a question inside its paragraph."""
+
+    name = "qa"
+    head = Head.LINEAR
+    head_name = "qa_outputs"
+    architectures = ("BertForQuestionAnswering",)
+    has_windows = True
+
+    def head_outputs(self, spec: TaskSpec) -> int:
+        """Return 2: start and end."""
+        return 2
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return all positions."""
+        return np.arange(len(encoding))
+
+    def reads(self, spec: TaskSpec) -> Reads:
+        """Return QUESTION."""
+        return Reads.QUESTION
+
+    def sample(
+        self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
+    ) -> list[Encoding]:
+        """Encode a question and its paragraph, window by window."""
+        return [window.encoding for window in encode(tokenizer, text[0], text[1], spec)]
+
+    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
+        """Return where the answer starts and ends: (2, T) probabilities."""
+        return [softmax(scores.T) for scores in outputs]
+
+    def compared(self, spec: TaskSpec) -> Compared:
+        """Return ANSWERS."""
+        return Compared.ANSWERS

@@ -9,7 +9,7 @@ from typing import Any
 
 from bert.errors import CheckpointError, ConfigError
 
-TASKS = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
+TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 POOLINGS = ("mean", "cls")
 PROBLEMS = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
@@ -54,8 +54,8 @@ class TaskSpec:
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
         self._check_types()
-        if self.task not in TASKS:
-            raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASKS)}")
+        if self.task not in TASK_NAMES:
+            raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASK_NAMES)}")
         if self.problem not in PROBLEMS:
             raise ConfigError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
         if self.pooling not in POOLINGS:
@@ -89,11 +89,6 @@ class TaskSpec:
         for key, value in self.base.items():
             if not isinstance(value, str):
                 raise ConfigError(f"base.{key} ({value!r}) must be a text")
-
-    @property
-    def head_outputs(self) -> int:
-        """Number of scores K that the head gives at each of its positions; of fill_mask 0, the vocabulary has it."""
-        return {"qa": 2, "multiple_choice": 1, "similarity": 0}.get(self.task, len(self.labels))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TaskSpec":

@@ -8,9 +8,11 @@ from typing import Protocol
 
 import onnx
 
-from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
+from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
 from bert.config import BertConfig
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head, Task
 from model_export.graph.graph_builder import GraphWriter
 
 
@@ -53,21 +55,22 @@ def build_graph(
     """
     writer = GraphWriter()
     forms = make_forms(writer, config, weights)
-    needs_all = spec.task == "similarity" and spec.pooling == "mean"
+    task = TASKS[spec.task]
+    needs_all = task.head is Head.EMBEDDING and spec.pooling == "mean"
     forms.inputs(text_ids=needs_all)
     x = forms.embeddings()
     # All after the last attention works token by token, and the head sees few of them: gather there.
     for layer in range(config.num_hidden_layers):
         is_last = layer == config.num_hidden_layers - 1
         x = _layer(forms, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
-    if spec.task == "similarity":
+    if task.head is Head.EMBEDDING:
         pooled = _mean_pooling(forms, x) if needs_all else forms.to_float32(x)
         writer.output(_unit_length(writer, pooled), "embeddings", ["texts", config.hidden_size])
-    elif spec.task == "fill_mask":
+    elif task.head is Head.VOCABULARY:
         logits = _masked_language_model(forms, x, weights, config)
         writer.output(logits, "logits", ["positions", config.vocab_size])
     else:
-        writer.output(_head(forms, x, weights, spec), "logits", ["positions", spec.head_outputs])
+        writer.output(_head(forms, x, weights, task), "logits", ["positions", task.head_outputs(spec)])
     return writer.model(f"bert-{spec.task}")
 
 
@@ -83,12 +86,12 @@ def _layer(forms: Forms, x: str, name: str, *, gather: bool) -> str:
     return forms.project_add_norm(wide, x, f"{out}.dense", f"{out}.LayerNorm")
 
 
-def _head(forms: Forms, x: str, weights: Weights, spec: TaskSpec) -> str:
+def _head(forms: Forms, x: str, weights: Weights, task: Task) -> str:
     """Write the head; (P, H) → (P, K). It is small, and always float32."""
     x = forms.to_float32(x)
-    if spec.task in ("classification", "multiple_choice"):
+    if task.head is Head.POOLED:
         x = forms.w.node("Tanh", _linear(forms.w, x, weights, "bert.pooler.dense"))
-    return _linear(forms.w, x, weights, head_name(spec))
+    return _linear(forms.w, x, weights, task.head_name)
 
 
 def _masked_language_model(forms: Forms, x: str, weights: Weights, config: BertConfig) -> str:

@@ -15,8 +15,9 @@ from bert import metrics
 from bert.encoding import Window
 from bert.errors import ParityError
 from bert.tasks import spans
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from model_export.verify.dev_score import labels_of
+from bert.tasks.task import Compared, Head
 from model_export.verify.reference import Floats
 from model_export.verify.texts import Text
 from model_export.verify.tolerance import Tolerance
@@ -95,7 +96,8 @@ def can_show(count: int, allowed: float) -> bool:
 
 def label_changes(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]) -> Changes | None:
     """Count the top labels that differ; None for a task without labels."""
-    was, is_now = labels_of(spec.task, before), labels_of(spec.task, after)
+    task = TASKS[spec.task]
+    was, is_now = task.top_labels(before), task.top_labels(after)
     if was is None or is_now is None:
         return None
     return Changes("labels", len(was), int((was != is_now).sum()))
@@ -121,15 +123,16 @@ def check_agreement(
     Of tasks with labels or tags nothing is left to compare. Raises ParityError where too much differs, and for a task
     of which nothing here tells how good it stays.
     """
-    if spec.task in ("fill_mask", "multiple_choice"):
+    compared = TASKS[spec.task].compared(spec)
+    if compared is Compared.NOTHING:
         raise ParityError(
             f"without a score on labelled data nothing tells how good a {spec.task} model stays"
         )
-    if spec.task == "qa":
+    if compared is Compared.ANSWERS:
         changes = answer_changes(spec, texts, before, after)
         changes.check(tolerance.changed_share(spec.task))
         return changes.to_dict()
-    if spec.task == "similarity" or spec.problem == "regression":
+    if compared is Compared.ORDER:
         return _same_order(spec, before, after)
     return {}
 
@@ -172,7 +175,7 @@ def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats
 def _ranked(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
     """Return what is ranked: the numbers, or the likeness of every two texts."""
     rows = np.concatenate(outputs)
-    if spec.task != "similarity":
+    if TASKS[spec.task].head is not Head.EMBEDDING:
         return rows[:, 0]
     likeness: Floats = rows @ rows.T
     return likeness[np.triu_indices(len(rows), k=1)]

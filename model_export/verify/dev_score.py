@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bert import metrics
 from bert.data.examples import TextExample
@@ -36,23 +35,16 @@ def read_dev(
 
     What is not said of the file's columns is what `task.json` records of the checkpoint's own.
     """
-    if spec.task in ("multiple_choice", "fill_mask"):
+    make = _DEV_SETS.get(spec.task)
+    if make is None:
         raise ExportError(f"{spec.task} is not scored at export; leave --dev out")
-    makers: dict[str, Callable[[LabelledFile, TaskSpec, Tokenizer, int | None], DevSet]] = {
-        "classification": _Classes,
-        "ner": _Entities,
-        "qa": _Answers,
-        "similarity": _Pairs,
-    }
     file = as_recorded(file if isinstance(file, LabelledFile) else LabelledFile(path=file), spec)
-    return makers[spec.task](file, spec, tokenizer, limit)
+    return make(file, spec, tokenizer, limit)
 
 
-def labels_of(task: str, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
-    """Return the top label of every text, of NER of every word, of a mask its top piece; None for other tasks."""
-    if task not in ("classification", "ner", "fill_mask") or outputs[0].shape[1] < 2:
-        return None
-    return np.asarray(np.concatenate(outputs).argmax(axis=-1))
+def is_scored(spec: TaskSpec) -> bool:
+    """Tell whether a task's graphs are scored on labelled data."""
+    return spec.task in _DEV_SETS
 
 
 class _Classes:
@@ -162,3 +154,11 @@ class _Pairs:
 def _number(row: TextExample) -> float:
     assert isinstance(row.label, float)  # the reader was told so
     return row.label
+
+
+_DEV_SETS: dict[str, Callable[[LabelledFile, TaskSpec, Tokenizer, int | None], DevSet]] = {
+    "classification": _Classes,
+    "ner": _Entities,
+    "qa": _Answers,
+    "similarity": _Pairs,
+}

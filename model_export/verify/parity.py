@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from bert.errors import ParityError
-from bert.tasks.activations import sigmoid, softmax
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
 from model_export.verify.agreement import label_changes
 from model_export.verify.dev_score import DevSet
 from model_export.verify.reference import Floats, Reference
@@ -38,6 +39,7 @@ def check_parity(
     `in_numpy` are the written graph's own where something like it had to run in its stead. Returns what was
     measured. Raises ParityError with the numbers if something passes its tolerance.
     """
+    task = TASKS[spec.task]
     found = [outputs for outputs in (alone, packed, in_numpy) if outputs is not None]
     measured: dict[str, Any] = {
         "texts": len(expected),
@@ -46,10 +48,10 @@ def check_parity(
             _largest(_scaled(expected, expected), _scaled(outputs, expected)) for outputs in found
         ),
         "relative_error": max(_relative_error(expected, outputs) for outputs in found),
-        "neighbours_difference": _largest(_answers(spec, alone), _answers(spec, packed)),
+        "neighbours_difference": _largest(task.probabilities(alone, spec), task.probabilities(packed, spec)),
     }
     # Scores of a whole vocabulary go up to 20, where float32 itself has steps of 2e-6 and sums of hundreds of them.
-    judged = "scaled_difference" if spec.task == "fill_mask" else _JUDGED[precision]
+    judged = "scaled_difference" if task.head is Head.VOCABULARY else _JUDGED[precision]
     checks = [
         (judged, tolerance.difference, "the scores differ from the checkpoint's by"),
         ("neighbours_difference", tolerance.neighbours, "other texts in a batch change the answers by"),
@@ -96,19 +98,6 @@ def advice(precision: str) -> str:
     return (
         f"Nothing was written; export with --precision fp32, or allow more with --tolerance-* ({precision})."
     )
-
-
-def _answers(spec: TaskSpec, outputs: Sequence[Floats]) -> list[Floats]:
-    """Return what a user is told: probabilities of labels, or of where an answer starts and ends; else the scores."""
-    if spec.task == "qa":
-        return [softmax(scores.T) for scores in outputs]
-    if spec.task == "classification" and spec.problem == "multi_label":
-        return [sigmoid(scores) for scores in outputs]
-    if spec.task in ("ner", "fill_mask") or (
-        spec.task == "classification" and spec.problem == "single_label"
-    ):
-        return [softmax(scores) for scores in outputs]
-    return list(outputs)
 
 
 def _scaled(outputs: Sequence[Floats], by: Sequence[Floats]) -> list[Floats]:

@@ -9,9 +9,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
+from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
 from bert.config import BertConfig
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -31,21 +33,21 @@ class Reference:
     ) -> None:
         """`observe` sees the input of every linear layer."""
         self._config, self._spec, self._weights = config, spec, weights
-        self._observe = observe
+        self._task, self._observe = TASKS[spec.task], observe
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, H)."""
         hidden = self.hidden(ids, segment_ids)
-        if self._spec.task == "similarity":
+        if self._task.head is Head.EMBEDDING:
             pooled = hidden[:1] if self._spec.pooling == "cls" else hidden.mean(axis=0, keepdims=True)
             unit: Floats = pooled / max(float(np.linalg.norm(pooled)), 1e-12)
             return unit
         x: Floats = hidden[positions]
-        if self._spec.task == "fill_mask":
+        if self._task.head is Head.VOCABULARY:
             return self._pieces(x)
-        if self._spec.task in ("classification", "multiple_choice"):
+        if self._task.head is Head.POOLED:
             x = np.tanh(self._linear(x, "bert.pooler.dense"))
-        return self._linear(x, head_name(self._spec))
+        return self._linear(x, self._task.head_name)
 
     def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
         """Return the encoder's last layer; ids and segment ids (T,) → (T, H)."""

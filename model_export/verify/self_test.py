@@ -1,16 +1,16 @@
 """The answers that a bundle carries with it, so that the service can tell whether its graphs answer alike there."""
 
 import itertools
-import json
 from collections.abc import Mapping
-from importlib import resources
 
 from bert.checkpoint.weights import Checkpoint
 from bert.processor import instructions
-from bert.self_test import SelfTest, comparable, encode
-from bert.tasks import fill_mask
+from bert.self_test import SelfTest, encode
+from bert.tasks.fill_mask import best_pieces
+from bert.tasks.registry import TASKS
+from bert.tasks.task import Head, Reads
 from model_export.candidate import Candidate
-from model_export.verify.texts import make_text
+from model_export.verify.texts import make_text, texts_file
 
 TEXTS = (4, 5, 12, 18, 28, 46, 47)
 """Indices into the shipped texts: short ones, long ones, and one with a line break and a tab."""
@@ -25,14 +25,14 @@ a graph is allowed half of what it was away from the checkpoint, where that is m
 
 def self_test(checkpoint: Checkpoint, graphs: Mapping[str, Candidate]) -> SelfTest:
     """Ask the graphs, by the names of their files, and return texts and answers."""
-    spec = checkpoint.spec
-    content = json.loads(resources.files("model_export.verify").joinpath("texts.json").read_text("utf-8"))
+    spec, content = checkpoint.spec, texts_file()
+    task = TASKS[spec.task]
     chosen = [content["texts"][n] for n in TEXTS]
     asked = [(row["question"], row["context"]) for row in content["questions"][:QUESTIONS]]
     texts: list[tuple[str, ...]]
-    if spec.task == "qa":
+    if task.reads(spec) is Reads.QUESTION:
         texts = [*asked, *((asked[0][0], text) for text in chosen)]
-    elif spec.pair or spec.task == "multiple_choice":
+    elif task.reads(spec) is Reads.PAIR:
         texts = [*asked, *itertools.pairwise(chosen)]
     else:
         texts = [(text,) for text in [*chosen, *(context for _, context in asked)]]
@@ -40,9 +40,9 @@ def self_test(checkpoint: Checkpoint, graphs: Mapping[str, Candidate]) -> SelfTe
     answers, tolerances = {}, {}
     for file, candidate in graphs.items():
         found, precision = candidate.exported.alone(encoded), candidate.exported.precision
-        if spec.task == "fill_mask":
-            found = [fill_mask.best_pieces(scores) for scores in found]
-        answers[file], tolerances[file] = comparable(spec.task, found), TOLERANCE[precision]
+        if task.head is Head.VOCABULARY:
+            found = [best_pieces(scores) for scores in found]
+        answers[file], tolerances[file] = task.self_test_scores(found), TOLERANCE[precision]
         if precision == "int8":
             tolerances[file] = max(tolerances[file], candidate.parity["relative_error"] / 2)
     return SelfTest(tuple(texts), answers, tolerances, instructions())

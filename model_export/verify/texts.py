@@ -4,22 +4,26 @@
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces
-from bert.tasks import fill_mask, qa
-from bert.tasks.heads import HEADS
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Reads
 from bert.tokenizer import Tokenizer
 
 CALIBRATING = 10
 """One in ten of the sentences is for calibration."""
 PARAGRAPH = 4
 """Sentences that make a paragraph to ask about."""
+MASKS = 2
+"""Pieces that are hidden in a text for a model that fills masks: each has a score for every piece of the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +41,7 @@ class Text:
 
 def make_text(encoding: Encoding, task: str) -> Text:
     """Choose the positions as the service does."""
-    return Text(encoding, HEADS[task](encoding))
+    return Text(encoding, TASKS[task].head_positions(encoding))
 
 
 def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
@@ -61,47 +65,46 @@ def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> Sentences:
     return Sentences(texts[:first], texts[first:])
 
 
+def texts_file() -> dict[str, Any]:
+    """Return the content of `texts.json`: texts, and questions with their paragraphs."""
+    content: dict[str, Any] = json.loads(_shipped("texts.json"))
+    return content
+
+
+def _shipped(file: str) -> str:
+    return resources.files("model_export.verify").joinpath(file).read_text("utf-8")
+
+
 def _of_sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
-    folder = resources.files("model_export.verify")
-    lines = folder.joinpath("sentences.txt").read_text("utf-8").splitlines()
-    limit = spec.max_tokens
-    if spec.task == "qa":
-        rows = json.loads(folder.joinpath("texts.json").read_text("utf-8"))["questions"]
-        questions = tokenizer.pieces([row["question"] for row in rows])
+    task, lines = TASKS[spec.task], _shipped("sentences.txt").splitlines()
+    texts: list[Sequence[Pieces]]
+    if task.reads(spec) is Reads.QUESTION:
+        questions = tokenizer.pieces([row["question"] for row in texts_file()["questions"]])
         starts = range(0, len(lines), PARAGRAPH)
         paragraphs = tokenizer.pieces([" ".join(lines[start : start + PARAGRAPH]) for start in starts])
-        pairs = [(questions[n % len(questions)], pieces) for n, pieces in enumerate(paragraphs)]
-        return [qa.encode(tokenizer, question, context, spec)[0].encoding for question, context in pairs]
-    singles = tokenizer.pieces(lines)
-    if spec.pair or spec.task == "multiple_choice":
-        pairs = list(zip(singles[::2], singles[1::2], strict=True))
-        return [tokenizer.pair(a, b, limit, truncate=True) for a, b in pairs]
-    if spec.task == "fill_mask":
-        singles = [_masked(pieces.slice(0, limit - 2), tokenizer.mask_id) for pieces in singles]
-    return [tokenizer.single(pieces, limit, truncate=True) for pieces in singles]
+        texts = [(questions[n % len(questions)], pieces) for n, pieces in enumerate(paragraphs)]
+    else:
+        singles = tokenizer.pieces(lines)
+        is_pair = task.reads(spec) is Reads.PAIR
+        texts = _in_pairs(singles) if is_pair else [(pieces,) for pieces in singles]
+    return [task.sample(tokenizer, text, spec, MASKS)[0] for text in texts]
 
 
 def _encodings(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
-    content = json.loads(resources.files("model_export.verify").joinpath("texts.json").read_text("utf-8"))
-    texts, rows = content["texts"], content["questions"]
-    questions = tokenizer.pieces([row["question"] for row in rows])
-    contexts = tokenizer.pieces([row["context"] for row in rows])
-    pairs = list(zip(questions, contexts, strict=True))
-    if spec.task == "qa":
+    task, content = TASKS[spec.task], texts_file()
+    questions = tokenizer.pieces([row["question"] for row in content["questions"]])
+    contexts = tokenizer.pieces([row["context"] for row in content["questions"]])
+    singles = tokenizer.pieces(content["texts"])
+    texts: list[Sequence[Pieces]] = list(zip(questions, contexts, strict=True))
+    if task.reads(spec) is Reads.QUESTION:
         # Any text can be asked about; so that short ones are among them, each question goes to the next texts too.
-        pairs += [(questions[n % len(questions)], pieces) for n, pieces in enumerate(tokenizer.pieces(texts))]
-        return [w.encoding for q, c in pairs for w in qa.encode(tokenizer, q, c, spec)]
-    singles = tokenizer.pieces(texts)
-    limit = spec.max_tokens
-    if spec.pair or spec.task == "multiple_choice":
-        pairs += zip(singles[::2], singles[1::2], strict=True)
-        return [tokenizer.pair(a, b, limit, truncate=True) for a, b in pairs]
-    everything = [*singles, *contexts]
-    if spec.task == "fill_mask":
-        everything = [_masked(pieces.slice(0, limit - 2), tokenizer.mask_id) for pieces in everything]
-    return [tokenizer.single(pieces, limit, truncate=True) for pieces in everything]
+        texts += [(questions[n % len(questions)], pieces) for n, pieces in enumerate(singles)]
+    elif task.reads(spec) is Reads.PAIR:
+        texts += _in_pairs(singles)
+    else:
+        texts = [(pieces,) for pieces in [*singles, *contexts]]
+    return [encoding for text in texts for encoding in task.sample(tokenizer, text, spec, MASKS)]
 
 
-def _masked(pieces: Pieces, mask_id: int) -> Pieces:
-    """Hide two pieces of a text, or its only one: each mask has a score for every piece of the vocabulary."""
-    return fill_mask.hide(pieces, [len(pieces) // 3, 2 * len(pieces) // 3], mask_id)
+def _in_pairs(pieces: Sequence[Pieces]) -> list[Sequence[Pieces]]:
+    return list(zip(pieces[::2], pieces[1::2], strict=True))

@@ -11,7 +11,7 @@ from bert.errors import (
     BundleError,
 )
 from bert.manifest import Manifest
-from bert.tasks.spec import TASKS
+from bert.tasks.spec import TASK_NAMES
 from service.engine.engine_protocol import CUDA, PROVIDER_OF_LAYOUT
 from service.engine.loaded_model import LeftOut
 
@@ -73,7 +73,7 @@ def left_out(folder: Path, error: Exception) -> LeftOut:
         text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace")
         if (found := NAME_IN_MANIFEST.search(text)) is not None:
             name = found[1]
-        if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASKS:
+        if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASK_NAMES:
             task = found[1]
     return LeftOut(name, task, reason)
 

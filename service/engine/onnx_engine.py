@@ -19,7 +19,7 @@ from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
 from bert.packing import Packer, PackingRules, Positions, flat_groups, split
 from bert.tasks.fill_mask import best_pieces
-from bert.tasks.heads import HEADS
+from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs
 from service.engine.engine_protocol import PROVIDER_OF_LAYOUT, Floats, Outputs
@@ -63,7 +63,7 @@ class OnnxEngine:
         self.provider = providers[0]
         self._turn: AbstractContextManager[object] = turn if turn is not None else nullcontext()
         self._flat = manifest.layout == "flat"
-        self._heads = HEADS[manifest.task.task]
+        self._task = TASKS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
         self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.hidden_size)
         options = session_options(threads, manifest.session, spinning=has_cores_alone)
@@ -109,7 +109,7 @@ class OnnxEngine:
         except Exception as error:  # onnxruntime raises its own, undocumented classes
             LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
             return None
-        one_a_text = self._heads is HEADS["classification"]
+        one_a_text = self._task.has_one_position
         manifest = bundle.manifest
         positions, pieces = manifest.max_position_embeddings, manifest.vocab_size
         graphs = CapturedGraphs(session, self._plain, positions, "cuda", pieces=pieces, one_a_text=one_a_text)
@@ -138,7 +138,7 @@ class OnnxEngine:
             groups = flat_groups([len(encoding) for encoding in encodings])
             if len(groups) > 1:
                 return self._in_groups(encodings, groups)
-        heads = [self._heads(encoding) for encoding in encodings]
+        heads = [self._task.head_positions(encoding) for encoding in encodings]
         replayed = self._replayed(encodings, heads)
         if replayed is not None:
             output, places = replayed

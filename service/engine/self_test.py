@@ -5,7 +5,8 @@ from collections.abc import Callable
 from bert.bundle import Bundle
 from bert.errors import BundleError, BundleIntegrityError, EngineError
 from bert.processor import instructions
-from bert.self_test import SELF_TEST, SelfTest, comparable, encode
+from bert.self_test import SELF_TEST, SelfTest, encode
+from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.engine.onnx_engine import OnnxEngine
 from service.logs import LOGGER
@@ -54,7 +55,7 @@ def check(bundle: Bundle, tokenizer: Tokenizer, engine: OnnxEngine) -> None:
     encodings, task = encode(expected.texts, tokenizer, bundle.manifest.task), bundle.manifest.task.task
     alone = [engine.run([encoding]).texts[0] for encoding in encodings]
     errors = [
-        expected.relative_error(bundle.graph, comparable(task, outputs))
+        expected.relative_error(bundle.graph, TASKS[task].self_test_scores(outputs))
         for outputs in (alone, engine.run(encodings).texts)
     ]
     allowed = expected.tolerances[bundle.graph]

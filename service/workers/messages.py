@@ -17,7 +17,7 @@ from bert import errors
 from bert.bundle import Bundle, Manifest
 from bert.errors import EngineError, ServiceError
 from bert.packing import joined, split
-from bert.tasks.heads import READ_WORDS
+from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
@@ -114,7 +114,7 @@ class Submit:
     def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:
         """Write what the engine reads of encodings for a task."""
         columns = [[e.ids for e in encodings], [e.segment_ids for e in encodings]]
-        if task in READ_WORDS:
+        if TASKS[task].reads_words:
             columns += [[e.word_ids for e in encodings], [e.sequence_ids for e in encodings]]
         block = b"".join(
             [array.astype(np.int32, copy=False).tobytes() for column in columns for array in column]

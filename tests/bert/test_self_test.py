@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from bert.errors import BundleError
-from bert.self_test import SelfTest, comparable, encode
+from bert.self_test import SelfTest, encode
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.support.tiny import SPECS, tiny_tokenizer
@@ -50,10 +51,10 @@ def test_each_task_reads_the_texts_within_its_limit(name: str) -> None:
 
 def test_of_masks_shares_are_compared_without_ids() -> None:
     best = np.array([[[7.0, 3.0], [0.6, 0.3]]], np.float32)
-    (shares,) = comparable("fill_mask", [best])
+    (shares,) = TASKS["fill_mask"].self_test_scores([best])
     assert shares.tolist() == [[pytest.approx(0.6), pytest.approx(0.3)]]
     spec: TaskSpec = SPECS["mood"]
-    assert comparable(spec.task, [best])[0] is best
+    assert TASKS[spec.task].self_test_scores([best])[0] is best
 
 
 def test_a_mask_is_hidden_where_masks_are_filled() -> None:

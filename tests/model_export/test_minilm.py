@@ -10,9 +10,9 @@ import transformers
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
+from bert.tasks.registry import TASKS
 from model_export.candidate import Subject, build
 from model_export.precision import Fp32
-from model_export.verify.dev_score import labels_of
 from model_export.verify.reference import Floats
 from model_export.verify.session import Runner, packer_for
 from model_export.verify.texts import Text, shipped_texts
@@ -95,4 +95,4 @@ def test_cosines_in_8_bits_stay_near(minilm: Path) -> None:
     best = cosines[0].max(axis=1)
     taken = np.take_along_axis(cosines[0], cosines[1].argmax(axis=1)[:, None], axis=1)[:, 0]
     assert (taken > best - 1e-6).mean() > 0.95  # some texts are equally near to two others
-    assert labels_of("similarity", [before, after]) is None
+    assert TASKS["similarity"].top_labels([before, after]) is None

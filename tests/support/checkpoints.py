@@ -12,6 +12,7 @@ import transformers
 
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.encoding import Encoding
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from model_export.verify.reference import Floats
 from model_export.verify.texts import Text, make_text, shipped_texts
@@ -58,7 +59,7 @@ def hf_model(spec: TaskSpec, **changes: Any) -> transformers.PreTrainedModel:
         "intermediate_size": 48,
         "max_position_embeddings": 128,
         "initializer_range": 0.15,
-        "num_labels": spec.head_outputs or 2,
+        "num_labels": TASKS[spec.task].head_outputs(spec) or 2,
     }
     torch.manual_seed(0)
     config = transformers.BertConfig(**{**values, **changes})

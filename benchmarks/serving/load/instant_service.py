@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from bert.bundle import Bundle
-from bert.tasks.heads import HEADS
+from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service import cli
 from service.engine import bundle_loader
@@ -41,14 +41,16 @@ class InstantEngine:
         """Opens no graph, and needs no thread."""
         task = bundle.manifest.task
         width = {"qa": 2, "similarity": bundle.manifest.hidden_size}.get(task.task, len(task.labels))
-        self._heads = HEADS[task.task]
+        self._task = TASKS[task.task]
         self._logits = np.random.default_rng(0).normal(size=(LONGEST_TEXT, width)).astype(np.float32)
         if task.task == "ner":
             self._logits[:, 0] += NO_ENTITY
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Answer."""
-        return Outputs([self._logits[: len(self._heads(encoding))] for encoding in encodings], 0.0)
+        return Outputs(
+            [self._logits[: len(self._task.head_positions(encoding))] for encoding in encodings], 0.0
+        )
 
 
 def put_in() -> None:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import CheckpointError, ConfigError
-from bert.tasks.spec import PROBLEMS, TASKS, TaskSpec
+from bert.tasks.registry import TASKS
+from bert.tasks.spec import PROBLEMS, TASK_NAMES, TaskSpec
 
 SPECS = st.builds(
     TaskSpec,
-    task=st.sampled_from(TASKS),
+    task=st.sampled_from(TASK_NAMES),
     labels=st.lists(st.text(max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
     problem=st.sampled_from(PROBLEMS),
     pair=st.booleans(),
@@ -51,7 +52,7 @@ def test_the_file_is_readable_text(tmp_path: Path) -> None:
     ],
 )
 def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs: int) -> None:
-    assert spec.head_outputs == outputs
+    assert TASKS[spec.task].head_outputs(spec) == outputs
 
 
 @pytest.mark.parametrize(
@@ -108,3 +109,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
 def test_a_missing_file_says_what_it_is_for(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="it says what the checkpoint was fine-tuned for"):
         TaskSpec.read(tmp_path)
+
+
+def test_each_known_name_has_its_task() -> None:
+    assert set(TASKS) == set(TASK_NAMES)

@@ -10,10 +10,11 @@ import pytest
 from bert.data.examples import TextExample
 from bert.data.labelled_file import LabelledFile
 from bert.errors import CheckpointError, ConfigError, DataError, ExportError
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.verify.dev_data import as_recorded, read_sentences, read_texts, recorded_dev_files
-from model_export.verify.dev_score import labels_of, read_dev
+from model_export.verify.dev_score import read_dev
 from model_export.verify.reference import Floats
 from tests.support.checkpoints import SPECS, vocabulary
 
@@ -200,7 +201,7 @@ def test_what_is_not_scored_says_so(name: str, tokenizer: Tokenizer, tmp_path: P
 
 def test_only_tasks_with_labels_have_top_labels() -> None:
     outputs = [one_hot(1, 2), one_hot(0, 2)]
-    labels = labels_of("classification", outputs)
+    labels = TASKS["classification"].top_labels(outputs)
     assert labels is not None and labels.tolist() == [1, 0]
-    assert labels_of("similarity", outputs) is None
-    assert labels_of("classification", [np.zeros((1, 1), np.float32)]) is None
+    assert TASKS["similarity"].top_labels(outputs) is None
+    assert TASKS["classification"].top_labels([np.zeros((1, 1), np.float32)]) is None

@@ -11,7 +11,7 @@ import pytest
 from bert.bundle import Bundle, read_bundle, write_bundle
 from bert.errors import BundleError, EngineError
 from bert.tasks import fill_mask
-from bert.tasks.heads import HEADS
+from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine.cuda_graphs import CapturedGraphs
 from service.engine.engine_protocol import CPU, CUDA
@@ -96,8 +96,12 @@ def test_each_text_gets_a_row_for_each_head(bundles: Path, name: str) -> None:
     engine, encodings = open_engine(bundles, name)
     spec = SPECS[name]
     for encoding, output in zip(encodings, engine.run(encodings).texts, strict=True):
-        rows = len(HEADS[spec.task](encoding))
-        shape = (2, fill_mask.MAX_CANDIDATES) if spec.task == "fill_mask" else (spec.head_outputs or 32,)
+        rows = len(TASKS[spec.task].head_positions(encoding))
+        shape = (
+            (2, fill_mask.MAX_CANDIDATES)
+            if spec.task == "fill_mask"
+            else (TASKS[spec.task].head_outputs(spec) or 32,)
+        )
         assert output.shape == (rows, *shape)
 
 

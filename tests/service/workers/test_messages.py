@@ -20,7 +20,7 @@ from bert.errors import (
     UnknownModelError,
 )
 from bert.tasks import fill_mask, qa
-from bert.tasks.heads import HEADS, READ_WORDS
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine.engine_protocol import Floats
@@ -113,27 +113,27 @@ def test_the_engine_makes_the_same_of_encodings_that_were_carried(bundles: Path,
     sent = read_by(Tokenizer.load(bundle.tokenizer_path), bundle.manifest.task)
     message = carried(Submit.of(5, name, task, 12.5, sent))
     assert (message.key, message.model, message.deadline) == (5, name, 12.5)
-    assert message.columns == (4 if task in READ_WORDS else 2)
+    assert message.columns == (4 if TASKS[task].reads_words else 2)
     got = message.encodings()
     for one, other in zip(sent, got, strict=True):
         assert one.ids.tolist() == other.ids.tolist()
         assert one.segment_ids.tolist() == other.segment_ids.tolist()
-        assert HEADS[task](one).tolist() == HEADS[task](other).tolist()
+        assert TASKS[task].head_positions(one).tolist() == TASKS[task].head_positions(other).tolist()
     engine = OnnxEngine(bundle, 1)
     for here, there in zip(engine.run(sent).texts, engine.run(got).texts, strict=True):
         assert np.array_equal(here, there)
 
 
-@pytest.mark.parametrize("task", sorted(HEADS))
+@pytest.mark.parametrize("task", sorted(TASKS))
 def test_a_head_looks_at_the_same_tokens_of_what_was_carried(bundles: Path, task: str) -> None:
     tokenizer = Tokenizer.load(read_bundle(bundles / "gaps").tokenizer_path)
     sent = [tokenizer.single(text) for text in fill_mask.pieces(tokenizer, ["a [MASK] merkelx", "[MASK]"])]
     got = carried(Submit.of(1, "m", task, 0.0, sent)).encodings()
     for one, other in zip(sent, got, strict=True):
-        assert HEADS[task](one).tolist() == HEADS[task](other).tolist()
+        assert TASKS[task].head_positions(one).tolist() == TASKS[task].head_positions(other).tolist()
 
 
-@pytest.mark.parametrize("task", sorted(set(HEADS) - READ_WORDS))
+@pytest.mark.parametrize("task", sorted(name for name, task in TASKS.items() if not task.reads_words))
 def test_words_that_nobody_asks_for_are_not_worked_out(bundles: Path, task: str) -> None:
     tokenizer = Tokenizer.load(read_bundle(bundles / "mood").tokenizer_path)
     (encoding,) = [tokenizer.single(pieces) for pieces in tokenizer.pieces(["a film"], only_ids=True)]

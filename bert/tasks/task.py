@@ -1,0 +1,132 @@
+"""What every task says of itself. One object a task; the table of them is `bert.tasks.registry`. P positions, K scores."""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding, Pieces
+from bert.tasks.activations import Floats
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
+
+Positions = NDArray[np.intp]
+
+
+class Head(Enum):
+    """What follows the encoder, in a checkpoint and in a graph."""
+
+    LINEAR = "one linear layer at each position"
+    POOLED = "the pooler (a linear layer and tanh), then one linear layer"
+    VOCABULARY = "the masked language model's head, whose decoder is the word embedding"
+    EMBEDDING = "pooling to a vector of length 1; no weights"
+
+
+class Reads(Enum):
+    """What one input of a model is made of."""
+
+    TEXT = "one text"
+    PAIR = "two texts"
+    QUESTION = "a question and its paragraph, in windows"
+
+
+class Compared(Enum):
+    """What export compares of an 8-bit graph where there are no labelled data."""
+
+    LABELS = "the label of each text or word"
+    ANSWERS = "the answer to each question"
+    ORDER = "the rank correlation of scores"
+    NOTHING = "nothing that would tell how good the model stays"
+
+
+class Task:
+    """A task: how it encodes, where its head looks, what its scores mean. It has no state; labels and limits are in TaskSpec."""
+
+    name: str
+    """Value of `task` in `task.json`, a manifest and the metrics."""
+    head: Head
+    head_name = "classifier"
+    """Name of the linear layer of LINEAR and POOLED in a checkpoint."""
+    architectures: tuple[str, ...] = ()
+    """Names of the classes of `transformers` that are read as this task."""
+    needs_labels = False
+    has_windows = False
+    """A long text is read in windows."""
+    reads_words = False
+    """Head positions depend on an encoding's words; else its length is enough."""
+    has_one_position = False
+    """The head looks at one position a text."""
+    has_problems = False
+    """A model gives one label, several, or a number; its spec says which (`problem`)."""
+    may_read_pairs = False
+    """A model reads one text or two; its spec says which."""
+    needs_pairs = False
+    """Each labelled example has two texts."""
+    judges_labels = True
+    """Changed labels count against an 8-bit graph. Of a whole vocabulary's pieces the best are often equally good."""
+    warm_up_text = "a"
+    """Short enough for every model and vocabulary, as a question too."""
+
+    def head_outputs(self, spec: TaskSpec) -> int:
+        """Return how many scores K the head gives at each position."""
+        return len(spec.labels)
+
+    def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
+        """Return the graph's output: its name, and how many numbers it gives for each position or text."""
+        return "logits", self.head_outputs(spec)
+
+    def head_positions(self, encoding: Encoding) -> Positions:
+        """Return the positions (P,) of a text, among its own tokens, where the head is evaluated."""
+        raise NotImplementedError
+
+    def default_problem(self, labels: Sequence[str]) -> str:
+        """Return the `problem` of a checkpoint that does not name one."""
+        return "single_label"
+
+    def learns_numbers(self, problem: str) -> bool:
+        """Tell whether the labels of the data are numbers."""
+        return False
+
+    def reads(self, spec: TaskSpec) -> Reads:
+        """Return what one input of the model is made of."""
+        return Reads.PAIR if spec.pair else Reads.TEXT
+
+    def sample(
+        self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
+    ) -> list[Encoding]:
+        """Encode one text, or two, as the model reads them; one encoding for each window.
+
+        `masks` pieces are hidden where a model fills masks.
+        """
+        if len(text) == 2:
+            return [tokenizer.pair(text[0], text[1], spec.max_tokens, truncate=True)]
+        return [tokenizer.single(text[0], spec.max_tokens, truncate=True)]
+
+    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
+        """Return what a user is told: probabilities where scores become some, else the scores."""
+        return list(outputs)
+
+    def top_labels(self, outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+        """Return the top label of every text or word; None for a task without labels."""
+        return None
+
+    def compared(self, spec: TaskSpec) -> Compared:
+        """Return what export compares of an 8-bit graph where there are no labelled data."""
+        return Compared.LABELS
+
+    def self_test_scores(self, outputs: Sequence[Floats]) -> list[Floats]:
+        """Return of an engine's outputs what a bundle's self-test compares."""
+        return list(outputs)
+
+
+def first_token(_: Encoding) -> Positions:
+    """Return the position of [CLS]."""
+    return np.zeros(1, np.intp)
+
+
+def top_of_two_or_more(outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
+    """Return the column of the largest score in each row, None where there is one column."""
+    if outputs[0].shape[1] < 2:
+        return None
+    return np.asarray(np.concatenate(outputs).argmax(axis=-1))
