@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
-from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = 2
@@ -95,11 +94,6 @@ class Manifest:
         _check_session(self.session)
         _check_packing(self.packing)
 
-    @property
-    def output(self) -> tuple[str, int]:
-        """The graph's output: its name, and how many numbers it gives for each head position or text."""
-        return TASKS[self.task.task].output(self.task, self.hidden_size, self.vocab_size)
-
     def of_fallback(self) -> "Manifest":
         """Return the manifest as it is of the float32 graph. Raises BundleError where `fallback` is not complete."""
         if set(self.fallback) != set(FALLBACK_KEYS):
@@ -107,19 +101,6 @@ class Manifest:
                 f"fallback has the keys {sorted(self.fallback)}; needed are {sorted(FALLBACK_KEYS)}"
             )
         return replace(self, fallback={}, **self.fallback)
-
-    def check_output(self, name: str, width: object) -> None:
-        """Raise BundleError unless the graph's output has the name and the width that task and labels ask for.
-
-        `width` is the last dimension of its shape; one that is no number is that of a graph of any width.
-        """
-        wanted, numbers = self.output
-        if name != wanted or (isinstance(width, int) and width != numbers):
-            labels = f" with {len(self.task.labels)} labels" if self.task.labels else ""
-            raise BundleError(
-                f"the graph gives {name} of width {width}; a {self.task.task} model{labels} gives {wanted} of "
-                f"width {numbers}: manifest and graph do not belong together"
-            )
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Manifest":

@@ -21,6 +21,7 @@ from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.data.labelled_file import LabelledFile
 from bert.self_test import SELF_TEST
+from bert.tasks.registry import check_output
 from bert.tokenizer import Tokenizer
 from model_export.candidate import Candidate, Subject, build, prove
 from model_export.graph.graph_checks import fused_operators, output_of
@@ -89,7 +90,7 @@ def export(
         made_by=made_by,
         **_description(checkpoint, chosen.exported),
     )
-    manifest.check_output(*output_of(model))
+    check_output(manifest, *output_of(model))
     with step(f"writing {out}"):
         files = {
             TOKENIZER: _tokenizer_json(checkpoint.tokenizer),

@@ -41,7 +41,7 @@ class Compared(Enum):
 
 
 class Task:
-    """A task: how it encodes, where its head looks, what its scores mean. It has no state; labels and limits are in TaskSpec."""
+    """A task: how it encodes, where its head looks, what its scores mean. Labels and limits are in TaskSpec."""
 
     name: str
     """Value of `task` in `task.json`, a manifest and the metrics."""

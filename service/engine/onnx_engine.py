@@ -19,7 +19,7 @@ from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
 from bert.packing import Packer, PackingRules, Positions, flat_groups, split
 from bert.tasks.fill_mask import best_pieces
-from bert.tasks.registry import TASKS
+from bert.tasks.registry import TASKS, check_output
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs
 from service.engine.engine_protocol import PROVIDER_OF_LAYOUT, Floats, Outputs
@@ -95,7 +95,7 @@ class OnnxEngine:
                 f"{bundle.folder} is to run on {self.provider}, and onnxruntime opened {running}"
             )
         output = self._session.get_outputs()[0]
-        manifest.check_output(output.name, output.shape[-1])
+        check_output(manifest, output.name, output.shape[-1])
         self._output = output.name
         self._inputs = {node.name for node in self._session.get_inputs()}
 

@@ -12,6 +12,7 @@ import pytest
 from bert.bundle import Bundle, Manifest, check_target, read_bundle, write_bundle
 from bert.errors import BundleError, BundleIntegrityError
 from bert.manifest import own_sha256
+from bert.tasks.registry import check_output
 from bert.tasks.spec import TaskSpec
 
 FILES = {"model.onnx": b"graph", "tokenizer.json": b"{}"}
@@ -138,15 +139,15 @@ def test_labels_that_were_changed_by_hand_are_refused(bundle: Bundle) -> None:
 
 def test_a_bundle_is_of_another_graph_where_the_output_does_not_fit() -> None:
     tagger = manifest()
-    tagger.check_output("logits", 3)
-    tagger.check_output("logits", "labels")
+    check_output(tagger, "logits", 3)
+    check_output(tagger, "logits", "labels")
     with pytest.raises(BundleError, match=r"gives logits of width 5; a ner model with 3 labels .* width 3"):
-        tagger.check_output("logits", 5)
+        check_output(tagger, "logits", 5)
     with pytest.raises(BundleError, match="gives embeddings of width 32; a ner model"):
-        tagger.check_output("embeddings", 32)
-    manifest(task=TaskSpec("similarity", max_tokens=64)).check_output("embeddings", 32)
-    manifest(task=TaskSpec("fill_mask", max_tokens=64)).check_output("logits", 100)
-    manifest(task=TaskSpec("qa", max_tokens=64)).check_output("logits", 2)
+        check_output(tagger, "embeddings", 32)
+    check_output(manifest(task=TaskSpec("similarity", max_tokens=64)), "embeddings", 32)
+    check_output(manifest(task=TaskSpec("fill_mask", max_tokens=64)), "logits", 100)
+    check_output(manifest(task=TaskSpec("qa", max_tokens=64)), "logits", 2)
 
 
 def test_a_folder_that_is_no_bundle_is_refused_with_what_to_do(tmp_path: Path) -> None:
