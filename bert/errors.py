@@ -11,9 +11,12 @@ BertError
 │   └── ParityError                built, but its answers differ from the checkpoint's
 ├── TrainingError          a run that cannot start or go on
 ├── InputError             a text that cannot be encoded as asked
-│   └── TextTooLongError           longer than the model reads
+│   ├── TextTooLongError           longer than the model reads
+│   └── InvalidRequestError        fields of a request break rules
 └── ServiceError           what the service answers instead of a result
+    ├── RequestTooLargeError       more tokens than can ever be queued
     ├── UnknownModelError
+    │   └── NoDefaultModelError        the request names no model and its task has no default
     ├── ModelLeftOutError
     ├── QueueFullError
     │   └── TooLateError               what waits would take longer than the request has
@@ -23,6 +26,7 @@ BertError
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +98,66 @@ class ServiceError(BertError):
     """What the service answers instead of a result."""
 
 
+MAX_FIELD_ERRORS = 20
+"""Maximum fields that one error names, so that a response does not grow with its request."""
+MAX_NAME_CHARACTERS = 64
+"""Maximum characters shown of a name that a client made up."""
+
+
+def displayed(name: str) -> str:
+    """Return a client's name as a message may show it: cut, and without half a surrogate pair."""
+    cut = name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 3]}..."
+    return cut.encode("utf-8", "replace").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """A fault in one field of a request."""
+
+    field: str
+    """Name of the field; one text of a list reads like text[3]."""
+    message: str
+
+
+class InvalidRequestError(InputError):
+    """Fields of a request break rules."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        """Keep the first MAX_FIELD_ERRORS."""
+        self.errors = tuple(errors[:MAX_FIELD_ERRORS])
+        super().__init__("; ".join(f"{error.field}: {error.message}" for error in self.errors))
+
+
+QUEUE_RULE = "at most {} may wait at once (max_queue_tokens), so it could never be answered"
+
+
+class RequestTooLargeError(ServiceError):
+    """A request has more tokens than its limit, however little else there is to do."""
+
+    def __init__(self, tokens: int, max_tokens: int, rule: str = QUEUE_RULE) -> None:
+        """`tokens` were counted before the request was given up; `rule` has {} in place of the limit."""
+        self.tokens, self.max_tokens = tokens, max_tokens
+        super().__init__(
+            f"the request has {tokens} tokens or more and {rule.format(max_tokens)}: send it in parts"
+        )
+
+
 class UnknownModelError(ServiceError):
     """No model of that name is loaded."""
 
     def __init__(self, model: str, known: Sequence[str]) -> None:
         """`known` are the names that can be asked for."""
-        self.model, self.known = model, tuple(known)
-        super().__init__(f"there is no model {model!r}; loaded are {', '.join(known) or 'none'}")
+        self.model, self.known = displayed(model), tuple(known)
+        super().__init__(f"there is no model {self.model!r}; loaded are {', '.join(known) or 'none'}")
+
+
+class NoDefaultModelError(UnknownModelError):
+    """A request names no model, and its task has no default."""
+
+    def __init__(self, task: str, known: Sequence[str]) -> None:
+        """`known` are the names that can be asked for."""
+        super().__init__(task, known)
+        self.args = (f"no model for {task} is loaded; loaded are {', '.join(known) or 'none'}",)
 
 
 class ModelLeftOutError(ServiceError):

@@ -1,24 +1,17 @@
-"""The models that are loaded, and which of them answers a request."""
+"""Loaded models by name, and the default model of each task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bert.errors import (
     ConfigError,
-    InputError,
+    FieldError,
+    InvalidRequestError,
     ModelLeftOutError,
+    NoDefaultModelError,
     UnknownModelError,
 )
 from service.engine.loaded_model import LeftOut, Model
-from service.http.problems import shown
-
-
-class NoModelError(UnknownModelError):
-    """A request names no model, and none is loaded for its task."""
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return f"no model for {self.model} is loaded; loaded are {', '.join(self.known) or 'none'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +23,7 @@ class Registry:
     """Task → name; the name may be that of a bundle that was left out."""
     left_out: Sequence[LeftOut] = ()
     first: str = ""
-    """Name of the bundle that comes first, which answers where neither model nor task is named; it may be left out."""
+    """Name of the first bundle, the default for requests that name no task; it may be left out."""
 
     @classmethod
     def of(
@@ -44,39 +37,35 @@ class Registry:
         return cls({model.name: model for model in models}, defaults, left_out, first)
 
     def find(self, name: str | None, task: str | None) -> Model:
-        """Return the model for a request.
+        """Return the model for a request; `task` None takes any.
 
-        `task` None takes any. Raises UnknownModelError if there is none of that name, or no default;
-        ModelLeftOutError if its bundle was left out; InputError if the model is for another task.
+        Raises UnknownModelError if there is no model of that name, or no default; ModelLeftOutError if its bundle was
+        left out; InvalidRequestError if the model is for another task.
         """
         if name is None:
             name = self.defaults.get(task, "") if task is not None else self.first
             if not name:
-                raise NoModelError(task or "any task", sorted(self.models))
+                raise NoDefaultModelError(task or "any task", sorted(self.models))
         model = self.models.get(name)
         if model is None:
-            self.check_not_left_out(name)
-            raise UnknownModelError(shown(name), sorted(self.models))
+            if name in (left_out.name for left_out in self.left_out):
+                raise ModelLeftOutError(name)
+            raise UnknownModelError(name, sorted(self.models))
         if task is not None and model.spec.task != task:
             fitting = sorted(other.name for other in self.models.values() if other.spec.task == task)
-            raise InputError(
+            message = (
                 f"model {name!r} is for {model.spec.task}, this endpoint needs one for {task}: "
                 f"{', '.join(fitting) or 'none is loaded'}"
             )
+            raise InvalidRequestError([FieldError("model", message)])
         return model
-
-    def check_not_left_out(self, name: str) -> None:
-        """Raise ModelLeftOutError if the bundle of that name was left out."""
-        for left_out in self.left_out:
-            if left_out.name == name:
-                raise ModelLeftOutError(name)
 
 
 def default_names(bundles: Sequence[tuple[str, str]], chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return task → name of its default: the one chosen, else the first; `bundles` are names and tasks.
+    """Return task → name of its default: the chosen one, else the first; `bundles` are names and tasks.
 
-    A bundle that was left out stays a default: another model must not answer in its place unnoticed. Its task is empty where
-    its manifest cannot be read, and then it can only be chosen. Raises ConfigError for a chosen one that is not there.
+    A bundle that was left out stays a default: another model must not reply in its place unnoticed. If its manifest cannot
+    be read its task is empty, and it can only be chosen. Raises ConfigError for a chosen model that is not there.
     """
     defaults = {task: name for name, task in reversed(bundles) if task}
     for task, name in chosen.items():

@@ -17,30 +17,19 @@ from starlette.responses import Response
 from bert.errors import (
     BertError,
     DeadlineExceededError,
+    FieldError,
     InputError,
+    InvalidRequestError,
     ModelLeftOutError,
     NotReadyError,
     QueueFullError,
+    RequestTooLargeError,
     UnknownModelError,
 )
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
 """nginx's number for a client that left before its answer; seen in metrics and logs only."""
-
-
-MAX_ERRORS = 20
-"""So many fields at fault are named; an answer does not grow with the request."""
-MAX_SHOWN = 64
-"""Characters of a name that the client made up; of values nothing is shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class FieldError:
-    """What is wrong with one field of the request; `field` reads like text[3]."""
-
-    field: str
-    message: str
 
 
 class ProblemError(BertError):
@@ -72,18 +61,6 @@ class ClientGoneError(Exception):
     note: str = field(default="the client closed the connection")
 
 
-def shown(name: str) -> str:
-    """Return a name that a client sent as an answer shows it: cut, and without half a surrogate pair."""
-    cut = name if len(name) <= MAX_SHOWN else f"{name[: MAX_SHOWN - 3]}..."
-    return cut.encode("utf-8", "replace").decode()
-
-
-def unprocessable(errors: Sequence[FieldError]) -> ProblemError:
-    """Return the 422 that lists what is wrong, field by field."""
-    detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
-    return ProblemError(422, "invalid-request", detail, errors=errors)
-
-
 def problem_of(error: Exception) -> ProblemError:
     """Turn any exception into the problem that the client reads.
 
@@ -92,6 +69,10 @@ def problem_of(error: Exception) -> ProblemError:
     match error:
         case ProblemError():
             return error
+        case InvalidRequestError():
+            return ProblemError(422, "invalid-request", str(error), errors=error.errors)
+        case RequestTooLargeError():
+            return ProblemError(413, "request-too-large", str(error), reason="too_large")
         case UnknownModelError():
             return ProblemError(404, "unknown-model", str(error), errors=[FieldError("model", str(error))])
         case ModelLeftOutError():

@@ -10,17 +10,10 @@ import pydantic
 from pydantic_core import from_json
 from starlette.requests import Request
 
+from bert.errors import MAX_FIELD_ERRORS, BertError, FieldError, InvalidRequestError, displayed
 from bert.unicode import is_unicode
 from service.http.headers import header
-from service.http.problems import (
-    MAX_ERRORS,
-    ClientGoneError,
-    FieldError,
-    ProblemError,
-    field_errors,
-    shown,
-    unprocessable,
-)
+from service.http.problems import ClientGoneError, ProblemError, field_errors
 from service.http.timeouts import Timeout
 from service.pipeline.inputs import too_many_texts
 from service.settings import ServeSettings
@@ -90,7 +83,7 @@ def gunzip(data: bytes, limit: int) -> bytes:
 
 
 def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
-    """Validate a body; raises the 400 of what is no JSON, or the 422 that names at most MAX_ERRORS fields at fault.
+    """Validate a body; raises the 400 of what is no JSON, or the 422 that names at most MAX_FIELD_ERRORS fields at fault.
 
     Syntax, keys and lists are checked first: pydantic would make an error for each item of a list of a million, which
     takes a minute. No step holds the interpreter's lock for over 20 ms, whatever a body of 2 MiB contains.
@@ -100,11 +93,11 @@ def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
     content = _read_json(body.removeprefix(BYTE_ORDER_MARK))
     errors = _shape_errors(model, content, max_texts)
     if errors:
-        raise unprocessable(errors[:MAX_ERRORS])
+        raise InvalidRequestError(errors)
     try:
         return model.model_validate(content)
     except pydantic.ValidationError as error:
-        raise unprocessable(field_errors(error)[:MAX_ERRORS]) from None
+        raise InvalidRequestError(field_errors(error)) from None
 
 
 def _check_syntax(body: bytes, max_texts: int) -> None:
@@ -121,7 +114,7 @@ def _check_syntax(body: bytes, max_texts: int) -> None:
             f"holds far more values than a request of {max_texts} texts has (max_texts_per_request): "
             "send several requests"
         )
-        raise unprocessable([FieldError("body", message)])
+        raise InvalidRequestError([FieldError("body", message)])
 
 
 def _check_beginning(body: bytes) -> None:
@@ -139,15 +132,15 @@ def _shape_errors(model: type[pydantic.BaseModel], content: object, max_texts: i
         return [FieldError("body", "must be an object: names and values in braces")]
     known, errors = model.model_fields, list[FieldError]()
     if not content.keys() <= known.keys():
-        unknown = itertools.islice((name for name in content if name not in known), MAX_ERRORS)
-        errors = [FieldError(shown(name), "is not a field of this request") for name in unknown]
+        unknown = itertools.islice((name for name in content if name not in known), MAX_FIELD_ERRORS)
+        errors = [FieldError(displayed(name), "is not a field of this request") for name in unknown]
     for name in known:
         value = content.get(name)
         if isinstance(value, list) and len(value) > max_texts:
             errors.append(too_many_texts(name, len(value), max_texts))
         elif isinstance(value, list):
             wrong = (i for i, item in enumerate(value) if not isinstance(item, str))
-            errors += [FieldError(f"{name}[{i}]", NO_TEXT) for i in itertools.islice(wrong, MAX_ERRORS)]
+            errors += [FieldError(f"{name}[{i}]", NO_TEXT) for i in itertools.islice(wrong, MAX_FIELD_ERRORS)]
     return errors
 
 
@@ -159,7 +152,7 @@ def _read_json(body: bytes) -> object:
     raise _no_json(body, found)
 
 
-def _no_json(body: bytes, found: str) -> ProblemError:
+def _no_json(body: bytes, found: str) -> BertError:
     """Tell text that is no Unicode (422) from text that is no JSON, or nested too deep to know (400).
 
     `found` is what the fast parser said of it, which does not tell them apart.
@@ -175,7 +168,7 @@ def _no_json(body: bytes, found: str) -> ProblemError:
     names = _broken_texts(content)
     if not names and not _holds_surrogate(content):
         return _malformed(found)
-    return unprocessable([FieldError(name, BROKEN) for name in names or ["body"]])
+    return InvalidRequestError([FieldError(name, BROKEN) for name in names or ["body"]])
 
 
 def _malformed(found: str) -> ProblemError:
@@ -188,15 +181,15 @@ def _not_gzip(found: str) -> ProblemError:
 
 
 def _broken_texts(content: object) -> list[str]:
-    """Return which texts of the body's fields hold half of a surrogate pair, at most MAX_ERRORS."""
+    """Return which texts of the body's fields hold half of a surrogate pair, at most MAX_FIELD_ERRORS."""
     fields = content.items() if isinstance(content, dict) else [("body", content)]
     texts = (
-        (f"{shown(name)}[{i}]" if isinstance(value, list) else shown(name), text)
+        (f"{displayed(name)}[{i}]" if isinstance(value, list) else displayed(name), text)
         for name, value in fields
         for i, text in enumerate(value if isinstance(value, list) else [value])
     )
     broken = (where for where, text in texts if isinstance(text, str) and not is_unicode(text))
-    return list(itertools.islice(broken, MAX_ERRORS))
+    return list(itertools.islice(broken, MAX_FIELD_ERRORS))
 
 
 def _holds_surrogate(content: object) -> bool:

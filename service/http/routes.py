@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from bert.errors import InputError, NotReadyError, UnknownModelError
+from bert.errors import FieldError, InvalidRequestError, NotReadyError, UnknownModelError
 from service.engine.loaded_model import Model
 from service.http import responses, schemas
 from service.http.lifecycle import Service
-from service.http.problems import FieldError, ProblemError, unprocessable
+from service.http.problems import ProblemError
 from service.http.request_body import INLINE_BYTES, parse, read_body
 from service.http.request_body import Model as Body
 from service.http.timeouts import CancelOnDisconnect, timeout_ms
@@ -177,14 +177,8 @@ async def _begin(request: Request, schema: type[Body]) -> tuple[RequestContext, 
 
 
 def _choose(request: Request, call: RequestContext, name: str | None, task: str | None) -> Model:
-    """Return the model that answers, and note its name.
-
-    Raises UnknownModelError, or the 422 of the wrong task.
-    """
-    try:
-        model = _service(request).loaded.registry.find(name, task)
-    except InputError as error:
-        raise unprocessable([FieldError("model", str(error))]) from None
+    """Return the model that answers, and note its name. Raises what `Registry.find` does."""
+    model = _service(request).loaded.registry.find(name, task)
     call.model = model.name
     return model
 
@@ -196,9 +190,9 @@ def _check_count(request: Request, *fields: Texts) -> None:
 def _check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
     """Refuse a pair for a model of single texts, and the other way round."""
     if pair is not None and not model.spec.pair:
-        raise unprocessable([FieldError("text_pair", f"model {model.name!r} reads single texts")])
+        raise InvalidRequestError([FieldError("text_pair", f"model {model.name!r} reads single texts")])
     if pair is None and model.spec.pair:
-        raise unprocessable([FieldError("text_pair", f"is required: model {model.name!r} reads pairs")])
+        raise InvalidRequestError([FieldError("text_pair", f"is required: model {model.name!r} reads pairs")])
     if pair is not None:
         pair_count(text, pair)
 

@@ -7,9 +7,9 @@ from types import TracebackType
 from starlette.requests import Request
 from starlette.types import Message
 
-from bert.errors import DeadlineExceededError
+from bert.errors import DeadlineExceededError, FieldError, InvalidRequestError
 from service.http.headers import header
-from service.http.problems import ClientGoneError, FieldError, unprocessable
+from service.http.problems import ClientGoneError
 from service.pipeline.request_context import RequestContext
 
 HEADER = b"x-timeout-ms"
@@ -26,7 +26,7 @@ def timeout_ms(request: Request, limit_ms: int) -> float:
     if sent is None:
         return limit_ms
     if not (sent.isascii() and sent.isdigit() and int(sent[:12]) > 0):
-        raise unprocessable(
+        raise InvalidRequestError(
             [FieldError("X-Timeout-Ms", "must be a whole number of milliseconds, at least 1")]
         )
     return min(int(sent[:12]), limit_ms)

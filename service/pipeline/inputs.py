@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bert.errors import InputError
-from service.http.problems import MAX_ERRORS, FieldError, ProblemError, unprocessable
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
 
 MAX_ANSWER_CHARACTERS = 2**24
 """Of the texts that one request may have written out for it."""
@@ -49,7 +48,7 @@ def pair_count(first: Texts, second: Texts) -> int:
             f"has {len(second)} texts and {first.name} has {len(first)}; send lists of one "
             "length, or one string"
         )
-        raise unprocessable([FieldError(second.name, message)])
+        raise InvalidRequestError([FieldError(second.name, message)])
     return max(len(first), len(second))
 
 
@@ -57,10 +56,12 @@ def check_count(limit: int, *fields: Texts) -> None:
     """Refuse empty lists, and more texts in all than a request may have."""
     empty = [FieldError(texts.name, "has no text; send at least one") for texts in fields if not len(texts)]
     if empty:
-        raise unprocessable(empty)
+        raise InvalidRequestError(empty)
     total = sum(len(texts) for texts in fields)
     if total > limit:
-        raise unprocessable([too_many_texts(" and ".join(texts.name for texts in fields), total, limit)])
+        raise InvalidRequestError(
+            [too_many_texts(" and ".join(texts.name for texts in fields), total, limit)]
+        )
 
 
 def too_many_texts(name: str, count: int, limit: int) -> FieldError:
@@ -80,7 +81,7 @@ def check_not_blank(*fields: Texts) -> None:
         if not text.strip()
     ]
     if blank:
-        raise unprocessable(blank[:MAX_ERRORS])
+        raise InvalidRequestError(blank)
 
 
 def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> int:
@@ -94,7 +95,7 @@ def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> int:
             f"{top_k} sequences for each of {sum(places)} masks are {characters} characters, and an answer may have "
             f"{MAX_ANSWER_CHARACTERS}: ask for fewer, or send the texts in several requests"
         )
-        raise unprocessable([FieldError("top_k", message)])
+        raise InvalidRequestError([FieldError("top_k", message)])
     return characters
 
 
@@ -106,23 +107,8 @@ def each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) ->
             items.append(make(index))
         except InputError as error:
             errors.append(FieldError(name(index), str(error)))
-            if len(errors) == MAX_ERRORS:
+            if len(errors) == MAX_FIELD_ERRORS:
                 break
     if errors:
-        raise unprocessable(errors)
+        raise InvalidRequestError(errors)
     return items
-
-
-def too_large(tokens: int, limit: int) -> ProblemError:
-    """Return the refusal of a request that no queue, however empty, has room for."""
-    detail = (
-        f"the request has {tokens} tokens or more and at most {limit} may wait at once (max_queue_tokens), so it "
-        "could never be answered: send it in parts"
-    )
-    return ProblemError(413, "request-too-large", detail, reason="too_large")
-
-
-def too_many_tokens(tokens: int, limit: int) -> ProblemError:
-    """Return the refusal of a request whose tokens /tokenize does not show."""
-    detail = f"the request has {tokens} tokens or more and /tokenize shows at most {limit}: send it in parts"
-    return ProblemError(413, "request-too-large", detail, reason="too_large")

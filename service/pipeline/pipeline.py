@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from bert.errors import RequestTooLargeError
 from bert.packing import joined
 from bert.tasks import classification, embedding, fill_mask, ner, spans
 from bert.tokenizer import Encoding, Window
@@ -19,21 +20,15 @@ from service.pipeline.encoding import (
     question_windows,
     text_windows,
 )
-from service.pipeline.inputs import (
-    Texts,
-    check_answer_size,
-    check_not_blank,
-    pair_count,
-    too_large,
-    too_many_tokens,
-)
+from service.pipeline.inputs import Texts, check_answer_size, check_not_blank, pair_count
 from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenization import INLINE_TOKENS, Reader, Threads
 from service.scheduling.scheduler_protocol import Runner
 
 Result = TypeVar("Result")
 MAX_SHOWN_TOKENS = 2**14
-"""Most tokens that /tokenize answers with, in some 1.5 MB."""
+"""Maximum tokens in a response of /tokenize, about 1.5 MB."""
+SHOWN_RULE = "/tokenize shows at most {}"
 INLINE_RESULTS = 500
 """Fewer results (labels, answers, similarities) are decoded and written on the event loop, in some 2 ms."""
 RESULT_CHARACTERS = 200
@@ -186,7 +181,7 @@ class Pipeline:
     async def tokens(self, call: RequestContext, model: Model, text: Texts) -> list[list[Token]]:
         """Return each text's tokens, special ones included; at most MAX_SHOWN_TOKENS."""
         limit = min(self._scheduler.max_tokens, MAX_SHOWN_TOKENS)
-        reader = Reader(call, model.tokenizer, limit, self._threads, refusal=too_many_tokens)
+        reader = Reader(call, model.tokenizer, limit, self._threads, limit_rule=SHOWN_RULE)
         with call.timed("tokenize"):
             pieces = await reader.pieces(text.values)
             call.tokens = sum(len(each) + 2 for each in pieces)
@@ -215,7 +210,7 @@ class Pipeline:
         call.tokens = sum(len(encoding) for encoding in encodings)
         limit = self._scheduler.max_tokens
         if call.tokens > limit:
-            raise too_large(call.tokens, limit)
+            raise RequestTooLargeError(call.tokens, limit)
         result = await self._scheduler.submit(model.name, encodings, call.deadline)
         call.seconds["queue"], call.seconds["inference"] = result.queue_s, result.inference_s
         return result.outputs

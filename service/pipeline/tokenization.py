@@ -17,10 +17,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from bert.errors import DeadlineExceededError
+from bert.errors import QUEUE_RULE, DeadlineExceededError, RequestTooLargeError
 from bert.tokenizer import Pieces, Tokenizer
 from service.pipeline import tokenize_queue
-from service.pipeline.inputs import too_large
 from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenize_queue import TokenizeQueue
 
@@ -92,8 +91,8 @@ class Reader:
     threads: Threads
     only_ids: bool = False
     """Whether the task never asks where pieces lie in their texts."""
-    refusal: Callable[[int, int], Exception] = too_large
-    """Makes the 413 of what has over `max_tokens`."""
+    limit_rule: str = QUEUE_RULE
+    """Rule behind `max_tokens`, for the error's message."""
     tokens: int = 0
     """Read so far."""
     _lock: Lock = field(default_factory=Lock)
@@ -104,15 +103,15 @@ class Reader:
             raise DeadlineExceededError(self.call.timeout_ms)
 
     def check_tokens(self, tokens: int) -> None:
-        """Raise the 413 of a request of so many tokens."""
+        """Raise RequestTooLargeError if a request has too many tokens."""
         if tokens > self.max_tokens:
-            raise self.refusal(tokens, self.max_tokens)
+            raise RequestTooLargeError(tokens, self.max_tokens, self.limit_rule)
 
     async def pieces(self, texts: Sequence[str], enough: int | None = None) -> list[Pieces]:
         """Return each text's pieces.
 
         Of a text's pieces `enough` may do: what lies beyond them counts for nothing and may be left unread. Raises
-        the 413 of more tokens than fit in the queue, DeadlineExceededError, InputError for text that is not Unicode, and
+        RequestTooLargeError, DeadlineExceededError, InputError for text that is not Unicode, and
         what TokenizeQueue raises.
         """
         characters = sum(map(len, texts))

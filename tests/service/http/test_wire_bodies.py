@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from service.http.problems import MAX_ERRORS, MAX_SHOWN
+from bert.errors import MAX_FIELD_ERRORS, MAX_NAME_CHARACTERS
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem
 
@@ -33,14 +33,14 @@ def test_a_body_of_many_faults_is_refused_at_once_and_in_a_few_lines(
     start = time.process_time()
     for path in ("/classify", "/qa"):
         reply = live.post(path, data)
-        assert len(is_problem(reply, 422)["errors"]) <= MAX_ERRORS
+        assert len(is_problem(reply, 422)["errors"]) <= MAX_FIELD_ERRORS
         assert len(reply.body) < 10_000
     assert time.process_time() - start < 3  # the service is a thread of this process
 
 
 def test_faults_within_the_number_of_texts_are_named_up_to_a_limit(live: Live) -> None:
     found = fields(live.post("/ner", {"text": ["a", *[1] * 500]}))
-    assert list(found) == [f"text[{i}]" for i in range(1, MAX_ERRORS + 1)]
+    assert list(found) == [f"text[{i}]" for i in range(1, MAX_FIELD_ERRORS + 1)]
 
 
 @pytest.mark.parametrize("path", TASKS)
@@ -66,13 +66,13 @@ def test_another_encoding_than_utf_8_is_malformed(live: Live, encoding: str) -> 
 
 
 def test_many_halves_of_surrogate_pairs_are_named_up_to_a_limit(live: Live) -> None:
-    assert len(fields(live.post("/ner", b'{"text": [' + b'"\\ud800",' * 1000 + b'"a"]}'))) == MAX_ERRORS
+    assert len(fields(live.post("/ner", b'{"text": [' + b'"\\ud800",' * 1000 + b'"a"]}'))) == MAX_FIELD_ERRORS
     assert fields(live.post("/ner", b'{"\\ud800": "\\ud800"}'))
     assert "body" in fields(live.post("/ner", b'{"text": {"a": ["\\ud800"]}}'))
 
 
 def test_of_long_names_only_the_beginning_is_shown(live: Live) -> None:
     (name,) = (n for n in fields(live.post("/ner", {"text": "a", "x" * 100_000: 1})) if n != "text")
-    assert len(name) == MAX_SHOWN
+    assert len(name) == MAX_NAME_CHARACTERS
     reply = live.post("/ner", {"text": "a", "model": "y" * 5000})
     assert len(is_problem(reply, 404)["detail"]) < 300

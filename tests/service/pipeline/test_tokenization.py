@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.encoding import Pieces
-from bert.errors import DeadlineExceededError
+from bert.errors import DeadlineExceededError, RequestTooLargeError
 from bert.tokenizer import Tokenizer
-from service.http.problems import ProblemError
 from service.pipeline import tokenization, tokenize_queue
 from service.pipeline.request_context import RequestContext
 from service.pipeline.tokenization import Reader, Threads, window_tokens
@@ -88,12 +87,12 @@ def test_more_tokens_than_fit_are_refused_before_all_is_read(
         return pieces(texts, only_ids=only_ids)
 
     monkeypatch.setattr(tokenizer, "pieces", counting)
-    with pytest.raises(ProblemError) as refused:
+    with pytest.raises(RequestTooLargeError) as refused:
         Bounded(tokenizer, max_tokens=100).pieces(["!" * 10_000])
-    assert refused.value.status == 413
+    assert refused.value.max_tokens == 100
     assert read < 130  # two threads, each a batch ahead at most
     assert len(Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 50])) == 2
-    with pytest.raises(ProblemError):
+    with pytest.raises(RequestTooLargeError):
         Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 51])
 
 

@@ -13,8 +13,10 @@ from bert.errors import (
     EngineError,
     InputError,
     ModelLeftOutError,
+    NoDefaultModelError,
     NotReadyError,
     QueueFullError,
+    RequestTooLargeError,
     ServiceError,
     TooLateError,
     UnknownModelError,
@@ -24,7 +26,6 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine.engine_protocol import Floats
-from service.engine.model_registry import NoModelError
 from service.engine.onnx_engine import OnnxEngine
 from service.http.problems import problem_of
 from service.scheduling.scheduler_protocol import Result
@@ -53,6 +54,8 @@ EXAMPLES: list[Message] = [
 ERRORS: list[ServiceError] = [
     ServiceError("something"),
     UnknownModelError("nope", ["mood", "names"]),
+    NoDefaultModelError("qa", ["mood"]),
+    RequestTooLargeError(900, 100),
     ModelLeftOutError("mood"),
     QueueFullError(900, 1000, 2.5),
     TooLateError(900, 1000, 2.5, 31.0, 29.5),
@@ -178,6 +181,10 @@ def test_an_error_of_the_service_is_answered_as_where_it_was_raised(error: Servi
     assert (there.headers, there.errors, there.reason) == (here.headers, here.errors, here.reason)
 
 
+class UnlistedError(ServiceError):
+    """Not one of bert.errors."""
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -186,7 +193,7 @@ def test_an_error_of_the_service_is_answered_as_where_it_was_raised(error: Servi
         MemoryError(),
         InputError("a text"),
         OSError(28, "No space left on device"),
-        NoModelError("qa", ["mood"]),
+        UnlistedError("of another module"),
     ],
     ids=repr,
 )
