@@ -24,7 +24,7 @@ class Comparison:
         self.runs = plan(settings)
         self.rows = list(dict.fromkeys(run.row for run in self.runs))
         self.tasks = list(settings.tasks)
-        self.cells = {(row, task): Cell() for row in self.rows for task in self.tasks}
+        self.cells = {(row, name): Cell() for row in self.rows for name in self.tasks}
         if not settings.resume:
             for run in self.runs:
                 forget(run)

@@ -15,7 +15,9 @@ from bert.checkpoint.base_models import weights_sha256
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 from training.core import model as models
 from training.core.checkpoints import CheckpointStore
@@ -77,7 +79,7 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
     settings = recipe.applied(settings)
     loop = Loop(settings, task, model, trained, data)
     if not settings.train:
-        if settings.task != "similarity":
+        if TASKS[settings.task].head is not Head.EMBEDDING:
             raise ConfigError(
                 f"no training data: only similarity works without a head, not {settings.task!r}"
             )
@@ -97,12 +99,12 @@ def make_spec(
         task=settings.task,
         labels=labels,
         problem=settings.problem,
-        pair=settings.task == "classification" and any(e.text_pair is not None for e in examples),
+        pair=TASKS[settings.task].may_read_pairs and any(e.text_pair is not None for e in examples),
         max_tokens=settings.max_tokens,
         stride=settings.stride,
         max_question_tokens=settings.max_question_tokens,
         max_answer_tokens=settings.max_answer_tokens,
-        allows_no_answer=settings.task == "qa" and any(not e.answers for e in examples),
+        allows_no_answer=TASKS[settings.task].has_questions and any(not e.answers for e in examples),
         base=name_base(settings.base),
         data={
             part: [file.labelled.record() for file in getattr(settings, part)] for part in ("train", "dev")

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from bert.config import BertConfig
+from bert.tasks.registry import TASKS
+from bert.tasks.task import Head
 from training.settings import FinetuneSettings
 
 BERT_BASE_WEIGHTS = 12 * 12 * 768**2
@@ -86,7 +88,7 @@ def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float,
         return ADAPTER_RATE, "default for an adapter"
     weights = 12 * config.num_hidden_layers * config.hidden_size**2
     rate = min(HIGHEST_RATE, BERT_BASE_RATE * (BERT_BASE_WEIGHTS / weights) ** (2 / 3))
-    if settings.task == "similarity":
+    if TASKS[settings.task].head is Head.EMBEDDING:
         rate *= SIMILARITY_SHARE
     return float(
         f"{rate:.0e}"

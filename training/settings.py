@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.data.labelled_file import LabelledFile
+from bert.tasks.registry import TASKS
+from bert.tasks.task import Head
 from training.command_line import CommandSettings, SettingsPart, fill_in, read_settings
 from training.removed_settings import drop_removed
 
@@ -208,11 +210,12 @@ class FinetuneSettings(CommandSettings):
             )
         if self.stride >= self.max_tokens - 2:
             raise ValueError(f"stride ({self.stride}) must be below max_tokens - 2 ({self.max_tokens - 2})")
-        if self.task == "qa" and self.max_question_tokens + 8 > self.max_tokens:
+        if TASKS[self.task].has_questions and self.max_question_tokens + 8 > self.max_tokens:
             raise ValueError(
                 f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"
             )
-        if self.features and self.task != "ner":
+        task = TASKS[self.task]
+        if self.features and not task.has_tags:
             raise ValueError(f"features are read for ner, and task is {self.task!r}")
         if self.features and self.lora:
             raise ValueError("features leave the encoder as it is, and lora changes it: give one of the two")
@@ -222,14 +225,14 @@ class FinetuneSettings(CommandSettings):
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:
             raise ValueError("start_from is a start of training, and there are no training files")
-        if self.class_weights != "none" and (self.task != "classification" or self.problem == "regression"):
-            kind = self.problem if self.task == "classification" else self.task
+        if self.class_weights != "none" and (not task.has_problems or task.learns_numbers(self.problem)):
+            kind = self.problem if task.has_problems else self.task
             raise ValueError(f"class_weights are for classification with labels, and this is {kind!r}")
-        if self.long_texts == "windows" and self.task != "classification":
+        if self.long_texts == "windows" and not task.has_problems:
             raise ValueError(f"long_texts is for classification, and task is {self.task!r}")
         if self.long_texts == "windows" and self.teacher:
             raise ValueError("a teacher reads whole texts, and long_texts 'windows' parts of them")
-        if self.teacher and self.task == "similarity":
+        if self.teacher and task.head is Head.EMBEDDING:
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         _check_names([*self.dev, *self.test])
         _check_made([*self.train, *self.dev, *self.test], self.task)
@@ -252,7 +255,7 @@ def _check_names(files: Sequence[DataFile]) -> None:
 def _check_made(files: Sequence[DataFile], task: Task) -> None:
     """Raise ValueError where questions are to be made of what are none."""
     for file in files:
-        if task != "qa" and file.unanswerable:
+        if not TASKS[task].has_questions and file.unanswerable:
             raise ValueError(
                 f"unanswerable questions are made for qa, and the task of {file.path} is {task!r}"
             )

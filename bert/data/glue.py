@@ -33,7 +33,7 @@ class GlueTask:
 
 _SENTENCES = ("sentence1", "sentence2")
 _MNLI = GlueTask(_SENTENCES, "gold_label", ("entailment", "neutral", "contradiction"))
-TASKS = {
+GLUE_TASKS = {
     "cola": GlueTask(("sentence",), "label", ("unacceptable", "acceptable"), id=None),
     "sst-2": GlueTask(("sentence",), "label", ("negative", "positive"), id=None),
     "mrpc": GlueTask(("#1 String", "#2 String"), "Quality", ("not_equivalent", "equivalent"), id=None),
@@ -51,10 +51,10 @@ TASKS = {
 def glue_task(name: str) -> GlueTask:
     """Return the task of a name, however it is written (SST-2, sst2, STSB). Raises ValueError if unknown."""
     plain = name.lower().replace("-", "").replace("_", "")
-    for known, task in TASKS.items():
+    for known, found in GLUE_TASKS.items():
         if known.replace("-", "") == plain:
-            return task
-    raise ValueError(f"unknown GLUE task {name!r}; known are {', '.join(TASKS)}")
+            return found
+    raise ValueError(f"unknown GLUE task {name!r}; known are {', '.join(GLUE_TASKS)}")
 
 
 def read_glue(
@@ -91,11 +91,11 @@ def _header(first: list[str]) -> list[str] | None:
 
 def guess_task(header: Collection[str], labels: Collection[str] = ()) -> GlueTask | None:
     """Return the task that a header is of, one with these labels if there is one; None for none."""
-    fitting = [task for task in TASKS.values() if {task.label, *task.columns} <= set(header)]
+    fitting = [each for each in GLUE_TASKS.values() if {each.label, *each.columns} <= set(header)]
     # QNLI has all columns of SST-2; SST-2 and CoLA have the same.
-    best = max((len(task.columns) for task in fitting), default=0)
-    fitting = [task for task in fitting if len(task.columns) == best]
-    return next((task for task in fitting if set(task.labels) <= set(labels)), next(iter(fitting), None))
+    best = max((len(each.columns) for each in fitting), default=0)
+    fitting = [each for each in fitting if len(each.columns) == best]
+    return next((each for each in fitting if set(each.labels) <= set(labels)), next(iter(fitting), None))
 
 
 def _columns(

@@ -12,6 +12,7 @@ from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import TABLES, column_names, read_table
 from bert.errors import ConfigError, DataError
+from bert.tasks.registry import TASKS
 
 Labels = tuple[str, ...] | None
 Reader = Callable[[], list[Any]]
@@ -32,6 +33,14 @@ _COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "ner": {"hub": ("words", "tags"), "jsonl": ("text", "spans", "words", "tags")},
     "multiple_choice": {"hub": ("prompt", "choices", "label", "start")},
 }
+
+
+_GUESSES: dict[str, Callable[[Path], str]] = {
+    "ner": lambda path: "jsonl" if holds_json(path) else "conll",
+    "qa": lambda path: "squad",
+    "multiple_choice": lambda path: "swag" if path.suffix.lower() == ".csv" else "codah",
+}
+"""Formats that a file's name or content says, for tasks whose examples are no rows of a table."""
 
 
 def read_labelled(
@@ -57,13 +66,13 @@ def read_labelled(
     if kind in ("hub", "codah", "swag"):
         what = "is no file here" if kind == "hub" else f"is of the format {kind!r}"
         raise ConfigError(f"{file.path} {what}, and only bert-finetune reads such data")
-    if task == "ner" and kind == "jsonl":
-        return list(read_entity_json(file.path, _entity_columns(file, labels)))
     readers: dict[str, Reader] = {
         "squad": lambda: list(read_squad(file.path)),
         "conll": lambda: list(read_conll(file.path, file.label_map, labels)),
         "glue": lambda: list(read_glue(file.path, file.glue_task or guess_glue(file.path), file.label_names)),
     }
+    if TASKS[task].has_tags:
+        readers["jsonl"] = lambda: list(read_entity_json(file.path, _entity_columns(file, labels)))
     read = readers.get(kind, lambda: _read_table(file, task, problem, labels))
     return read()
 
@@ -73,12 +82,9 @@ def guess_format(path: Path, task: str) -> str:
     suffix = path.suffix.lower()
     if path.is_dir() or not (suffix or path.is_file()):
         return "hub"
-    if task == "multiple_choice":
-        return "swag" if suffix == ".csv" else "codah"
-    if task == "ner":
-        return "jsonl" if holds_json(path) else "conll"
-    if task == "qa":
-        return "squad"
+    guess = _GUESSES.get(task)
+    if guess is not None:
+        return guess(path)
     if suffix == ".tsv" and guess_glue(path):
         return "glue"
     # A file with an ending that no format has is refused by the reader of tables, which names those there are.
@@ -102,12 +108,12 @@ def text_columns(
     The second text of a pair is in the column that `columns` names, else in `text_pair` where that is `present`; a
     number in `label`, else in `score`.
     """
-    problem = "regression" if task == "similarity" else problem
+    problem = "regression" if TASKS[task].learns_numbers(problem) else problem
     named: dict[str, Any] = dict(file.columns)
     if problem == "regression" and "label" not in present and "score" in present:
         named.setdefault("label", "score")
     is_there = "text_pair" in present and "text_pair" not in named.values()
-    if task == "similarity" or is_there:
+    if TASKS[task].needs_pairs or is_there:
         named.setdefault("text_pair", "text_pair")
     named["text_pair"] = named.get("text_pair") or None  # an empty name: the first text alone is read
     numbers = {str(number): name for number, name in enumerate(file.label_names)}
@@ -150,7 +156,7 @@ def _read_table(file: LabelledFile, task: str, problem: str, labels: Labels) -> 
 
 def _read_glue(file: LabelledFile, name: str | None, task: str, problem: str) -> list[Any]:
     examples = read_glue(file.path, name, file.label_names)
-    wants_numbers = task == "similarity" or problem == "regression"
+    wants_numbers = TASKS[task].learns_numbers(problem)
     for example in examples:
         if example.label is not None and isinstance(example.label, float) != wants_numbers:
             wanted = "numbers, for pairs of texts (STS-B)" if wants_numbers else "classes"

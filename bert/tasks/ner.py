@@ -155,6 +155,7 @@ class NerTask(Task):
     head = Head.LINEAR
     architectures = ("BertForTokenClassification",)
     needs_labels = True
+    has_tags = True
     has_windows = True
     reads_words = True
 

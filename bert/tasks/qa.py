@@ -44,6 +44,7 @@ class QaTask(Task):
     head = Head.LINEAR
     head_name = "qa_outputs"
     architectures = ("BertForQuestionAnswering",)
+    has_questions = True
     has_windows = True
 
     def head_outputs(self, spec: TaskSpec) -> int:

@@ -14,6 +14,7 @@ POOLINGS = ("mean", "cls")
 PROBLEMS = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 
+_WITH_LABELS = ("classification", "ner")
 _TEXTS = ("task", "problem", "pooling", "command")
 _FLAGS = ("pair", "allows_no_answer")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
@@ -60,7 +61,7 @@ class TaskSpec:
             raise ConfigError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
         if self.pooling not in POOLINGS:
             raise ConfigError(f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}")
-        if self.task in ("classification", "ner") and not self.labels:
+        if self.task in _WITH_LABELS and not self.labels:
             raise ConfigError(f"a {self.task} task needs labels")
         if len(set(self.labels)) != len(self.labels):
             raise ConfigError(f"labels must differ from one another: {list(self.labels)}")

@@ -51,6 +51,10 @@ class Task:
     architectures: tuple[str, ...] = ()
     """Names of the classes of `transformers` that are read as this task."""
     needs_labels = False
+    has_tags = False
+    """Each word of a labelled example has a tag."""
+    has_questions = False
+    """A labelled example is a question about a paragraph."""
     has_windows = False
     """A long text is read in windows."""
     reads_words = False

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, UnknownModelError
+from bert.tasks.registry import TASKS
 from service.engine.loaded_model import Model
 from service.http import responses, schemas
 from service.http.lifecycle import Service
@@ -217,7 +218,7 @@ def _model_info(model: Model, defaults: Mapping[str, str], budgets: Mapping[str,
         "task": spec.task,
         "default": defaults.get(spec.task) == model.name,
         "labels": list(spec.labels),
-        "problem": spec.problem if spec.task == "classification" else None,
+        "problem": spec.problem if TASKS[spec.task].has_problems else None,
         "pair": spec.pair,
         "max_tokens": spec.max_tokens,
         "stride": spec.stride,

@@ -16,6 +16,7 @@ from bert.errors import TrainingError
 from bert.files import move_into_place, written_aside
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
+from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from training.core.checkpoints import sync_files, unwritten_because
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
@@ -146,7 +147,7 @@ def label_maps(spec: TaskSpec) -> dict[str, object]:
         "id2label": {str(i): label for i, label in enumerate(spec.labels)},
         "label2id": {label: i for i, label in enumerate(spec.labels)},
         **(
-            {"problem_type": problem.get(spec.problem, "regression")} if spec.task == "classification" else {}
+            {"problem_type": problem.get(spec.problem, "regression")} if TASKS[spec.task].has_problems else {}
         ),
     }
 

@@ -9,14 +9,13 @@ import torch
 
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import ConfigError
+from bert.tasks import registry as tasks
+from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 from training.core.predict import predict
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
 from training.tasks.registry import TASKS
-
-_BY_TEXT = ("classification", "multiple_choice")
-"""Tasks whose teacher may have another vocabulary: it reads the texts, not the student's pieces."""
 
 
 class Teacher:
@@ -28,7 +27,9 @@ class Teacher:
         self.tokenizer = checkpoint.tokenizer
         self.student, self.task = student, TASKS[student.spec.task](self.tokenizer, checkpoint.spec)
         _check_match(settings, checkpoint, student)
-        if student.spec.task not in _BY_TEXT:
+        # A teacher with one row of logits for each text reads the texts, not the student's pieces: vocabularies may differ.
+        self._reads_texts = tasks.TASKS[student.spec.task].head is Head.POOLED
+        if not self._reads_texts:
             _check_vocabulary(settings, self.tokenizer, student.tokenizer)
             checkpoint.config.check_fits(student.tokenizer.vocab_size, student.spec.max_tokens)
         with torch.random.fork_rng():  # the student's weights are those that it has without a teacher
@@ -42,8 +43,7 @@ class Teacher:
 
     def mark(self, features: Sequence[Feature], examples: Sequence[Any]) -> list[Feature]:
         """Return the student's features with the teacher's logits; `examples` are those that they came from."""
-        by_text = self.student.spec.task in _BY_TEXT
-        read = self.task.features(examples) if by_text else features
+        read = self.task.features(examples) if self._reads_texts else features
         assert len(read) == len(features)
         rows = [encoding for feature in read for encoding in feature.encodings]
         logits = iter(predict(self.model, rows, self.tokenizer.pad_id, self.device))
@@ -55,7 +55,7 @@ class Teacher:
     def _soft(self, rows: list[Floats]) -> Floats:
         if self.columns:
             return rows[0][..., self.columns]
-        return np.concatenate(rows) if self.student.spec.task == "multiple_choice" else rows[0]
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
 
 def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:

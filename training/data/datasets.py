@@ -1,6 +1,6 @@
 """The files of a run, read by their format into examples of the task."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ from bert.data.conll import bio_labels
 from bert.data.examples import TextExample
 from bert.data.read import Labels, Reader, read_labelled, text_columns
 from bert.errors import ConfigError
+from bert.tasks.registry import TASKS
 from training.data.choice import read_choice
 from training.data.hub import (
     HubData,
@@ -20,6 +21,8 @@ from training.data.hub import (
 from training.data.unanswerable import make_unanswerable
 from training.data.validate import class_labels, validate_training
 from training.settings import DataFile, FinetuneSettings
+
+_CHOICE_FORMATS = {"multiple_choice": ("codah", "swag", "jsonl")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +64,29 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
     """Read one file by its format."""
     others: dict[str, Reader] = {
         "hub": lambda: read_hub(file, settings, labels),
-        **dict.fromkeys(("codah", "swag"), lambda: list(read_choice(file.path))),
+        **dict.fromkeys(_CHOICE_FORMATS.get(settings.task, ()), lambda: list(read_choice(file.path))),
     }
-    if settings.task == "multiple_choice":
-        others["jsonl"] = others["swag"]
     return read_labelled(file.labelled, settings.task, settings.problem, labels, others)
 
 
 def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:
     """Read a data set of the hub, or a local folder of one."""
     data = HubData(str(file.path), file.hub_split, file.hub_config, file.hub_revision)
-    if settings.task == "qa":
-        return list(read_hub_questions(data))
-    if settings.task == "ner":
-        names = file.label_names
-        return list(
-            read_hub_words(data, **file.columns, label_map=file.label_map, labels=labels, label_names=names)
-        )
-    if settings.task == "multiple_choice":
-        return list(read_hub_choices(data, **choice_columns(file)))
+    readers: dict[str, Callable[[], Iterable[Any]]] = {
+        "qa": lambda: read_hub_questions(data),
+        "ner": lambda: read_hub_words(
+            data, **file.columns, label_map=file.label_map, labels=labels, label_names=file.label_names
+        ),
+        "multiple_choice": lambda: read_hub_choices(data, **choice_columns(file)),
+    }
+    return list(readers.get(settings.task, lambda: _read_hub_texts(file, settings, labels, data))())
+
+
+def _read_hub_texts(
+    file: DataFile, settings: FinetuneSettings, labels: Labels, data: HubData
+) -> Iterable[TextExample]:
     columns = text_columns(file.labelled, settings.task, settings.problem, labels, hub_columns(data))
-    return list(read_hub_texts(data, columns))
+    return read_hub_texts(data, columns)
 
 
 def choice_columns(file: DataFile) -> dict[str, Any]:
@@ -112,9 +117,10 @@ def check_pairs(sources: Sequence[Source]) -> None:
 def find_labels(settings: FinetuneSettings, sources: Sequence[Source]) -> tuple[str, ...]:
     """Return the labels in their order: those of the settings, else what the training data holds."""
     examples = [example for source in sources for example in source.examples]
-    if settings.task == "ner":
+    task = TASKS[settings.task]
+    if task.has_tags:
         return tuple(settings.labels) or bio_labels(examples)
-    if settings.task != "classification":
+    if not task.needs_labels:
         return ()
     if settings.problem == "regression":
         return tuple(settings.labels) or ("score",)

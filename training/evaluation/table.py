@@ -43,7 +43,7 @@ NOTE = "Mean ± standard deviation over seeds, times 100, on held-out data; in b
 
 def average(cells: Cells, row: str, tasks: Sequence[str]) -> float | None:
     """Mean of a row's task means; None where one is missing."""
-    means = [cells[row, task].mean for task in tasks]
+    means = [cells[row, name].mean for name in tasks]
     known = [mean for mean in means if mean is not None]
     return sum(known) / len(known) if len(known) == len(means) else None
 
@@ -51,12 +51,12 @@ def average(cells: Cells, row: str, tasks: Sequence[str]) -> float | None:
 def as_markdown(cells: Cells, rows: Sequence[str], tasks: Sequence[str]) -> str:
     """Return the table, its columns aligned, as it is printed too."""
     several = len(tasks) > 1
-    metrics = {task: next((cells[row, task].metric for row in rows), "") for task in tasks}
-    lines = [["checkpoint", *(f"{task} {metrics[task]}".strip() for task in tasks), *["average"] * several]]
+    metrics = {name: next((cells[row, name].metric for row in rows), "") for name in tasks}
+    lines = [["checkpoint", *(f"{name} {metrics[name]}".strip() for name in tasks), *["average"] * several]]
     for row in rows:
         mean = average(cells, row, tasks)
         ends = ["" if mean is None else f"{100 * mean:.1f}"] * several
-        lines.append([row, *(str(cells[row, task]) for task in tasks), *ends])
+        lines.append([row, *(str(cells[row, name]) for name in tasks), *ends])
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*escaped, strict=True)]
     rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
@@ -72,7 +72,7 @@ def as_json(cells: Cells, rows: Sequence[str], tasks: Sequence[str]) -> dict[str
     return {
         row: {
             "average": average(cells, row, tasks),
-            "tasks": {task: _cell_json(cells[row, task]) for task in tasks},
+            "tasks": {name: _cell_json(cells[row, name]) for name in tasks},
         }
         for row in rows
     }
