@@ -11,7 +11,9 @@ from bert.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = 2
 PRECISIONS = ("fp32", "fp16", "int8")
-LAYOUTS = ("rows", "flat")
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
+"""Layout → the one provider of ONNX Runtime that its graphs are verified on and run on."""
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_LAYOUT", "ORT_ENABLE_ALL")
 """The members of onnxruntime.GraphOptimizationLevel."""
 SHA256 = "manifest_sha256"
@@ -82,8 +84,8 @@ class Manifest:
         self._check_types()
         if self.precision not in PRECISIONS:
             raise BundleError(f"precision is {self.precision!r}; known are {', '.join(PRECISIONS)}")
-        if self.layout not in LAYOUTS:
-            raise BundleError(f"layout is {self.layout!r}; known are {', '.join(LAYOUTS)}")
+        if self.layout not in PROVIDER_OF_LAYOUT:
+            raise BundleError(f"layout is {self.layout!r}; known are {', '.join(PROVIDER_OF_LAYOUT)}")
         if self.task.max_tokens > self.max_position_embeddings:
             raise BundleError(
                 f"max_tokens ({self.task.max_tokens}) must be at most max_position_embeddings "

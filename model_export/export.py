@@ -20,6 +20,7 @@ from bert.bundle import (
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.data.labelled_file import LabelledFile
+from bert.runtime import session_recipe
 from bert.self_test import SELF_TEST
 from bert.tasks.registry import check_output
 from bert.tokenizer import Tokenizer
@@ -30,7 +31,6 @@ from model_export.precision import Fp32
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose
 from model_export.verify.self_test import self_test
-from model_export.verify.session import recipe
 from model_export.verify.tolerance import AUTO, Tolerance
 
 
@@ -120,7 +120,7 @@ def _of_graph(exported: Fp32) -> dict[str, Any]:
     return {
         "precision": exported.precision,
         "layout": layout,
-        "session": recipe(layout),
+        "session": session_recipe(layout),
         "packing": asdict(exported.packer.rules),
         "fused_operators": fused_operators(exported.model),
     }

@@ -10,6 +10,7 @@ import onnxruntime as ort
 
 from bert.checkpoint.weights import Checkpoint
 from bert.errors import BertError, ExportError
+from bert.manifest import CUDA
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import RowsForms
@@ -18,7 +19,7 @@ from model_export.graph.graph_checks import check_types
 from model_export.graph.int8_ops import Int8Forms
 from model_export.verify import fp16_reference
 from model_export.verify.reference import Floats
-from model_export.verify.session import CUDA, Runner, packer_for
+from model_export.verify.session import Runner, packer_for
 from model_export.verify.texts import Text
 
 

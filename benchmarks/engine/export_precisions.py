@@ -17,13 +17,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from benchmarks.common.machine import machine_line
 from bert.checkpoint.tensor_names import Weights
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.config import BertConfig
+from bert.manifest import CPU
 from bert.packing import Ints
+from bert.runtime import open_session, session_options
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import RowsForms
@@ -209,14 +210,8 @@ def milliseconds(
     models: list[onnx.ModelProto], batch: dict[str, Ints], threads: int, rounds: int
 ) -> list[float]:
     """Return each model's median time of a batch; they take turns, so that a busy moment slows all of them."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # all sessions share the cores
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    sessions = [
-        ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        for model in models
-    ]
+    options = session_options(threads, "rows")
+    sessions = [open_session(model.SerializeToString(), CPU, options) for model in models]
     times: list[list[float]] = [[] for _ in sessions]
     for _ in range(rounds + 2):
         for session, taken in zip(sessions, times, strict=True):

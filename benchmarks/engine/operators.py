@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from benchmarks.common.machine import machine_line
 from benchmarks.common.timing import least_seconds
@@ -26,7 +25,8 @@ from benchmarks.engine.op_variants import Arrays, Form, Shape, inputs_of, linear
 from benchmarks.engine.texts import random_texts
 from bert import packing
 from bert.bundle import Bundle, read_bundle
-from service.engine.onnx_engine import providers_of, session_options
+from bert.runtime import open_session, session_options
+from service.engine.onnx_engine import provider_of
 
 CPU = "CPUExecutionProvider"
 PRODUCTS = ("Gemm", "MatMul", "MatMulIntegerToFloat")
@@ -76,8 +76,8 @@ def compared(part: str, forms: Sequence[Form], provider: str, rounds: int) -> li
 
 def opened(form: Form, provider: str) -> Callable[[], list[Any]]:
     """Return a run of the form, on one thread, with just the operators that it has: nothing is put in their place."""
-    options = session_options(1, {"graph_optimization_level": "ORT_DISABLE_ALL"})
-    session = onnxruntime.InferenceSession(form.model.SerializeToString(), options, providers=[provider])
+    options = session_options(1, "rows", "ORT_DISABLE_ALL")
+    session = open_session(form.model.SerializeToString(), provider, options)
     inputs: Arrays = inputs_of(form.model)
     return lambda: session.run(None, inputs)
 
@@ -96,11 +96,9 @@ def profiled(bundle: Bundle, tokens: int, row: int, rounds: int) -> list[str]:
     """Return a row for each operator of a bundle's graph: least milliseconds of its nodes, summed."""
     inputs = batch(bundle, tokens, row)
     with tempfile.TemporaryDirectory() as folder:
-        options = session_options(1, bundle.manifest.session)
+        options = session_options(1, bundle.manifest.layout)
         options.enable_profiling, options.profile_file_prefix = True, str(Path(folder) / "run")
-        session = onnxruntime.InferenceSession(
-            str(bundle.model_path), options, providers=providers_of(bundle)
-        )
+        session = open_session(bundle.model_path, provider_of(bundle), options)
         known = {tensor.name for tensor in session.get_inputs()}
         for _ in range(rounds + 1):
             session.run(None, {name: value for name, value in inputs.items() if name in known})

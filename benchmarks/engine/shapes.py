@@ -16,11 +16,11 @@ from bert.bundle import MODEL, TOKENIZER, Bundle, Manifest, write_bundle
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.nn.heads import BertForQuestionAnswering
+from bert.runtime import session_recipe
 from bert.tasks.spec import TaskSpec
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.cuda_ops import FlatForms
-from model_export.verify.session import recipe
 
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
@@ -62,7 +62,7 @@ def write_random_bundle(model: BertForQuestionAnswering, folder: Path, layout: s
         config.hidden_size,
         config.num_hidden_layers,
         config.max_position_embeddings,
-        session=recipe(layout),
+        session=session_recipe(layout),
     )
     return write_bundle(
         folder, manifest, {MODEL: graph.SerializeToString(), TOKENIZER: b"{}"}, overwrite=True

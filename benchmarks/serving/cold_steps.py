@@ -20,11 +20,12 @@ from benchmarks.common.machine import machine_line
 from benchmarks.serving.load.texts import made_up_texts
 from bert.bundle import read_bundle
 from bert.packing import Packing, joined, lone_inputs, pack, row_inputs, split
+from bert.runtime import share_memory_arena
 from bert.tasks import classification
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.cpu_count import usable_cores
-from service.engine.onnx_engine import OnnxEngine, share_memory_arena
+from service.engine.onnx_engine import OnnxEngine
 
 HOT = 3
 """Runs before the one that counts."""

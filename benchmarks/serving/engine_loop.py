@@ -14,10 +14,11 @@ from typing import TypeVar
 
 from benchmarks.serving.baselines.padded import PaddedClassifier
 from bert.bundle import read_bundle
+from bert.runtime import share_memory_arena
 from bert.tasks.qa import encode
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Encoding, Tokenizer
-from service.engine.onnx_engine import OnnxEngine, share_memory_arena
+from service.engine.onnx_engine import OnnxEngine
 
 SORTED_BLOCK = 64
 """Texts sorted by length together before they are cut into batches, as a batching server would."""

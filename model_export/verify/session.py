@@ -1,29 +1,18 @@
-"""Running a graph, the way the service will: the recipe goes into the manifest."""
+"""Run a graph on texts in the service's own packing and session."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 
 from bert.config import BertConfig
+from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import Packer, PackingRules, split
+from bert.runtime import open_session, session_options
 from model_export.verify.reference import Floats
 from model_export.verify.texts import Text
 
 BATCH_TOKENS = 2048
-CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
-
-
-def recipe(layout: str) -> dict[str, Any]:
-    """Return how a graph is opened, for the manifest's `session`.
-
-    The level stops at rewrites that every provider shares: the higher ones would put the fused operators back that
-    were measured slower on CPU.
-    """
-    provider = CUDA if layout == "flat" else CPU
-    return {"graph_optimization_level": "ORT_ENABLE_BASIC", "providers": [provider]}
 
 
 def packer_for(config: BertConfig, precision: str) -> Packer:
@@ -46,19 +35,11 @@ class Runner:
     """A session over one graph."""
 
     def __init__(self, model: onnx.ModelProto, packer: Packer, threads: int = 0) -> None:
-        """Open the graph with the manifest's own recipe; 0 threads: as many as there are cores."""
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        # Waiting threads sleep: where the cores are shared, spinning takes them from the thread that is waited for.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        how = recipe(packer.layout)
-        if how["providers"] == [CUDA]:
-            ort.preload_dlls()  # the packages of CUDA's libraries lie where the system does not look
-        options.graph_optimization_level = getattr(
-            ort.GraphOptimizationLevel, how["graph_optimization_level"]
-        )
-        self._session = ort.InferenceSession(model.SerializeToString(), options, providers=how["providers"])
+        """Open the graph; 0 threads: one per core."""
         self._packer = packer
+        options = session_options(threads, packer.layout)
+        provider = PROVIDER_OF_LAYOUT[packer.layout]
+        self._session = open_session(model.SerializeToString(), provider, options)
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
     def run(self, texts: Sequence[Text]) -> list[Floats]:

@@ -15,10 +15,10 @@ from typing import Any
 import onnxruntime
 
 from bert.bundle import Bundle
+from bert.manifest import CUDA
 from bert.processor import instructions, processor_name
 from service.autotune.cost_curve import CostPoint
 from service.cpu_count import usable_cores
-from service.engine.engine_protocol import CUDA
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 

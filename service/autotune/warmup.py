@@ -3,12 +3,12 @@
 import time
 from collections.abc import Sequence
 
+from bert.manifest import CPU, CUDA
 from service.autotune import tuning_cache
 from service.autotune.cost_curve import CostPoint
 from service.autotune.engine_timing import find_multi_slot_tokens, time_batches
 from service.autotune.tuning_cache import Measurement
 from service.engine.bundle_folders import all_on_gpu
-from service.engine.engine_protocol import CPU, CUDA
 from service.engine.loaded_model import OpenedModel
 from service.engine.sample_texts import TEXT_TOKENS
 from service.engine.slot_layout import SlotLayout, lay_out_slots

@@ -10,9 +10,8 @@ from bert.errors import (
     BertError,
     BundleError,
 )
-from bert.manifest import Manifest
+from bert.manifest import CUDA, PROVIDER_OF_LAYOUT, Manifest
 from bert.tasks.spec import TASK_NAMES
-from service.engine.engine_protocol import CUDA, PROVIDER_OF_LAYOUT
 from service.engine.loaded_model import LeftOut
 
 NAME_IN_MANIFEST = re.compile(r'\A\s*\{\s*"name":\s*"([^"\\]+)"')

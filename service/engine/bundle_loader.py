@@ -12,10 +12,11 @@ from bert.errors import (
     BundleError,
     BundleIntegrityError,
 )
+from bert.manifest import CPU
+from bert.runtime import share_memory_arena
 from service.engine.bundle_folders import all_on_gpu, bundle_folders, left_out
-from service.engine.engine_protocol import CPU
 from service.engine.loaded_model import LeftOut, Model, OpenedModel
-from service.engine.onnx_engine import OnnxEngine, share_memory_arena
+from service.engine.onnx_engine import OnnxEngine
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.engine.self_test import open_tested
 from service.engine.slot_layout import GPU_SLOTS

@@ -12,15 +12,6 @@ from bert.tokenizer import Encoding
 Floats = NDArray[np.float32]
 
 
-CPU = "CPUExecutionProvider"
-
-
-CUDA = "CUDAExecutionProvider"
-
-
-PROVIDER_OF_LAYOUT = {"rows": CPU, "flat": CUDA}
-
-
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """What a batch gave.

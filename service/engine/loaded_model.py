@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 from bert.bundle import Bundle
 from bert.errors import BundleError
-from bert.manifest import SHA256
+from bert.manifest import PROVIDER_OF_LAYOUT, SHA256
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine.engine_protocol import PROVIDER_OF_LAYOUT, Engine
+from service.engine.engine_protocol import Engine
 
 
 @dataclass(frozen=True, slots=True, eq=False)

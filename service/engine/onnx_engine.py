@@ -5,11 +5,9 @@ N texts, P head positions, K outputs at each, H width.
 """
 
 import ctypes
-import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -17,17 +15,16 @@ from numpy.typing import NDArray
 
 from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
+from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import Packer, PackingRules, Positions, flat_groups, split
+from bert.runtime import OPTIMIZATION_LEVEL, open_session, session_options
 from bert.tasks.fill_mask import best_pieces
 from bert.tasks.registry import TASKS, check_output
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs
-from service.engine.engine_protocol import PROVIDER_OF_LAYOUT, Floats, Outputs
+from service.engine.engine_protocol import Floats, Outputs
 from service.engine.shared_tables import shared_tables
 from service.logs import LOGGER
-
-CAPTURING = {"enable_cuda_graph": "1"}
-
 
 _OPENING = threading.Lock()
 """Of models on a GPU, one at a time."""
@@ -59,41 +56,30 @@ class OnnxEngine:
         takes its `turn`, which several engines may share.
         """
         manifest = bundle.manifest
-        providers = providers_of(bundle)
-        self.provider = providers[0]
+        self.provider = provider_of(bundle)
         self._turn: AbstractContextManager[object] = turn if turn is not None else nullcontext()
         self._flat = manifest.layout == "flat"
         self._task = TASKS[manifest.task.task]
         self._shorten = SHORTENED.get(manifest.task.task)
         self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.hidden_size)
-        options = session_options(threads, manifest.session, spinning=has_cores_alone)
+        level = manifest.session.get("graph_optimization_level", OPTIMIZATION_LEVEL)
+        options = session_options(threads, manifest.layout, level, spinning=has_cores_alone)
         self._tables = {} if self._flat else shared_tables(bundle)
         for name, table in self._tables.items():
             options.add_initializer(name, table)
-        if self._flat:
-            # Anything that falls back to the CPU makes opening the session fail, instead of being slow in
-            # silence.
-            options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-            # The packages of CUDA's libraries lie where the system does not look.
-            onnxruntime.preload_dlls()
         # While a graph is captured no other thread may touch the GPU's memory.
         with _OPENING if self._flat else nullcontext():
-            self._open(bundle, options, providers)
+            self._open(bundle, options)
             self._captured = self._capture(bundle, options) if captures and self._flat else None
 
-    def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions, providers: list[str]) -> None:
+    def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> None:
         """Open the session; raises BundleError if it runs elsewhere or computes something else."""
         manifest = bundle.manifest
         try:
-            self._session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
+            self._session = open_session(bundle.model_path, self.provider, options)
         except Exception as error:  # onnxruntime raises its own, undocumented classes
             hint = "; a GPU's session needs CUDA 13 and its driver (docs/operations.md)" if self._flat else ""
             raise BundleError(f"{bundle.model_path} cannot be opened: {error}{hint}") from error
-        running = self._session.get_providers()
-        if running[0] != self.provider:  # onnxruntime takes the next one where a GPU cannot be opened
-            raise BundleError(
-                f"{bundle.folder} is to run on {self.provider}, and onnxruntime opened {running}"
-            )
         output = self._session.get_outputs()[0]
         check_output(manifest, output.name, output.shape[-1])
         self._output = output.name
@@ -103,9 +89,8 @@ class OnnxEngine:
         """Capture what can be; a head over the whole vocabulary would fill the memory with buffers."""
         if self._shorten is not None:
             return None
-        providers = [(self.provider, CAPTURING)]
         try:
-            session = onnxruntime.InferenceSession(str(bundle.model_path), options, providers=providers)
+            session = open_session(bundle.model_path, self.provider, options, enable_cuda_graph="1")
         except Exception as error:  # onnxruntime raises its own, undocumented classes
             LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
             return None
@@ -163,63 +148,26 @@ class OnnxEngine:
         return Outputs(found, 0.0)
 
 
-def providers_of(bundle: Bundle) -> list[str]:
-    """Return the manifest's providers: the graph runs where it was verified, whatever else this machine has.
+def provider_of(bundle: Bundle) -> str:
+    """Return the provider that the graph was verified on, whatever else this machine has.
 
-    Raises BundleError where the layout was not verified on them, or this onnxruntime lacks one.
+    Raises BundleError where the manifest names another, or this onnxruntime lacks it.
     """
     manifest = bundle.manifest
-    verified = [PROVIDER_OF_LAYOUT[manifest.layout]]
-    providers: list[str] = manifest.session.get("providers", verified)
-    if providers != verified:
+    verified = PROVIDER_OF_LAYOUT[manifest.layout]
+    providers = manifest.session.get("providers", [verified])
+    if providers != [verified]:
         raise BundleError(
             f"{bundle.folder} says session.providers {providers}; with the layout {manifest.layout!r} it was verified "
-            f"on {verified}"
+            f"on {[verified]}"
         )
     available = onnxruntime.get_available_providers()
-    if not set(providers) <= set(available):
+    if verified not in available:
         raise BundleError(
-            f"{bundle.folder} is for a GPU ({', '.join(providers)}), and this onnxruntime has only "
+            f"{bundle.folder} is for a GPU ({verified}), and this onnxruntime has only "
             f"{', '.join(available)}: install onnxruntime-gpu, or export the model for the CPU with bert-export"
         )
-    return providers
-
-
-def session_options(
-    threads: int, session: dict[str, Any], *, spinning: bool = False
-) -> onnxruntime.SessionOptions:
-    """Return how every session is opened: what was verified at export is what runs, with so many threads.
-
-    Threads do not spin unless that is asked for, and not after a run: they would take the cores from the other sessions
-    and from the event loop. The memory pattern is off and the CPU's arena grows by what is asked for, because shapes vary
-    with every batch.
-    """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    level = session.get("graph_optimization_level", "ORT_ENABLE_BASIC")
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    options.add_session_config_entry("session.intra_op.allow_spinning", str(int(spinning)))
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.add_session_config_entry("session.use_env_allocators", "1")
-    # Weights stay until the end, and those that are packed anew are freed: in the arena they would leave holes.
-    options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
-    return options
-
-
-@functools.cache
-def share_memory_arena() -> None:
-    """Make one CPU arena for all sessions of this process, growing by what is asked for.
-
-    Again does nothing.
-    """
-    info = onnxruntime.OrtMemoryInfo(
-        "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
-    )
-    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg({"arena_extend_strategy": 1}))
+    return verified
 
 
 def release_free_memory() -> None:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from bert.bundle import read_bundle
-from bert.manifest import SHA256, own_sha256
+from bert.manifest import CPU, CUDA, SHA256, own_sha256
 from bert.tokenizer import Encoding, Tokenizer
 from service.autotune.warmup import CURVE_TOKENS, measure_curve, slot_layout
 from service.engine.bundle_folders import all_on_gpu
-from service.engine.engine_protocol import CPU, CUDA, Outputs
+from service.engine.engine_protocol import Outputs
 from service.engine.loaded_model import OpenedModel
 from service.engine.slot_layout import SlotLayout
 from service.settings import ServeSettings

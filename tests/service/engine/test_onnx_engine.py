@@ -10,11 +10,11 @@ import pytest
 
 from bert.bundle import Bundle, read_bundle, write_bundle
 from bert.errors import BundleError, EngineError
+from bert.manifest import CPU, CUDA
 from bert.tasks import fill_mask
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding, Tokenizer
 from service.engine.cuda_graphs import CapturedGraphs
-from service.engine.engine_protocol import CPU, CUDA
 from service.engine.onnx_engine import OnnxEngine
 from tests.support.tiny import SPECS
 
