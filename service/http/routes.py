@@ -90,7 +90,9 @@ async def embed(request: Request) -> Response:
     with CancelOnDisconnect(request, call):
         embedded = await pipeline.embed(call, model, text, truncate=body.truncate)
         return await pipeline.write(
-            len(text), lambda: responses.answer(call, responses.embeddings(embedded)), most=INLINE_VECTORS
+            len(text),
+            lambda: responses.answer(call, responses.embeddings(embedded)),
+            max_inline=INLINE_VECTORS,
         )
 
 

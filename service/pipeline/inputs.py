@@ -1,4 +1,4 @@
-"""The text fields of a request: one string or a list, and how two of them go together."""
+"""The text fields of a request: one string or a list, their checks, and how two fields combine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
 
-MAX_ANSWER_CHARACTERS = 2**24
-"""Of the texts that one request may have written out for it."""
+MAX_RESPONSE_CHARACTERS = 2**24
+"""Maximum characters of the sequences in one response."""
 
 Item = TypeVar("Item")
 
@@ -30,18 +30,18 @@ class Texts:
         return f"{self.name}[{index}]" if self.is_list else self.name
 
     def __len__(self) -> int:
-        """Return how many texts there are."""
+        """Return the number of texts."""
         return len(self.values)
 
     def index(self, result: int) -> int:
-        """Return which text belongs to a result: a string on its own belongs to each."""
+        """Return the index of a result's text: a single string belongs to every result."""
         return result if self.is_list else 0
 
 
 def pair_count(first: Texts, second: Texts) -> int:
-    """Return how many pairs two fields make.
+    """Return the number of pairs that two fields make.
 
-    Strings go with each text of the other, lists must be of one length.
+    A single string pairs with each text of the other field; lists must have one length.
     """
     if first.is_list and second.is_list and len(first) != len(second):
         message = (
@@ -53,7 +53,7 @@ def pair_count(first: Texts, second: Texts) -> int:
 
 
 def check_count(limit: int, *fields: Texts) -> None:
-    """Refuse empty lists, and more texts in all than a request may have."""
+    """Refuse empty lists, and more than `limit` texts in all fields together."""
     empty = [FieldError(texts.name, "has no text; send at least one") for texts in fields if not len(texts)]
     if empty:
         raise InvalidRequestError(empty)
@@ -65,7 +65,7 @@ def check_count(limit: int, *fields: Texts) -> None:
 
 
 def too_many_texts(name: str, count: int, limit: int) -> FieldError:
-    """Return what is said of more texts than a request may have."""
+    """Return the error for a field of more texts than a request may have."""
     message = (
         f"{count} texts; a request may have {limit} (max_texts_per_request): send them in several requests"
     )
@@ -73,7 +73,7 @@ def too_many_texts(name: str, count: int, limit: int) -> FieldError:
 
 
 def check_not_blank(*fields: Texts) -> None:
-    """Refuse texts of nothing but spaces."""
+    """Refuse empty texts, and texts of white space only."""
     blank = [
         FieldError(texts.where(i), "is empty")
         for texts in fields
@@ -84,23 +84,23 @@ def check_not_blank(*fields: Texts) -> None:
         raise InvalidRequestError(blank)
 
 
-def check_answer_size(texts: Texts, places: Sequence[int], top_k: int) -> int:
-    """Return the characters of a response; refuse a request for so many that they would fill the memory.
+def check_response_size(texts: Texts, masks: Sequence[int], top_k: int) -> int:
+    """Return the characters of a response; refuse a request for more than fit in memory.
 
-    `places` are those of each text that get `top_k` copies of it, each with another word there.
+    The response has `top_k` copies of a text for each of its `masks`.
     """
-    characters = top_k * sum(len(text) * count for text, count in zip(texts.values, places, strict=True))
-    if characters > MAX_ANSWER_CHARACTERS:
+    characters = top_k * sum(len(text) * count for text, count in zip(texts.values, masks, strict=True))
+    if characters > MAX_RESPONSE_CHARACTERS:
         message = (
-            f"{top_k} sequences for each of {sum(places)} masks are {characters} characters, and an answer may have "
-            f"{MAX_ANSWER_CHARACTERS}: ask for fewer, or send the texts in several requests"
+            f"{top_k} sequences for each of {sum(masks)} masks are {characters} characters, and an answer may have "
+            f"{MAX_RESPONSE_CHARACTERS}: ask for fewer, or send the texts in several requests"
         )
         raise InvalidRequestError([FieldError("top_k", message)])
     return characters
 
 
-def each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) -> list[Item]:
-    """Make an item for each index; what InputError says of some is gathered into one 422 that names them."""
+def make_each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) -> list[Item]:
+    """Return `make(index)` for each index; gather the InputErrors of all into one InvalidRequestError."""
     items, errors = list[Item](), list[FieldError]()
     for index in range(count):
         try:

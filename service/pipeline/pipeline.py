@@ -1,6 +1,6 @@
-"""From texts to results: tokenise, run through the scheduler, decode. One method a task.
+"""The way from texts to results: tokenise, run through the scheduler, decode. One method per task.
 
-Nothing here knows HTTP, but for the field names that messages use.
+Nothing here knows HTTP except the field names in messages.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +13,18 @@ from bert.tasks import classification, embedding, fill_mask, ner, spans
 from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
-from service.pipeline.encoding import (
+from service.pipeline.inputs import Texts, check_not_blank, check_response_size, pair_count
+from service.pipeline.request_context import RequestContext
+from service.pipeline.tokenization import (
+    INLINE_TOKENS,
+    BoundedTokenizer,
+    Threads,
     encode_fields,
+    encode_masked,
     encode_texts,
-    masked_encodings,
     question_windows,
     text_windows,
 )
-from service.pipeline.inputs import Texts, check_answer_size, check_not_blank, pair_count
-from service.pipeline.request_context import RequestContext
-from service.pipeline.tokenization import INLINE_TOKENS, Reader, Threads
 from service.scheduling.scheduler_protocol import Runner
 
 Result = TypeVar("Result")
@@ -30,16 +32,16 @@ MAX_SHOWN_TOKENS = 2**14
 """Maximum tokens in a response of /tokenize, about 1.5 MB."""
 SHOWN_RULE = "/tokenize shows at most {}"
 INLINE_RESULTS = 500
-"""Fewer results (labels, answers, similarities) are decoded and written on the event loop, in some 2 ms."""
+"""Maximum results (labels, answers, similarities) decoded and serialised on the event loop, within 2 ms."""
 RESULT_CHARACTERS = 200
-"""Characters of a response that cost as much as a result."""
+"""Characters of a response that cost as much as one result."""
 INLINE_VECTORS = 32
-"""Fewer embeddings are written on the event loop, in some 0.5 ms."""
+"""Maximum embeddings serialised on the event loop, within 0.5 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors (N, H) of length 1, and which of the texts were cut."""
+    """Vectors (N, H) of length 1, and which texts were cut."""
 
     vectors: Floats
     truncated: list[bool]
@@ -47,7 +49,7 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token as the model reads it; special ones have start and end 0."""
+    """One token as the model reads it; special tokens have start and end 0."""
 
     id: int
     text: str
@@ -58,23 +60,23 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class FilledMasks:
-    """Each text's masks, decoded as they are taken, and about how many results that makes."""
+    """Each text's masks, decoded lazily, and the approximate number of results."""
 
     texts: Iterator[Iterator[fill_mask.FilledMask]]
     results: int
 
 
 class Pipeline:
-    """Answers questions to loaded models."""
+    """Runs requests through loaded models."""
 
     def __init__(self, scheduler: Runner, threads: int, max_characters: int) -> None:
-        """Tokenise in so many threads; at most `max_characters` wait for that."""
+        """Tokenise in `threads` threads; at most `max_characters` wait for them."""
         self._scheduler = scheduler
         self._threads = Threads(threads, max_characters)
 
     async def classify(
         self,
-        call: RequestContext,
+        request: RequestContext,
         model: Model,
         text: Texts,
         pair: Texts | None,
@@ -83,42 +85,42 @@ class Pipeline:
         truncate: bool,
     ) -> tuple[list[classification.Classification], list[bool]]:
         """Return a classification for each text or pair, and whether it was cut."""
-        reader = self._reader(call, model, only_ids=True)
-        with call.timed("tokenize"):
-            encodings = await encode_texts(reader, model, text, pair, truncate=truncate)
-        outputs = await self._infer(call, model, encodings)
+        bounded = self._bounded(request, model, only_ids=True)
+        with request.timed("tokenize"):
+            encodings = await encode_texts(bounded, model, text, pair, truncate=truncate)
+        outputs = await self._infer(request, model, encodings)
         results = await self._decode(
-            call,
+            request,
             len(outputs) * len(model.spec.labels),
             lambda: classification.decode(joined(outputs), model.spec, top_k),
         )
         return results, [encoding.truncated for encoding in encodings]
 
-    async def embed(self, call: RequestContext, model: Model, text: Texts, *, truncate: bool) -> Embedded:
+    async def embed(self, request: RequestContext, model: Model, text: Texts, *, truncate: bool) -> Embedded:
         """Return a vector for each text."""
-        return await self.embed_all(call, model, [text], truncate=truncate)
+        return await self.embed_all(request, model, [text], truncate=truncate)
 
     async def embed_all(
-        self, call: RequestContext, model: Model, fields: Sequence[Texts], *, truncate: bool
+        self, request: RequestContext, model: Model, fields: Sequence[Texts], *, truncate: bool
     ) -> Embedded:
         """Return a vector for each text of the first field, then of the next."""
-        reader = self._reader(call, model, only_ids=True)
-        with call.timed("tokenize"):
-            encodings = await encode_fields(reader, model, fields, truncate=truncate)
-        outputs = await self._infer(call, model, encodings)
+        bounded = self._bounded(request, model, only_ids=True)
+        with request.timed("tokenize"):
+            encodings = await encode_fields(bounded, model, fields, truncate=truncate)
+        outputs = await self._infer(request, model, encodings)
         return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
 
     def rank(self, embedded: Embedded, queries: int, top_k: int | None) -> Iterator[list[embedding.Ranked]]:
-        """Rank for each of the first vectors, the queries', all that come after them, best first."""
+        """Rank the vectors after the first `queries`, best first, for each of these."""
         asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
         return (embedding.rank(query, others, top_k) for query in asked)
 
-    async def entities(self, call: RequestContext, model: Model, text: Texts) -> list[list[ner.Entity]]:
-        """Return each text's entities; long texts are read in windows, a text without a word has none."""
-        spec, reader = model.spec, self._reader(call, model)
-        with call.timed("tokenize"):
-            pieces, windows = await text_windows(reader, model, text)
-        logits = await self._infer_windows(call, model, windows)
+    async def entities(self, request: RequestContext, model: Model, text: Texts) -> list[list[ner.Entity]]:
+        """Return each text's entities; long texts are read in windows."""
+        spec, bounded = model.spec, self._bounded(request, model)
+        with request.timed("tokenize"):
+            pieces, windows = await text_windows(bounded, model, text)
+        logits = await self._infer_windows(request, model, windows)
 
         def decode() -> list[list[ner.Entity]]:
             return [
@@ -128,11 +130,11 @@ class Pipeline:
                 for i in range(len(text))
             ]
 
-        return await self._decode(call, len(text), decode)
+        return await self._decode(request, len(text), decode)
 
     async def answers(
         self,
-        call: RequestContext,
+        request: RequestContext,
         model: Model,
         question: Texts,
         context: Texts,
@@ -143,10 +145,10 @@ class Pipeline:
         """Answer each question from its context; long contexts are read in windows."""
         check_not_blank(question, context)
         count = pair_count(question, context)
-        reader = self._reader(call, model)
-        with call.timed("tokenize"):
-            windows = await question_windows(reader, model, question, context, count)
-        logits = await self._infer_windows(call, model, windows)
+        bounded = self._bounded(request, model)
+        with request.timed("tokenize"):
+            windows = await question_windows(bounded, model, question, context, count)
+        logits = await self._infer_windows(request, model, windows)
 
         def decode() -> list[spans.Answer]:
             return [
@@ -161,16 +163,18 @@ class Pipeline:
                 for i in range(count)
             ]
 
-        return await self._decode(call, count * top_k, decode)
+        return await self._decode(request, count * top_k, decode)
 
-    async def fill_masks(self, call: RequestContext, model: Model, text: Texts, *, top_k: int) -> FilledMasks:
-        """Return each text's masks with their `top_k` best pieces, which are decoded when they are taken."""
-        reader = self._reader(call, model)
-        with call.timed("tokenize"):
-            encodings = await masked_encodings(reader, model, text)
+    async def fill_masks(
+        self, request: RequestContext, model: Model, text: Texts, *, top_k: int
+    ) -> FilledMasks:
+        """Return each text's masks with their `top_k` best pieces, decoded lazily."""
+        bounded = self._bounded(request, model)
+        with request.timed("tokenize"):
+            encodings = await encode_masked(bounded, model, text)
         masks = [len(fill_mask.mask_positions(encoding)) for encoding in encodings]
-        characters = check_answer_size(text, masks, top_k)
-        outputs = await self._infer(call, model, encodings)
+        characters = check_response_size(text, masks, top_k)
+        outputs = await self._infer(request, model, encodings)
 
         texts = (
             fill_mask.decode(value, encoding, best, model.tokenizer, top_k)
@@ -178,55 +182,59 @@ class Pipeline:
         )
         return FilledMasks(texts, sum(masks) * top_k + characters // RESULT_CHARACTERS)
 
-    async def tokens(self, call: RequestContext, model: Model, text: Texts) -> list[list[Token]]:
+    async def tokens(self, request: RequestContext, model: Model, text: Texts) -> list[list[Token]]:
         """Return each text's tokens, special ones included; at most MAX_SHOWN_TOKENS."""
         limit = min(self._scheduler.max_tokens, MAX_SHOWN_TOKENS)
-        reader = Reader(call, model.tokenizer, limit, self._threads, limit_rule=SHOWN_RULE)
-        with call.timed("tokenize"):
-            pieces = await reader.pieces(text.values)
-            call.tokens = sum(len(each) + 2 for each in pieces)
-            reader.check_tokens(call.tokens)
-            return await reader.build(
+        bounded = BoundedTokenizer(request, model.tokenizer, limit, self._threads, limit_rule=SHOWN_RULE)
+        with request.timed("tokenize"):
+            pieces = await bounded.pieces(text.values)
+            request.tokens = sum(len(each) + 2 for each in pieces)
+            bounded.check_tokens(request.tokens)
+            return await bounded.build(
                 len(text), lambda: [_tokens(model, model.tokenizer.single(each)) for each in pieces]
             )
 
     async def run_in_thread(self, function: Callable[[], Result]) -> Result:
-        """Run what would hold up the event loop."""
+        """Run a function that would block the event loop."""
         return await self._threads.run(function)
 
-    async def write(self, results: int, function: Callable[[], Result], most: int = INLINE_RESULTS) -> Result:
-        """Write the response; in a thread if it has more than `most` results."""
-        return function() if results <= most else await self.run_in_thread(function)
+    async def write(
+        self, results: int, function: Callable[[], Result], max_inline: int = INLINE_RESULTS
+    ) -> Result:
+        """Serialise a response, in a thread if it has more than `max_inline` results."""
+        return function() if results <= max_inline else await self.run_in_thread(function)
 
     async def close(self) -> None:
         """End the threads."""
         await self._threads.close()
 
-    def _reader(self, call: RequestContext, model: Model, *, only_ids: bool = False) -> Reader:
-        return Reader(call, model.tokenizer, self._scheduler.max_tokens, self._threads, only_ids)
+    def _bounded(self, request: RequestContext, model: Model, *, only_ids: bool = False) -> BoundedTokenizer:
+        return BoundedTokenizer(request, model.tokenizer, self._scheduler.max_tokens, self._threads, only_ids)
 
-    async def _infer(self, call: RequestContext, model: Model, encodings: Sequence[Encoding]) -> list[Floats]:
-        """Run encodings through the scheduler; raises the refusal of a request that could never be queued."""
-        call.tokens = sum(len(encoding) for encoding in encodings)
+    async def _infer(
+        self, request: RequestContext, model: Model, encodings: Sequence[Encoding]
+    ) -> list[Floats]:
+        """Run encodings through the scheduler; raises RequestTooLargeError if they could never be queued."""
+        request.tokens = sum(len(encoding) for encoding in encodings)
         limit = self._scheduler.max_tokens
-        if call.tokens > limit:
-            raise RequestTooLargeError(call.tokens, limit)
-        result = await self._scheduler.submit(model.name, encodings, call.deadline)
-        call.seconds["queue"], call.seconds["inference"] = result.queue_s, result.inference_s
+        if request.tokens > limit:
+            raise RequestTooLargeError(request.tokens, limit)
+        result = await self._scheduler.submit(model.name, encodings, request.deadline)
+        request.seconds["queue"], request.seconds["inference"] = result.queue_s, result.inference_s
         return result.outputs
 
     async def _infer_windows(
-        self, call: RequestContext, model: Model, windows: Sequence[Sequence[Window]]
+        self, request: RequestContext, model: Model, windows: Sequence[Sequence[Window]]
     ) -> list[list[Floats]]:
-        """Run the windows of several texts as one job, and give each text its own outputs back."""
+        """Run the windows of several texts as one job; return the outputs by text."""
         encodings = [window.encoding for text in windows for window in text]
-        outputs = iter(await self._infer(call, model, encodings) if encodings else [])
+        outputs = iter(await self._infer(request, model, encodings) if encodings else [])
         return [[next(outputs) for _ in text] for text in windows]
 
-    async def _decode(self, call: RequestContext, results: int, function: Callable[[], Result]) -> Result:
-        """Decode outputs to about so many results; in a thread if that takes long."""
-        with call.timed("decode"):
-            if call.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
+    async def _decode(self, request: RequestContext, results: int, function: Callable[[], Result]) -> Result:
+        """Decode outputs to about `results` results, in a thread if that takes long."""
+        with request.timed("decode"):
+            if request.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
                 return function()
             return await self.run_in_thread(function)
 

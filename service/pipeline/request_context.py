@@ -1,13 +1,13 @@
-"""One HTTP request on its way through the service: who it is, until when, and where its time went."""
+"""One request's identity, deadline and timing on its way through the service."""
 
 import re
 import secrets
 import time
 from dataclasses import dataclass, field
 
-SANE_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
 BEGAN = "began"
-"""Name in a request's state under which the server leaves when its first byte was read, on `time.monotonic`."""
+"""Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
 PHASES = ("tokenize", "queue", "inference", "decode")
 
 
@@ -18,34 +18,34 @@ class RequestContext:
     request_id: str
     endpoint: str
     received: float
-    """When the request's head had been read, on `time.monotonic`."""
+    """Arrival of the request's whole head, on `time.monotonic`."""
     timeout_ms: float = 0.0
     model: str = ""
-    """Name of the model that answers, empty until it is known to exist."""
+    """Name of the model in use; empty until it is known to exist."""
     began: float = 0.0
-    """When the request's first byte had been read; `received` where the server does not tell."""
+    """Arrival of the request's first byte; `received` if the server does not tell."""
     tokens: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    """By phase, see PHASES."""
+    """Seconds by phase, see PHASES."""
 
     @property
     def deadline(self) -> float:
-        """Return when the request is given up, on `time.monotonic`."""
+        """Return the request's deadline on `time.monotonic`."""
         return self.received + self.timeout_ms / 1000
 
-    def timed(self, phase: str) -> "Timed":
-        """Add the time spent inside, `with call.timed(phase):`, to a phase."""
-        return Timed(self.seconds, phase)
+    def timed(self, phase: str) -> "PhaseTimer":
+        """Return a context manager that adds its duration to a phase."""
+        return PhaseTimer(self.seconds, phase)
 
     def server_timing(self) -> str:
-        """Return the Server-Timing header: milliseconds by phase, and in all so far."""
+        """Return the Server-Timing header: milliseconds by phase, and the total so far."""
         total = time.monotonic() - self.received
         parts = [f"{phase};dur={1000 * self.seconds[phase]:.3f}" for phase in PHASES if phase in self.seconds]
         return ", ".join([*parts, f"total;dur={1000 * total:.3f}"])
 
 
-class Timed:
-    """A block whose time is added to a phase; a class because a generator takes three times as long."""
+class PhaseTimer:
+    """A block whose duration is added to a phase; a class because a generator takes three times as long."""
 
     __slots__ = ("_phase", "_seconds", "_start")
 
@@ -64,8 +64,5 @@ class Timed:
 
 
 def choose_request_id(sent: str | None) -> str:
-    """Return the client's id if it is one, else a new one.
-
-    What goes into headers and logs must not break them.
-    """
-    return sent if sent and SANE_ID.fullmatch(sent) else secrets.token_hex(8)
+    """Return the client's id if it is safe in headers and logs, else a new one."""
+    return sent if sent and VALID_ID.fullmatch(sent) else secrets.token_hex(8)

@@ -1,77 +1,52 @@
-"""Texts to pieces within bounds: no more tokens than may ever be queued, and no further than the deadline.
+"""A request's texts as encodings: tokenised within its token limit and its deadline.
 
-A text's length in tokens is not known before it is tokenised, so large ones are read a part after the other and given
-up at the bound. Parts end where BERT splits anyway: what they give is exactly what the whole text gives.
+A text's length in tokens is unknown before it is tokenised, so long texts are read part by part and given up at the limit.
 """
 
 import asyncio
-import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import accumulate, groupby
+from itertools import groupby
 from threading import Lock
 from typing import TypeVar
 
-import numpy as np
-
-from bert.errors import QUEUE_RULE, DeadlineExceededError, RequestTooLargeError
-from bert.tokenizer import Pieces, Tokenizer
-from service.pipeline import tokenize_queue
+from bert.encoding import Encoding, Pieces
+from bert.errors import QUEUE_RULE, DeadlineExceededError, InputError, RequestTooLargeError
+from bert.tasks import fill_mask, qa
+from bert.tokenizer import Tokenizer, Window
+from service.engine.loaded_model import Model
+from service.pipeline.inputs import Texts, make_each, pair_count
 from service.pipeline.request_context import RequestContext
+from service.pipeline.text_parts import Part, cost, join_parts, split_texts
 from service.pipeline.tokenize_queue import TokenizeQueue
 
 INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
-"""A request of no more is tokenised on the event loop, in half a millisecond at most: for a sentence a thread's hand-over
-costs twice as much as the work."""
-INLINE_BUILT = 64
-"""Texts of which the model's sequences are built on the event loop, in 2 ms at most."""
+"""Maximum size of a request that is tokenised on the event loop, within 0.5 ms; handing it to a thread costs twice that."""
+INLINE_ENCODINGS = 64
+"""Maximum texts whose encodings are built on the event loop, within 2 ms."""
 INLINE_TOKENS = 2_000
-"""Results of fewer tokens are decoded on the event loop: a thread's hand-over costs more than the work."""
-INLINE_PLANNED = 2**16
-"""Characters that are put into parts on the event loop, in a millisecond at most."""
-HELPERS = 2
+"""Maximum tokens of a request whose outputs are decoded on the event loop."""
+INLINE_SPLIT_CHARACTERS = 2**16
+"""Maximum characters that are split into parts on the event loop, within 1 ms."""
+HELPER_THREADS = 2
 """Threads that parse large bodies, decode and serialise. Most of that holds the interpreter's lock: more would not help."""
-TEXT_CHARACTERS = 64
-"""Fixed cost of a text, in characters."""
-
-SPLIT = re.compile(r"[\t\n\r !-/:-@\[-`{-~]")
-"""Before each of these BERT's tokenizer begins anew: ASCII white space and punctuation."""
-SPLIT_CHINESE = re.compile(r"[\t\n\r !-/:-@\[-`{-~\u4e00-\u9fff]")
-"""And before each Chinese character, with tokenizers that part them."""
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Whole texts that are tokenised together, or a part of a long one."""
-
-    text: int
-    """Index of the first of its texts."""
-    texts: list[str]
-    start: int = 0
-    """First character of a part in its text."""
-    is_whole: bool = True
-
-    @property
-    def size(self) -> int:
-        """Return what it costs, in characters."""
-        return sum(map(len, self.texts)) + TEXT_CHARACTERS * len(self.texts)
-
-
 class Threads:
-    """Threads for work that would hold up the event loop."""
+    """Threads for work that would block the event loop."""
 
     def __init__(self, tokenizer_threads: int, max_characters: int) -> None:
         """Start the threads; at most `max_characters` wait to be tokenised."""
         self.tokenize = TokenizeQueue(tokenizer_threads, max_characters)
-        self._helpers = ThreadPoolExecutor(HELPERS, "helper")
+        self._helpers = ThreadPoolExecutor(HELPER_THREADS, "helper")
 
     async def run(self, function: Callable[[], Result]) -> Result:
-        """Run a function in a thread that does not tokenise."""
+        """Run a function in a helper thread."""
         return await asyncio.get_running_loop().run_in_executor(self._helpers, function)
 
     async def close(self) -> None:
@@ -81,133 +56,197 @@ class Threads:
 
 
 @dataclass(slots=True)
-class Reader:
-    """Tokenises the texts of one request."""
+class BoundedTokenizer:
+    """Tokenises the texts of one request within its limits."""
 
-    call: RequestContext
+    request: RequestContext
     tokenizer: Tokenizer
     max_tokens: int
-    """Of the whole request; no queue has room for more."""
+    """Maximum tokens of the whole request."""
     threads: Threads
     only_ids: bool = False
-    """Whether the task never asks where pieces lie in their texts."""
+    """Leave out the pieces' offsets, for tasks that never ask where a piece lies in its text."""
     limit_rule: str = QUEUE_RULE
     """Rule behind `max_tokens`, for the error's message."""
     tokens: int = 0
-    """Read so far."""
+    """Tokens counted so far."""
     _lock: Lock = field(default_factory=Lock)
 
     def check_deadline(self) -> None:
-        """Raise DeadlineExceededError after it: nobody waits for what this thread does."""
-        if time.monotonic() > self.call.deadline:
-            raise DeadlineExceededError(self.call.timeout_ms)
+        """Raise DeadlineExceededError if the deadline has passed."""
+        if time.monotonic() > self.request.deadline:
+            raise DeadlineExceededError(self.request.timeout_ms)
 
     def check_tokens(self, tokens: int) -> None:
-        """Raise RequestTooLargeError if a request has too many tokens."""
+        """Raise RequestTooLargeError if that many tokens exceed the limit."""
         if tokens > self.max_tokens:
             raise RequestTooLargeError(tokens, self.max_tokens, self.limit_rule)
 
-    async def pieces(self, texts: Sequence[str], enough: int | None = None) -> list[Pieces]:
-        """Return each text's pieces.
+    async def pieces(self, texts: Sequence[str], max_pieces: int | None = None) -> list[Pieces]:
+        """Return each text's pieces; those beyond `max_pieces` of a text may be missing and are not counted.
 
-        Of a text's pieces `enough` may do: what lies beyond them counts for nothing and may be left unread. Raises
-        RequestTooLargeError, DeadlineExceededError, InputError for text that is not Unicode, and
-        what TokenizeQueue raises.
+        Raises RequestTooLargeError, DeadlineExceededError, InputError for text that is not Unicode, and what TokenizeQueue
+        raises.
         """
         characters = sum(map(len, texts))
         if len(texts) <= INLINE_TEXTS and characters <= INLINE_CHARACTERS:
-            return self._read(Part(0, list(texts)), enough)
-        if characters + TEXT_CHARACTERS * len(texts) <= INLINE_PLANNED:
-            parts = self._parts(texts)
+            return self._tokenize(Part(0, list(texts)), max_pieces)
+        if cost(texts) <= INLINE_SPLIT_CHARACTERS:
+            parts = split_texts(texts, self.tokenizer)
         else:
-            parts = await self.threads.run(lambda: self._parts(texts))
-        if enough is None:
-            return _assembled(parts, await self._read_all(parts, None))
-        return await self._beginnings(parts, enough)
+            parts = await self.threads.run(lambda: split_texts(texts, self.tokenizer))
+        if max_pieces is None:
+            return join_parts(parts, await self._tokenize_all(parts, None))
+        return await self._beginnings(parts, max_pieces)
 
     async def build(self, texts: int, function: Callable[[], Result]) -> Result:
-        """Make what the model reads of so many texts; in a thread if that takes long."""
-        if texts <= INLINE_BUILT and self.tokens <= INLINE_TOKENS:
+        """Build the encodings of that many texts, in a thread if that takes long."""
+        if texts <= INLINE_ENCODINGS and self.tokens <= INLINE_TOKENS:
             return function()
         return await self.threads.run(function)
 
-    async def _read_all(self, parts: Sequence[Part], enough: int | None) -> list[list[Pieces]]:
+    async def _tokenize_all(self, parts: Sequence[Part], max_pieces: int | None) -> list[list[Pieces]]:
         sizes = [part.size for part in parts]
         return await self.threads.tokenize.run(
-            lambda part: self._read(part, enough), parts, sizes, self.call.deadline
+            lambda part: self._tokenize(part, max_pieces), parts, sizes, self.request.deadline
         )
 
-    async def _beginnings(self, parts: Sequence[Part], enough: int) -> list[Pieces]:
-        """Read the first part of each text, then twice as much of those where that is not enough, and so on."""
+    async def _beginnings(self, parts: Sequence[Part], max_pieces: int) -> list[Pieces]:
+        """Read the first part of each text, then twice as much of texts that need more, and so on."""
         read, found, lengths = list[Part](), list[list[Pieces]](), Counter[int]()
         by_text = {text: list(group) for text, group in groupby(parts, key=lambda part: part.text)}
         start = 0
         while due := [part for group in by_text.values() for part in group[start : 2 * start + 1]]:
             read += due
-            found += await self._read_all(due, enough)
+            found += await self._tokenize_all(due, max_pieces)
             for part, pieces in zip(due, found[-len(due) :], strict=True):
                 before = lengths[part.text]
-                lengths[part.text] += enough if part.is_whole else len(pieces[0])
+                lengths[part.text] += max_pieces if part.is_whole else len(pieces[0])
                 if not part.is_whole:
-                    self.tokens += min(lengths[part.text], enough) - min(before, enough)
+                    self.tokens += min(lengths[part.text], max_pieces) - min(before, max_pieces)
             self.check_tokens(self.tokens)
-            by_text = {text: group for text, group in by_text.items() if lengths[text] < enough}
+            by_text = {text: group for text, group in by_text.items() if lengths[text] < max_pieces}
             start = 2 * start + 1
-        return _assembled(read, found)
+        return join_parts(read, found)
 
-    def _read(self, part: Part, enough: int | None) -> list[Pieces]:
-        """Tokenise a part, in a thread or on the loop; count its tokens, unless later parts decide how many are kept."""
+    def _tokenize(self, part: Part, max_pieces: int | None) -> list[Pieces]:
+        """Tokenise a part, in a thread or on the loop; count its tokens unless later parts decide how many are used."""
         self.check_deadline()
         found = self.tokenizer.pieces(part.texts, only_ids=self.only_ids and part.is_whole)
-        if enough is None or part.is_whole:
-            tokens = sum(len(p) if enough is None else min(len(p), enough) for p in found)
+        if max_pieces is None or part.is_whole:
+            tokens = sum(len(p) if max_pieces is None else min(len(p), max_pieces) for p in found)
             with self._lock:
                 self.tokens += tokens
             self.check_tokens(self.tokens)
         return found
 
-    def _parts(self, texts: Sequence[str]) -> list[Part]:
-        """Put neighbours together up to PART_CHARACTERS, and cut what is longer."""
-        parts, group, size = list[Part](), list[str](), 0
-        for index, text in enumerate(texts):
-            needs = len(text) + TEXT_CHARACTERS
-            if group and size + needs > tokenize_queue.PART_CHARACTERS:
-                parts.append(Part(index - len(group), group))
-                group, size = [], 0
-            if needs > tokenize_queue.PART_CHARACTERS:
-                parts += self._cut(index, text)
-            else:
-                group.append(text)
-                size += needs
-        return [*parts, Part(len(texts) - len(group), group)] if group else parts
 
-    def _cut(self, index: int, text: str) -> Iterator[Part]:
-        """Cut a text where its pieces do not notice; not at all where the tokenizer is not BERT's."""
-        start = 0
-        if self.tokenizer.splits_at_spaces:
-            split = SPLIT_CHINESE if self.tokenizer.splits_chinese else SPLIT
-            while cut := split.search(text, start + tokenize_queue.PART_CHARACTERS):
-                yield Part(index, [text[start : cut.start()]], start, is_whole=False)
-                start = cut.start()
-        yield Part(index, [text[start:]], start, is_whole=False)
+async def encode_texts(
+    bounded: BoundedTokenizer, model: Model, text: Texts, pair: Texts | None, *, truncate: bool
+) -> list[Encoding]:
+    """Encode texts, or pairs of them.
+
+    Raises what `BoundedTokenizer.pieces` does, and InvalidRequestError for texts over the model's length.
+    """
+    if pair is None:
+        return await encode_fields(bounded, model, [text], truncate=truncate)
+    limit, count = model.spec.max_tokens, pair_count(text, pair)
+    found = await bounded.pieces([*text.values, *pair.values], limit if truncate else None)
+    first, second = found[: len(text)], found[len(text) :]
+
+    def encode(index: int) -> Encoding:
+        pieces = first[text.index(index)], second[pair.index(index)]
+        return model.tokenizer.pair(*pieces, limit, truncate=truncate)
+
+    def name(index: int) -> str:
+        return f"{text.where(index)} with {pair.where(index)}"
+
+    return await bounded.build(count, lambda: make_each(count, encode, name))
 
 
-def _assembled(parts: Sequence[Part], found: Sequence[Sequence[Pieces]]) -> list[Pieces]:
-    """Return the pieces of each text, in their order, from those of its parts, in any."""
-    texts = list[list[tuple[int, Pieces]]]()
-    in_order = sorted(zip(parts, found, strict=True), key=lambda read: (read[0].text, read[0].start))
-    for part, pieces in in_order:
-        if part.start:
-            texts[-1].append((part.start, pieces[0]))
-        else:
-            texts += [[(0, each)] for each in pieces]
-    return [_joined([p for _, p in text], [start for start, _ in text]) for text in texts]
+async def encode_fields(
+    bounded: BoundedTokenizer, model: Model, fields: Sequence[Texts], *, truncate: bool
+) -> list[Encoding]:
+    """Encode the texts of several fields, each by itself. Raises as `encode_texts` does."""
+    limit = model.spec.max_tokens
+    names = [(field, index) for field in fields for index in range(len(field))]
+    values = [value for field in fields for value in field.values]
+    found = await bounded.pieces(values, limit if truncate else None)
+
+    def encode(index: int) -> Encoding:
+        return model.tokenizer.single(found[index], limit, truncate=truncate)
+
+    def name(index: int) -> str:
+        field, place = names[index]
+        return field.where(place)
+
+    return await bounded.build(len(values), lambda: make_each(len(values), encode, name))
+
+
+async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) -> list[Encoding]:
+    """Encode texts with masks; raises InvalidRequestError for those without one or over the model's length."""
+    bounded.check_tokens(sum(value.count(fill_mask.MASK) for value in text.values))
+    tokenizer, limit = model.tokenizer, model.spec.max_tokens
+    split = [value.split(fill_mask.MASK) for value in text.values]
+    found = iter(await bounded.pieces([part for parts in split for part in parts]))
+
+    def encode(index: int) -> Encoding:
+        parts = split[index]
+        pieces = fill_mask.joined(parts, [next(found) for _ in parts], tokenizer.mask_id)
+        return fill_mask.encode(tokenizer, pieces, limit)
+
+    return await bounded.build(len(text), lambda: make_each(len(text), encode, text.where))
+
+
+async def text_windows(
+    bounded: BoundedTokenizer, model: Model, text: Texts
+) -> tuple[list[Pieces], list[list[Window]]]:
+    """Return each text's pieces and its windows; a text without a word has no window."""
+    spec, tokenizer, pieces = model.spec, model.tokenizer, await bounded.pieces(text.values)
+    bounded.check_tokens(sum(window_tokens(len(p), spec.max_tokens, spec.stride) for p in pieces if len(p)))
+
+    def windows() -> list[list[Window]]:
+        return [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
+
+    return pieces, await bounded.build(len(text), windows)
+
+
+async def question_windows(
+    bounded: BoundedTokenizer, model: Model, question: Texts, context: Texts, count: int
+) -> list[list[Window]]:
+    """Return the windows of `count` questions with their contexts.
+
+    Raises InvalidRequestError for a question over the model's limit: questions are never cut.
+    """
+    spec = model.spec
+    distinct = {value: i for i, value in enumerate(dict.fromkeys(context.values))}
+    found = await bounded.pieces([*question.values, *distinct])
+    questions, read = found[: len(question)], found[len(question) :]
+    contexts = [read[distinct[value]] for value in context.values]
+
+    def pieces_of(index: int) -> tuple[Pieces, Pieces]:
+        return questions[question.index(index)], contexts[context.index(index)]
+
+    def tokens_of(index: int) -> int:
+        asked, told = pieces_of(index)
+        if len(asked) > spec.max_question_tokens:
+            raise InputError(
+                f"the question has {len(asked)} tokens and may have {spec.max_question_tokens} (max_question_tokens "
+                "of the model), special ones not counted"
+            )
+        return window_tokens(len(told), spec.max_tokens, spec.stride, len(asked))
+
+    def windows_of(index: int) -> list[Window]:
+        return qa.encode(model.tokenizer, *pieces_of(index), spec)
+
+    bounded.check_tokens(sum(make_each(count, tokens_of, question.where)))
+    return await bounded.build(count, lambda: make_each(count, windows_of, question.where))
 
 
 def window_tokens(pieces: int, max_tokens: int, stride: int, prefix: int | None = None) -> int:
-    """Return the tokens of all windows that `Tokenizer.windows` would make, without making them.
+    """Return the tokens of all windows that `Tokenizer.windows` would make; 0 if it finds no room.
 
-    `prefix` is the number of a question's pieces. 0 where it would find no room.
+    `prefix` is the number of a question's pieces.
     """
     around = 2 if prefix is None else prefix + 3
     room = max_tokens - around
@@ -216,16 +255,3 @@ def window_tokens(pieces: int, max_tokens: int, stride: int, prefix: int | None 
     shared = min(stride, room // 2)
     more = max(0, -(-(pieces - room) // (room - shared)))
     return pieces + more * shared + (more + 1) * around
-
-
-def _joined(parts: Sequence[Pieces], starts: Sequence[int]) -> Pieces:
-    """Put the pieces of a text's parts together; `starts` are the parts' first characters."""
-    if len(parts) == 1:
-        return parts[0]
-    words = accumulate((int(part.word_ids.max(initial=-1)) + 1 for part in parts), initial=0)
-    moved = list(zip(parts, starts, words, strict=False))
-    return Pieces(
-        np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.offsets + np.int32(start) for part, start, _ in moved]),
-        np.concatenate([part.word_ids + np.int32(first) for part, _, first in moved]),
-    )

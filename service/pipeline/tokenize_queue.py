@@ -1,6 +1,6 @@
 """Tokenisation in threads, with the admission and fairness rules of the engine's queue; sizes are in characters.
 
-A text of 200,000 characters is read a part at a time, so a sentence that comes later is read after the part that runs.
+A text of 200,000 characters is tokenised part by part, so a later sentence waits only for the running part.
 """
 
 import asyncio
@@ -11,36 +11,35 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bert.errors import DeadlineExceededError, NotReadyError
+from service.pipeline.text_parts import PART_CHARACTERS
 from service.scheduling.fair_queue import Batch, FairQueue
 from service.scheduling.line import Job
 from service.scheduling.throughput import Speed
 
-PART_CHARACTERS = 2**13
-"""Size of a part, and of a batch: 10 ms of work, 60 ms where each character is a token."""
 FIRST_CHARACTER_S = 1e-6
-"""Seconds for a character in one thread, until parts have been timed."""
+"""Seconds per character in one thread, assumed until parts have been timed."""
 NAME = "tokenize"
-"""All tokenizers share the queue, as one model."""
+"""Model name of all tokenizers, which share the queue."""
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False)
-class Reading(Job):
-    """One request's parts, what reads one, and what they gave."""
+class TokenizeJob(Job):
+    """One request's parts, the function that tokenises one, and the results."""
 
-    read: Callable[[Any], Any] = lambda _: None
+    tokenize: Callable[[Any], Any] = lambda _: None
     parts: Sequence[Any] = ()
     results: list[Any] = field(default_factory=list)
     left: int = 0
-    """Parts whose result is still missing."""
+    """Number of parts without a result."""
     received: float = 0.0
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
 class TokenizeQueue:
-    """Reads the parts of requests' texts in a fixed number of threads."""
+    """Tokenises the parts of requests' texts in a fixed number of threads."""
 
     def __init__(
         self, threads: int, max_characters: int, clock: Callable[[], float] = time.monotonic
@@ -54,41 +53,48 @@ class TokenizeQueue:
         self._threads = ThreadPoolExecutor(threads, "tokenize")
         self._slots = self._free = threads
         self._long_running = 0
-        self._waiting: set[Reading] = set()
+        self._waiting: set[TokenizeJob] = set()
         self._closed = False
 
     async def run(
         self,
-        read: Callable[[Part], Result],
+        tokenize: Callable[[Part], Result],
         parts: Sequence[Part],
         sizes: Sequence[int],
         deadline: float = float("inf"),
     ) -> list[Result]:
-        """Return what `read` gives for each part; `sizes` are their characters.
+        """Return `tokenize(part)` for each part; `sizes` are their characters.
 
-        Raises QueueFullError, with nothing read, if they do not fit or would be done too late, and what `read` raises.
+        Raises QueueFullError, with nothing tokenised, if they do not fit or would be late, and what `tokenize` raises.
         """
         if self._closed:
             raise NotReadyError("the service is stopping")
         now, count = self._clock(), len(parts)
-        reading = Reading(
-            NAME, sizes, deadline, read=read, parts=parts, results=[None] * count, left=count, received=now
+        job = TokenizeJob(
+            NAME,
+            sizes,
+            deadline,
+            tokenize=tokenize,
+            parts=parts,
+            results=[None] * count,
+            left=count,
+            received=now,
         )
-        self._queue.offer(reading, now, engine_is_idle=self._free == self._slots)
-        self._waiting.add(reading)
+        self._queue.offer(job, now, engine_is_idle=self._free == self._slots)
+        self._waiting.add(job)
         try:
             self._dispatch()
-            await reading.done
+            await job.done
         finally:
-            self._waiting.discard(reading)
-            self._queue.withdraw(reading)
-        return reading.results
+            self._waiting.discard(job)
+            self._queue.withdraw(job)
+        return job.results
 
     async def close(self) -> None:
-        """Refuse what still waits, and end the threads."""
+        """Fail the waiting jobs, and end the threads."""
         self._closed = True
-        for reading in list(self._waiting):
-            self._fail(reading, NotReadyError("the service is stopping"))
+        for job in list(self._waiting):
+            self._fail(job, NotReadyError("the service is stopping"))
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
 
     def _dispatch(self) -> None:
@@ -97,23 +103,23 @@ class TokenizeQueue:
             self._free -= 1
             self._long_running += batch.is_long
             loop = asyncio.get_running_loop()
-            self._threads.submit(self._read, batch, loop)
+            self._threads.submit(self._run_batch, batch, loop)
         now = self._clock()
-        for job in self._queue.expired:
-            reading = _reading_of(job)
-            late = DeadlineExceededError(1000 * (reading.deadline - reading.received))
-            self._fail(reading, late if reading.deadline <= now else self._queue.refusal(reading, now))
+        for expired in self._queue.expired:
+            job = _tokenize_job(expired)
+            late = DeadlineExceededError(1000 * (job.deadline - job.received))
+            self._fail(job, late if job.deadline <= now else self._queue.refusal(job, now))
         self._queue.expired.clear()
 
-    def _read(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
-        """Read a batch's parts, in a thread."""
+    def _run_batch(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+        """Tokenise a batch's parts, in a thread."""
         start, errors = self._clock(), dict[int, Exception]()
         for number, share in enumerate(batch.shares):
-            reading = _reading_of(share.job)
+            job = _tokenize_job(share.job)
             try:
                 for index in range(share.start, share.stop):
-                    if not reading.gone:
-                        reading.results[index] = reading.read(reading.parts[index])
+                    if not job.gone:
+                        job.results[index] = job.tokenize(job.parts[index])
             except Exception as error:
                 errors[number] = error
         loop.call_soon_threadsafe(self._finish, batch, errors, self._clock() - start)
@@ -123,21 +129,21 @@ class TokenizeQueue:
         self._long_running -= batch.is_long
         self._speed.learn(batch.tokens, seconds)
         for number, share in enumerate(batch.shares):
-            reading = _reading_of(share.job)
-            reading.left -= share.stop - share.start
+            job = _tokenize_job(share.job)
+            job.left -= share.stop - share.start
             if number in errors:
-                self._fail(reading, errors[number])
-            elif reading.left == 0 and not reading.done.done():
-                reading.done.set_result(None)
+                self._fail(job, errors[number])
+            elif job.left == 0 and not job.done.done():
+                job.done.set_result(None)
         if not self._closed:
             self._dispatch()
 
-    def _fail(self, reading: Reading, error: Exception) -> None:
-        self._queue.withdraw(reading)
-        if not reading.done.done():
-            reading.done.set_exception(error)
+    def _fail(self, job: TokenizeJob, error: Exception) -> None:
+        self._queue.withdraw(job)
+        if not job.done.done():
+            job.done.set_exception(error)
 
 
-def _reading_of(job: Job) -> Reading:
-    assert isinstance(job, Reading)
+def _tokenize_job(job: Job) -> TokenizeJob:
+    assert isinstance(job, TokenizeJob)
     return job

@@ -76,7 +76,7 @@ def test_a_text_over_the_models_length_is_refused_with_its_length(live: Live) ->
 
 def test_an_answer_that_would_fill_the_memory_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     body = {"text": ["a [MASK]" + " " * 992] * 3, "top_k": 4}  # 3 texts of 1,000 characters, 4 copies of each
-    monkeypatch.setattr(inputs, "MAX_ANSWER_CHARACTERS", 12_000)
+    monkeypatch.setattr(inputs, "MAX_RESPONSE_CHARACTERS", 12_000)
     assert live.post("/fill-mask", body).status == 200
     reply = live.post("/fill-mask", body | {"top_k": 5})
     assert reply.status == 422

@@ -7,10 +7,9 @@ import time
 import pytest
 
 from service.http.request_body import INLINE_BYTES, Model, parse
-from service.pipeline.encoding import question_windows
 from service.pipeline.inputs import Texts
 from service.pipeline.request_context import RequestContext
-from service.pipeline.tokenization import HELPERS, Reader, Threads
+from service.pipeline.tokenization import HELPER_THREADS, BoundedTokenizer, Threads, question_windows
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem
 
@@ -72,7 +71,7 @@ def test_a_context_that_several_questions_share_is_tokenised_once(live: Live) ->
 
     async def read(contexts: Texts) -> tuple[int, int]:
         call, threads = RequestContext("id", "/qa", time.monotonic(), 60_000), Threads(1, 10**6)
-        reader = Reader(call, model.tokenizer, 10**6, threads)
+        reader = BoundedTokenizer(call, model.tokenizer, 10**6, threads)
         try:
             windows = await question_windows(reader, model, Texts("question", ["who"] * 3, True), contexts, 3)
         finally:
@@ -94,7 +93,7 @@ def test_a_body_that_waits_for_a_thread_past_its_deadline_is_never_parsed(
 
     monkeypatch.setattr("service.http.routes.parse", noting)
     helpers = live.loaded.pipeline._threads._helpers
-    busy = [helpers.submit(gate.wait, 20) for _ in range(HELPERS)]
+    busy = [helpers.submit(gate.wait, 20) for _ in range(HELPER_THREADS)]
     try:
         late = live.post("/tokenize", {"text": "a " * INLINE_BYTES}, x_timeout_ms="200")
         assert late.status == 504 and "200 ms" in late.json["detail"]

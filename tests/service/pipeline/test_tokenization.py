@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from bert.encoding import Pieces
 from bert.errors import DeadlineExceededError, RequestTooLargeError
 from bert.tokenizer import Tokenizer
-from service.pipeline import tokenization, tokenize_queue
+from service.pipeline import text_parts, tokenization, tokenize_queue
 from service.pipeline.request_context import RequestContext
-from service.pipeline.tokenization import Reader, Threads, window_tokens
+from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
 from tests.support.tiny import vocabulary
 
 ODD = st.text(st.sampled_from("ab ,.!\n\t\u00e9\u0301\u4e2d\u6587\u200b\U0001f642\u3000-[]MASK"), max_size=60)
@@ -30,9 +30,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenize_queue, "PART_CHARACTERS", 5)
-    for name in ("INLINE_CHARACTERS", "TEXT_CHARACTERS"):
-        monkeypatch.setattr(tokenization, name, 0)
+    for module in (text_parts, tokenize_queue):
+        monkeypatch.setattr(module, "PART_CHARACTERS", 5)
+    monkeypatch.setattr(text_parts, "TEXT_CHARACTERS", 0)
+    monkeypatch.setattr(tokenization, "INLINE_CHARACTERS", 0)
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,13 @@ class Bounded:
     max_tokens: int = 10**6
     timeout_ms: float = 60_000
 
-    def pieces(self, texts: Sequence[str], enough: int | None = None) -> list[Pieces]:
+    def pieces(self, texts: Sequence[str], max_pieces: int | None = None) -> list[Pieces]:
         async def read() -> list[Pieces]:
             threads, call = Threads(2, 10**9), RequestContext("id", "/ner", time.monotonic(), self.timeout_ms)
             try:
-                return await Reader(call, self.tokenizer, self.max_tokens, threads).pieces(texts, enough)
+                return await BoundedTokenizer(call, self.tokenizer, self.max_tokens, threads).pieces(
+                    texts, max_pieces
+                )
             finally:
                 await threads.close()
 
@@ -70,10 +73,12 @@ def test_parts_together_are_the_whole(tokenizer: Tokenizer, texts: list[str]) ->
 
 @settings(deadline=None)
 @given(ODD, st.integers(1, 20))
-def test_a_beginning_that_is_enough_is_the_wholes(tokenizer: Tokenizer, text: str, enough: int) -> None:
-    (found,), (whole,) = Bounded(tokenizer).pieces([text], enough), tokenizer.pieces([text])
-    assert same(found.slice(0, enough), whole.slice(0, enough))
-    assert len(found) == len(whole) or len(found) >= enough
+def test_the_first_pieces_are_those_of_the_whole_text(
+    tokenizer: Tokenizer, text: str, max_pieces: int
+) -> None:
+    (found,), (whole,) = Bounded(tokenizer).pieces([text], max_pieces), tokenizer.pieces([text])
+    assert same(found.slice(0, max_pieces), whole.slice(0, max_pieces))
+    assert len(found) == len(whole) or len(found) >= max_pieces
 
 
 def test_more_tokens_than_fit_are_refused_before_all_is_read(
@@ -97,7 +102,7 @@ def test_more_tokens_than_fit_are_refused_before_all_is_read(
 
 
 def test_of_texts_to_be_cut_only_what_is_kept_counts(tokenizer: Tokenizer) -> None:
-    assert len(Bounded(tokenizer, 100).pieces(["a " * 5000] * 10, enough=10)) == 10
+    assert len(Bounded(tokenizer, 100).pieces(["a " * 5000] * 10, max_pieces=10)) == 10
 
 
 def test_nothing_is_read_after_the_deadline(tokenizer: Tokenizer) -> None:
