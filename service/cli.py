@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from service.workers.early_signals import INTERRUPTED, exit_on_stop
+from service.exit_signals import INTERRUPTED, exit_on_stop
 
 if TYPE_CHECKING:
     from service.settings import ServeSettings

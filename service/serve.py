@@ -8,8 +8,11 @@ from bert.errors import BertError, ConfigError
 from service.checks import check_settings
 from service.command_line import USAGE_ERROR
 from service.cpu_count import usable_cores
-from service.http.server import FAILURE, Server, address, listen
+from service.exit_signals import FAILURE
+from service.http.server import Server
+from service.listener import address, listen
 from service.settings import ServeSettings
+from service.workers.open_models import open_models
 from service.workers.runtime_dir import can_meet
 from service.workers.supervisor import Supervisor
 
@@ -46,7 +49,7 @@ def serve(settings: ServeSettings) -> int:
         print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
     if frontends_of(settings):
         return Supervisor(settings, listener, frontends_of(settings)).run()
-    server = Server(settings, url)
+    server = Server(settings, url, open_models=open_models)
     server.run(sockets=[listener])
     return FAILURE if server.failed else 0
 

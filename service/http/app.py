@@ -18,13 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http import openapi
 from service.http.endpoints import TASK_ENDPOINTS
-from service.http.lifecycle import OpenEngines, Service
+from service.http.lifecycle import OpenModels, Service
 from service.http.middleware import RequestMiddleware
 from service.http.problems import problem_of, problem_response
 from service.logs import LOGGER
 from service.pipeline.request_context import RequestContext
 from service.settings import ServeSettings
-from service.workers.engines import open_engines
 
 ASSETS = "/docs/assets"
 HANDLERS = {endpoint.path: endpoint.handler for endpoint in TASK_ENDPOINTS}
@@ -59,15 +58,15 @@ class Application(FastAPI):
 def create_app(
     settings: ServeSettings,
     *,
-    open_engines: OpenEngines = open_engines,
+    open_models: OpenModels,
     on_ready: Callable[[], None] = lambda: None,
     on_failure: Failed = log_failure,
 ) -> Application:
     """Build the service. Nothing is loaded before its lifespan begins, and requests get 503 until it is.
 
-    `open_engines` brings the models, `on_ready` is called when it can answer, `on_failure` with what kept it from loading.
+    `open_models` brings the models, `on_ready` is called when it can answer, `on_failure` with what kept it from loading.
     """
-    service = Service(settings, open_engines)
+    service = Service(settings, open_models)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -18,11 +18,11 @@ from service.metrics import Metrics
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.request_context import RequestContext
-from service.scheduling.scheduler_protocol import Runner
+from service.scheduling.scheduler_protocol import SchedulerProtocol
+from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
-from service.workers.engines import Engines, open_engines
 
-OpenEngines = Callable[[ServeSettings, Metrics], Awaitable[Engines]]
+OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 
 WAITING_BODIES = 8
 """Largest bodies whose texts may wait to be tokenised."""
@@ -41,7 +41,7 @@ class Loaded:
     """What answers requests once it is there."""
 
     registry: Registry
-    scheduler: Runner
+    scheduler: SchedulerProtocol
     pipeline: Pipeline
     budgets: Mapping[str, int]
 
@@ -49,9 +49,9 @@ class Loaded:
 class Service:
     """Holds the models from load to close, and knows whether requests can be answered."""
 
-    def __init__(self, settings: ServeSettings, open_engines: OpenEngines = open_engines) -> None:
-        """Nothing is loaded yet; `open_engines` brings the models and what runs them."""
-        self.settings, self.metrics, self._open = settings, Metrics(), open_engines
+    def __init__(self, settings: ServeSettings, open_models: OpenModels) -> None:
+        """Nothing is loaded yet; `open_models` brings the models and what runs them."""
+        self.settings, self.metrics, self._open = settings, Metrics(), open_models
         self.metrics.watch_ready(lambda: self.why_not_ready() is None)
         self._loaded: Loaded | None = None
         self._stage = "loading its models"

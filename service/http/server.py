@@ -4,7 +4,6 @@ import asyncio
 import json
 import shlex
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,32 +15,13 @@ from typing import Literal
 import uvicorn
 
 from bert.errors import BertError
+from service.exit_signals import is_ignored
 from service.http.app import create_app
 from service.http.endpoints import EXAMPLE_PAIR, TASK_ENDPOINTS, TRY_FIRST
-from service.http.lifecycle import OpenEngines, Service
+from service.http.lifecycle import OpenModels, Service
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.settings import ServeSettings
-from service.workers.early_signals import is_ignored
-from service.workers.engines import open_engines
-
-FAILURE = 1
-"""Exit code of a service that could not start."""
-
-
-def listen(settings: ServeSettings) -> socket.socket:
-    """Return a bound socket; raises OSError if the port is taken or the address is not this machine's."""
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        settings.host, settings.port, type=socket.SOCK_STREAM
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(place)
-    except OSError:
-        listener.close()
-        raise
-    return listener
 
 
 def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol] | Literal["h11"]:
@@ -60,13 +40,6 @@ def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol
     return type("Protocol", (BoundedProtocol,), limits)
 
 
-def address(listener: socket.socket) -> str:
-    """Return the URL by which this machine reaches the socket."""
-    host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 class Server(uvicorn.Server):
     """uvicorn, that drains before it stops, exits with 0 after a signal, and stops when the models cannot be
     loaded.
@@ -77,14 +50,14 @@ class Server(uvicorn.Server):
         settings: ServeSettings,
         url: str,
         *,
-        open_engines: OpenEngines = open_engines,
+        open_models: OpenModels,
         announces: bool = True,
     ) -> None:
         """Build the application; nothing runs yet. `announces`: it tells people when it can answer."""
         self._settings, self._url = settings, url
         self._announces = announces and settings.log_format == "text"
         self.failed = False
-        app = create_app(settings, open_engines=open_engines, on_ready=self._ready, on_failure=self._fail)
+        app = create_app(settings, open_models=open_models, on_ready=self._ready, on_failure=self._fail)
         self._service: Service = app.service
         super().__init__(
             uvicorn.Config(

@@ -25,7 +25,7 @@ from service.pipeline.tokenization import (
     question_windows,
     text_windows,
 )
-from service.scheduling.scheduler_protocol import Runner
+from service.scheduling.scheduler_protocol import SchedulerProtocol
 
 Result = TypeVar("Result")
 MAX_SHOWN_TOKENS = 2**14
@@ -69,7 +69,7 @@ class FilledMasks:
 class Pipeline:
     """Runs requests through loaded models."""
 
-    def __init__(self, scheduler: Runner, threads: int, max_characters: int) -> None:
+    def __init__(self, scheduler: SchedulerProtocol, threads: int, max_characters: int) -> None:
         """Tokenise in `threads` threads; at most `max_characters` wait for them."""
         self._scheduler = scheduler
         self._threads = Threads(threads, max_characters)

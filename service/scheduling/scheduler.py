@@ -123,7 +123,7 @@ class Scheduler:
         *,
         retry: bool = False,
     ) -> Result:
-        """Run the encodings; see `Runner`. `deadline` is on the scheduler's clock.
+        """Run the encodings; see `SchedulerProtocol`. `deadline` is on the scheduler's clock.
 
         A `retry` was admitted by an engine process that ended, and is not refused now.
         """

@@ -19,7 +19,7 @@ class Result:
     """From then until the last sequence was done, turns of others included."""
 
 
-class Runner(Protocol):
+class SchedulerProtocol(Protocol):
     """What the pipeline needs of a scheduler, in this process or in another."""
 
     @property

@@ -13,11 +13,12 @@ from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck
 from service.scheduling.scheduler_protocol import Result
+from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 from service.workers.connection import Link
-from service.workers.engines import Engines, open_engines
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
 from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
+from service.workers.open_models import open_models
 from service.workers.runtime_dir import RESTARTS, SOCKET
 
 STUCK = 70
@@ -74,9 +75,9 @@ class EngineServer:
             server.close()
             await self._close()
 
-    async def _load(self, ended: asyncio.Event) -> Engines:
+    async def _load(self, ended: asyncio.Event) -> ServedModels:
         """Open the models; end the process at its end or where that takes too long: no thread in native code can be."""
-        loading = asyncio.create_task(open_engines(self._settings, self._metrics))
+        loading = asyncio.create_task(open_models(self._settings, self._metrics))
         limit_s = time.monotonic() + self._settings.load_timeout_s
         while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
             self._beat(LOADING_HUNG_S)

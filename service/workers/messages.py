@@ -22,7 +22,7 @@ from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
 from service.scheduling.scheduler_protocol import Result
-from service.workers.engines import Engines
+from service.scheduling.served_models import ServedModels
 
 MAX_RETRIES = 2
 """Engine processes that a request is sent to after the first one ended."""
@@ -51,7 +51,7 @@ class Hello:
     """Name of the bundle that comes first, which may be left out."""
 
     @classmethod
-    def of(cls, engines: Engines) -> Self:
+    def of(cls, engines: ServedModels) -> Self:
         """Write what a frontend has to know."""
         models = engines.models
         return cls(

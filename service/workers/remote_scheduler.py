@@ -20,9 +20,9 @@ from service.engine.loaded_model import LeftOut
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler_protocol import Result
+from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 from service.workers.connection import Link
-from service.workers.engines import Engines
 from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
 from service.workers.messages import (
     MAX_RETRIES,
@@ -262,7 +262,7 @@ def leave() -> None:
     asyncio.get_running_loop().call_later(LEAVE_S, os._exit, CHANGED)
 
 
-async def connect_engines(settings: ServeSettings, metrics: Metrics, folder: Path, beat: Beat) -> Engines:
+async def connect_models(settings: ServeSettings, metrics: Metrics, folder: Path, beat: Beat) -> ServedModels:
     """Wait for the engine process, which says what it has read, and give signs of life meanwhile."""
     scheduler = RemoteScheduler(
         folder, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
@@ -270,4 +270,4 @@ async def connect_engines(settings: ServeSettings, metrics: Metrics, folder: Pat
     hello = await scheduler.hello()
     models = await asyncio.to_thread(hello.models)
     left_out = [LeftOut(*each) for each in hello.left_out]
-    return Engines(models, scheduler, hello.budgets, hello.defaults, left_out, first=hello.first)
+    return ServedModels(models, scheduler, hello.budgets, hello.defaults, left_out, first=hello.first)

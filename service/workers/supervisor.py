@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from service.http.server import FAILURE
+from service.exit_signals import FAILURE, STOPS, is_ignored
 from service.logs import LOGGER
 from service.metrics import SHARED, forget_gauges
 from service.settings import ServeSettings
-from service.workers.early_signals import STOPS, is_ignored
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import SOCKET, is_own, make_again, meeting_place
-from service.workers.worker_main import ENGINE, FRONTEND, start_message
+from service.workers.start_message import ENGINE, FRONTEND, StartMessage
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
 """Before a process that ended by itself is started again; twice as long each time."""
@@ -34,7 +33,7 @@ END_S = 10.0
 _CHILD = """
 import signal, sys
 sys.path[:] = {path!r}
-from service.workers.early_signals import STOPS, exit_at_once, is_ignored
+from service.exit_signals import STOPS, exit_at_once, is_ignored
 for number in STOPS:
     if not is_ignored(number):
         signal.signal(number, signal.SIG_IGN if {ignores!r} else exit_at_once)
@@ -205,9 +204,9 @@ class Supervisor:
             )
         monitor.started()
         assert child.process.stdin is not None
-        message = start_message(
+        message = StartMessage(
             self.settings,
-            self.folder,
+            str(self.folder),
             child.name,
             listener,
             monitor.child_fd,
@@ -215,7 +214,7 @@ class Supervisor:
             announces=child.announces,
         )
         try:
-            child.process.stdin.write(message)
+            child.process.stdin.write(message.to_line())
             child.process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended already, as will be seen

@@ -1,7 +1,6 @@
 """What the processes of a service begin with: settings on standard input, whose end means that the parent is gone."""
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -14,45 +13,18 @@ from typing import Any
 
 from bert.errors import BertError
 from service import logs, metrics
-from service.http.lifecycle import OpenEngines
-from service.http.server import FAILURE, Server, address
+from service.exit_signals import FAILURE
+from service.http.lifecycle import OpenModels
+from service.http.server import Server
+from service.listener import address
 from service.settings import ENV_PREFIX, ServeSettings
 from service.workers.engine_worker import EngineServer
 from service.workers.heartbeat import Beat, heartbeat
-from service.workers.remote_scheduler import connect_engines
+from service.workers.remote_scheduler import connect_models
+from service.workers.start_message import ENGINE, StartMessage
 
-ENGINE, FRONTEND = "engine", "frontend"
 ORPHANED_S = 5.0
 """For the end of a frontend whose parent is gone."""
-
-
-def start_message(
-    settings: ServeSettings,
-    folder: Path,
-    name: str,
-    listener: int | None,
-    heartbeat: int,
-    *,
-    restarts: int,
-    announces: bool,
-) -> bytes:
-    """Return what the parent writes to a child's standard input.
-
-    `name` is that of its metrics' files, `listener` and `heartbeat` are the inherited file descriptors of the socket and of
-    the pipe for signs of life, `restarts` how many such processes have ended, `announces` whether it tells people that it is
-    ready.
-    """
-    values = settings.model_dump(mode="json", exclude={"api_key"})
-    key = settings.api_key.get_secret_value() if settings.api_key is not None else None
-    start = {
-        "folder": str(folder),
-        "name": name,
-        "listener": listener,
-        "heartbeat": heartbeat,
-        "restarts": restarts,
-        "announces": announces,
-    }
-    return json.dumps({"settings": {**values, "api_key": key}, **start}).encode() + b"\n"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,14 +32,14 @@ def main(arguments: Sequence[str]) -> int:
     # What the parent was told in the environment is in the message, and what it was told elsewhere wins over that.
     for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
         del os.environ[name]
-    start: dict[str, Any] = json.loads(_read_line(0))
-    settings = ServeSettings(**start["settings"])
+    start = StartMessage.from_line(_read_line(0))
+    settings, folder, beat = start.settings, Path(start.folder), heartbeat(start.heartbeat)
     logs.configure(settings.log_level, settings.log_format)
-    metrics.name_process(start["name"])
+    metrics.name_process(start.name)
     if arguments[-1] == ENGINE:
-        return _run_engine(settings, Path(start["folder"]), start["restarts"], heartbeat(start["heartbeat"]))
-    connect = partial(connect_engines, folder=Path(start["folder"]), beat=heartbeat(start["heartbeat"]))
-    return _run_frontend(settings, connect, start["listener"], announces=start["announces"])
+        return _run_engine(settings, folder, start.restarts, beat)
+    connect = partial(connect_models, folder=folder, beat=beat)
+    return _run_frontend(settings, connect, start.listener, announces=start.announces)
 
 
 def _run_engine(settings: ServeSettings, folder: Path, restarts: int, beat: Beat) -> int:
@@ -86,9 +58,11 @@ def _run_engine(settings: ServeSettings, folder: Path, restarts: int, beat: Beat
     return 0
 
 
-def _run_frontend(settings: ServeSettings, connect: OpenEngines, listener: int, *, announces: bool) -> int:
+def _run_frontend(
+    settings: ServeSettings, connect: OpenModels, listener: int | None, *, announces: bool
+) -> int:
     sock = socket.socket(fileno=listener)
-    server = Server(settings, address(sock), open_engines=connect, announces=announces)
+    server = Server(settings, address(sock), open_models=connect, announces=announces)
     # As by Ctrl-C: to go on taking requests for `drain_s` would be of no use, nobody is there to run them.
     _when_orphaned(_leave)
     server.run(sockets=[sock])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from service import serve
-from service.http.server import FAILURE
+from service.exit_signals import FAILURE
 from service.serve import frontends_of
 from service.settings import ServeSettings
 

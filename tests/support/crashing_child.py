@@ -13,7 +13,7 @@ from bert.tokenizer import Encoding
 from service.command_line import load_settings
 from service.engine.engine_protocol import Outputs
 from service.engine.onnx_engine import OnnxEngine
-from service.http.server import address, listen
+from service.listener import address, listen
 from service.workers import supervisor, worker_main
 from service.workers.supervisor import Supervisor
 

@@ -11,9 +11,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from service.http.lifecycle import Loaded, Service
-from service.http.server import Server, address, listen
+from service.http.server import Server
+from service.listener import address, listen
 from service.scheduling.scheduler import Scheduler
 from service.settings import ServeSettings
+from service.workers.open_models import open_models
 
 PATIENT: dict[str, Any] = {"request_timeout_ms": 300_000}
 """Settings for real models on a busy machine."""
@@ -100,7 +102,7 @@ def serving(*, wait: bool = True, **settings: Any) -> Iterator[Live]:
     """Run the service until the block ends."""
     chosen = ServeSettings(port=0, log_format="json", log_level="error", **settings)
     listener = listen(chosen)
-    server = Server(chosen, address(listener))
+    server = Server(chosen, address(listener), open_models=open_models)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     live = Live(address(listener), server, server._service)

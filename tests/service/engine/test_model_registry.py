@@ -19,7 +19,7 @@ from service.engine.loaded_model import OpenedModel
 from service.engine.model_registry import default_names
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.slot_layout import SlotLayout
-from service.workers.engines import speeds_of
+from service.workers.open_models import speeds_of
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 

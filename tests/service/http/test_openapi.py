@@ -12,6 +12,7 @@ from service.http.app import create_app
 from service.http.endpoints import TASK_ENDPOINTS
 from service.http.openapi import ERRORS
 from service.settings import ServeSettings
+from service.workers.open_models import open_models
 from tests.support.live import Live
 
 ROOT = Path(__file__).parents[3]
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    return create_app(ServeSettings())
+    return create_app(ServeSettings(), open_models=open_models)
 
 
 @pytest.fixture(scope="module")

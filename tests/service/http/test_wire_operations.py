@@ -20,7 +20,7 @@ def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
 ) -> None:
     gate, load = threading.Event(), bundle_loader.load_models
     monkeypatch.setattr(
-        "service.workers.engines.load_models", lambda *a, **k: gate.wait(10) and load(*a, **k)
+        "service.workers.open_models.load_models", lambda *a, **k: gate.wait(10) and load(*a, **k)
     )
     with serving(wait=False, bundles=[bundles / "mood"]) as live:
         assert live.get("/health/live").status == 200

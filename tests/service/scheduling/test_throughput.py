@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from service.autotune.cost_curve import CostPoint
 from service.scheduling.throughput import Speed
-from service.workers.engines import LEAST_QUEUE_TOKENS, queue_bound
+from service.workers.open_models import LEAST_QUEUE_TOKENS, queue_bound
 
 CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
 

@@ -20,6 +20,7 @@ from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler, Wide
 from service.scheduling.throughput import Speed
 from service.settings import ServeSettings
+from service.workers.open_models import open_models
 
 
 @dataclass
@@ -151,11 +152,11 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
     def never(narrow: Engine, wide: Engine, max_tokens: int, slots: int) -> None:
         opened.append(weakref.ref(wide))
 
-    monkeypatch.setattr("service.workers.engines.usable_cores", lambda: 2)
+    monkeypatch.setattr("service.workers.open_models.usable_cores", lambda: 2)
     monkeypatch.setattr("service.autotune.warmup.find_multi_slot_tokens", never)
 
     async def scenario() -> None:
-        service = Service(ServeSettings(bundles=[bundles / "mood"], keep_tuning=False))
+        service = Service(ServeSettings(bundles=[bundles / "mood"], keep_tuning=False), open_models)
         await service.load()
         gc.collect()
         assert len(opened) == 1 and opened[0]() is None

@@ -3,20 +3,19 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from service.autotune import cost_curve, warmup
 from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
 from service.engine.bundle_loader import load_models
-from service.engine.loaded_model import LeftOut, Model, OpenedModel
+from service.engine.loaded_model import Model, OpenedModel
 from service.engine.model_registry import default_names
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler, Wide
-from service.scheduling.scheduler_protocol import Runner
+from service.scheduling.served_models import ServedModels
 from service.scheduling.throughput import Speed
 from service.settings import ServeSettings
 from service.workers.heartbeat import SLOWEST_BATCHES
@@ -25,24 +24,7 @@ LEAST_QUEUE_TOKENS, MOST_QUEUE_TOKENS = 16_384, 1_048_576
 """A request of 32 of the longest texts always finds room in an empty service."""
 
 
-@dataclass(frozen=True, slots=True)
-class Engines:
-    """What runs the models of this process."""
-
-    models: Sequence[Model]
-    scheduler: Runner
-    budgets: Mapping[str, int]
-    """Tokens a batch, by model."""
-    defaults: Mapping[str, str]
-    """Task → name of the model that answers where a request names none."""
-    left_out: Sequence[LeftOut] = ()
-    running_tokens: int = 0
-    """Most tokens that are in the engine at once, beside those that wait."""
-    first: str = ""
-    """Name of the bundle that comes first, which may be left out."""
-
-
-async def open_engines(settings: ServeSettings, metrics: Metrics) -> Engines:
+async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels:
     """Open the bundles and measure how fast they are; raises what stands in the way."""
     cores, began = usable_cores(), time.monotonic()
     layout = warmup.slot_layout(settings, cores)
@@ -99,7 +81,7 @@ async def open_engines(settings: ServeSettings, metrics: Metrics) -> Engines:
     running_tokens = layout.slots * max(longest.values())
     served = [model.closed() for model in models]
     first, _ = loaded.names[0]
-    return Engines(served, scheduler, budgets, defaults, loaded.left_out, running_tokens, first)
+    return ServedModels(served, scheduler, budgets, defaults, loaded.left_out, running_tokens, first)
 
 
 def speeds_of(

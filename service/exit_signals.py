@@ -13,7 +13,8 @@ from types import FrameType
 STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 """Signals that end the service; Windows has no SIGHUP."""
 
-
+FAILURE = 1
+"""Exit code of a service that could not start."""
 INTERRUPTED = 130
 """Exit code of a command that was not done when Ctrl-C came, as shells have it."""
 

@@ -1,0 +1,27 @@
+"""Open the listening socket and name its URL."""
+
+import socket
+
+from service.settings import ServeSettings
+
+
+def listen(settings: ServeSettings) -> socket.socket:
+    """Return a bound socket; raises OSError if the port is taken or the address is not this machine's."""
+    family, kind, protocol, _, place = socket.getaddrinfo(
+        settings.host, settings.port, type=socket.SOCK_STREAM
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(place)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def address(listener: socket.socket) -> str:
+    """Return the URL by which this machine reaches the socket."""
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
