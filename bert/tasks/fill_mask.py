@@ -183,6 +183,10 @@ class FillMaskTask(Task):
         indices = [part * len(visible) // (masks + 1) for part in range(1, masks + 1)]
         return [tokenizer.single(hide(visible, indices, tokenizer.mask_id), spec.max_tokens, truncate=True)]
 
+    def shorten(self, output: Floats) -> Floats:
+        """Return the best pieces of each mask: many masks would hold gigabytes of a whole vocabulary's scores."""
+        return best_pieces(output)
+
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return the probability of each piece of the vocabulary."""
         return [softmax(logits) for logits in outputs]

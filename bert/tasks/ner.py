@@ -158,6 +158,7 @@ class NerTask(Task):
     has_tags = True
     has_windows = True
     reads_words = True
+    kept_share = 0.995  # most words have no entity
 
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions of the first piece of each word."""

@@ -46,6 +46,7 @@ class QaTask(Task):
     architectures = ("BertForQuestionAnswering",)
     has_questions = True
     has_windows = True
+    kept_share = 0.95
 
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return 2: start and end."""

@@ -3,11 +3,11 @@
 from bert.errors import BundleError
 from bert.manifest import Manifest
 from bert.tasks.classification import ClassificationTask
-from bert.tasks.embedding import SimilarityTask
 from bert.tasks.fill_mask import FillMaskTask
 from bert.tasks.multiple_choice import MultipleChoice
 from bert.tasks.ner import NerTask
 from bert.tasks.qa import QaTask
+from bert.tasks.similarity import SimilarityTask
 from bert.tasks.task import Task
 
 TASKS: dict[str, Task] = {

@@ -69,6 +69,8 @@ class Task:
     """Each labelled example has two texts."""
     judges_labels = True
     """Changed labels count against an 8-bit graph. Of a whole vocabulary's pieces the best are often equally good."""
+    kept_share = 0.98
+    """Share of answers that an 8-bit graph must leave as they are."""
     warm_up_text = "a"
     """Short enough for every model and vocabulary, as a question too."""
 
@@ -106,6 +108,10 @@ class Task:
         if len(text) == 2:
             return [tokenizer.pair(text[0], text[1], spec.max_tokens, truncate=True)]
         return [tokenizer.single(text[0], spec.max_tokens, truncate=True)]
+
+    def shorten(self, output: Floats) -> Floats:
+        """Reduce a graph's output (P, K) to what travels to the decoder."""
+        return output
 
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return what a user is told: probabilities where scores become some, else the scores."""

@@ -10,7 +10,7 @@ from bert import metrics
 from bert.data.examples import TextExample
 from bert.data.labelled_file import LabelledFile
 from bert.errors import DataError, ExportError
-from bert.tasks import classification, embedding, ner, qa, spans
+from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.verify.dev_data import as_recorded, read_questions, read_sentences, read_texts
@@ -148,7 +148,7 @@ class _Pairs:
 
     def score(self, outputs: Sequence[Floats]) -> float:
         vectors = np.concatenate(outputs)
-        return metrics.spearman(self._gold, embedding.cosine(vectors[::2], vectors[1::2]))
+        return metrics.spearman(self._gold, similarity.cosine(vectors[::2], vectors[1::2]))
 
 
 def _number(row: TextExample) -> float:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from bert.checkpoint.weights import Checkpoint
 from bert.processor import instructions
 from bert.self_test import SelfTest, encode
-from bert.tasks.fill_mask import best_pieces
 from bert.tasks.registry import TASKS
-from bert.tasks.task import Head, Reads
+from bert.tasks.task import Reads
 from model_export.candidate import Candidate
 from model_export.verify.texts import make_text, texts_file
 
@@ -40,8 +39,7 @@ def self_test(checkpoint: Checkpoint, graphs: Mapping[str, Candidate]) -> SelfTe
     answers, tolerances = {}, {}
     for file, candidate in graphs.items():
         found, precision = candidate.exported.alone(encoded), candidate.exported.precision
-        if task.head is Head.VOCABULARY:
-            found = [best_pieces(scores) for scores in found]
+        found = [task.shorten(scores) for scores in found]
         answers[file], tolerances[file] = task.self_test_scores(found), TOLERANCE[precision]
         if precision == "int8":
             tolerances[file] = max(tolerances[file], candidate.parity["relative_error"] / 2)

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from typing import Final
 
+from bert.tasks.registry import TASKS
+
 AUTO: Final = "auto"
 """What stands for the precision that is chosen by measuring (`choice.py`)."""
 
 _DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}
 _NEIGHBOURS = {"fp32": 1e-5, "fp16": 1e-2, "int8": 1e-3}
-
-SAME_LABELS = {"classification": 0.98, "multiple_choice": 0.98, "ner": 0.995, "qa": 0.95}
-"""Share of answers that must stay in 8 bits, by task. Most words have no entity, so of words more must."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +49,5 @@ class Tolerance:
 
     def changed_share(self, task: str) -> float:
         """Return the largest share of answers that may be changed."""
-        same = SAME_LABELS.get(task, 0.98) if self.same_labels is None else self.same_labels
+        same = TASKS[task].kept_share if self.same_labels is None else self.same_labels
         return 1 - same

@@ -6,7 +6,7 @@ N texts, P head positions, K outputs at each, H width.
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 import numpy as np
@@ -18,8 +18,8 @@ from bert.errors import BundleError, EngineError
 from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import Packer, PackingRules, Positions, flat_groups, split
 from bert.runtime import OPTIMIZATION_LEVEL, open_session, session_options
-from bert.tasks.fill_mask import best_pieces
 from bert.tasks.registry import TASKS, check_output
+from bert.tasks.task import Head
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs
 from service.engine.engine_protocol import Floats, Outputs
@@ -28,13 +28,6 @@ from service.logs import LOGGER
 
 _OPENING = threading.Lock()
 """Of models on a GPU, one at a time."""
-
-
-SHORTENED: dict[str, Callable[[Floats], Floats]] = {"fill_mask": best_pieces}
-"""Task → what is kept of its head's output.
-
-A request of many masks would hold gigabytes of a whole vocabulary's scores.
-"""
 
 
 class OnnxEngine:
@@ -60,7 +53,6 @@ class OnnxEngine:
         self._turn: AbstractContextManager[object] = turn if turn is not None else nullcontext()
         self._flat = manifest.layout == "flat"
         self._task = TASKS[manifest.task.task]
-        self._shorten = SHORTENED.get(manifest.task.task)
         self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.hidden_size)
         level = manifest.session.get("graph_optimization_level", OPTIMIZATION_LEVEL)
         options = session_options(threads, manifest.layout, level, spinning=has_cores_alone)
@@ -87,7 +79,7 @@ class OnnxEngine:
 
     def _capture(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> CapturedGraphs | None:
         """Capture what can be; a head over the whole vocabulary would fill the memory with buffers."""
-        if self._shorten is not None:
+        if self._task.head is Head.VOCABULARY:
             return None
         try:
             session = open_session(bundle.model_path, self.provider, options, enable_cuda_graph="1")
@@ -134,8 +126,7 @@ class OnnxEngine:
                     output = self._plain(inputs)
             except Exception as error:
                 raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
-        if self._shorten is not None:
-            output = self._shorten(output)
+        output = self._task.shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
         return Outputs(split(output, [len(head) for head in heads]), 1.0 - tokens / places)
 

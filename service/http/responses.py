@@ -9,9 +9,9 @@ import orjson
 from starlette.responses import Response
 
 from bert.tasks.classification import Classification
-from bert.tasks.embedding import Ranked
 from bert.tasks.fill_mask import FilledMask
 from bert.tasks.ner import Entity
+from bert.tasks.similarity import Ranked
 from bert.tasks.spans import Answer
 from service.pipeline.pipeline import Embedded, Token
 from service.pipeline.request_context import RequestContext

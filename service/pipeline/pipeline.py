@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from bert.errors import RequestTooLargeError
 from bert.packing import joined
-from bert.tasks import classification, embedding, fill_mask, ner, spans
+from bert.tasks import classification, fill_mask, ner, similarity, spans
 from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
@@ -110,10 +110,10 @@ class Pipeline:
         outputs = await self._infer(request, model, encodings)
         return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
 
-    def rank(self, embedded: Embedded, queries: int, top_k: int | None) -> Iterator[list[embedding.Ranked]]:
+    def rank(self, embedded: Embedded, queries: int, top_k: int | None) -> Iterator[list[similarity.Ranked]]:
         """Rank the vectors after the first `queries`, best first, for each of these."""
         asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
-        return (embedding.rank(query, others, top_k) for query in asked)
+        return (similarity.rank(query, others, top_k) for query in asked)
 
     async def entities(self, request: RequestContext, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows."""

@@ -14,7 +14,7 @@ from bert.errors import ConfigError
 from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
-from bert.tasks.embedding import cosine
+from bert.tasks.similarity import cosine
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
 from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts

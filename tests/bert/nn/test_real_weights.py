@@ -14,7 +14,7 @@ from bert.encoding import Encoding
 from bert.nn import losses
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForSequenceClassification, BertForSimilarity
-from bert.tasks import embedding
+from bert.tasks import similarity
 from bert.tokenizer import Tokenizer
 from tests.support.bert_reference import assert_same
 
@@ -98,5 +98,5 @@ def test_similarity_is_the_models_own_pooling(packaged: Tokenizer, minilm: Path,
     with torch.no_grad():
         vectors = model(*batch)
         hidden = run(theirs, *batch).last_hidden_state
-    np.testing.assert_allclose(vectors, embedding.embed(hidden.numpy(), batch[2].numpy()), atol=1e-5)
+    np.testing.assert_allclose(vectors, similarity.embed(hidden.numpy(), batch[2].numpy()), atol=1e-5)
     assert 0.99 < float(vectors[0].square().sum()) < 1.01

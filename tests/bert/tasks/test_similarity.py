@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from bert.tasks import embedding
-from bert.tasks.embedding import Ranked
+from bert.tasks import similarity
+from bert.tasks.similarity import Ranked
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -17,7 +17,7 @@ def random(*shape: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[n
 def test_the_mean_is_over_a_texts_own_tokens_only() -> None:
     hidden = random(2, 5, 4)
     mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    pooled = embedding.mean_pool(hidden, mask)
+    pooled = similarity.mean_pool(hidden, mask)
     np.testing.assert_allclose(pooled, [hidden[0, :3].mean(0), hidden[1].mean(0)], rtol=1e-5)
 
 
@@ -25,51 +25,51 @@ def test_padding_may_hold_anything() -> None:
     hidden, mask = random(1, 5, 4), np.array([[1, 1, 1, 0, 0]])
     other = hidden.copy()
     other[0, 3:] = 1e6
-    np.testing.assert_array_equal(embedding.embed(hidden, mask), embedding.embed(other, mask))
+    np.testing.assert_array_equal(similarity.embed(hidden, mask), similarity.embed(other, mask))
 
 
 def test_embeddings_have_length_1() -> None:
-    lengths = np.linalg.norm(embedding.embed(random(3, 5, 8), np.ones((3, 5), np.int64)), axis=-1)
+    lengths = np.linalg.norm(similarity.embed(random(3, 5, 8), np.ones((3, 5), np.int64)), axis=-1)
     np.testing.assert_allclose(lengths, 1.0, rtol=1e-6)
 
 
 def test_nothing_to_pool_gives_zeros_and_not_nan() -> None:
-    assert not embedding.embed(random(1, 5, 4), np.zeros((1, 5), np.bool_)).any()
+    assert not similarity.embed(random(1, 5, 4), np.zeros((1, 5), np.bool_)).any()
 
 
 def test_the_type_of_the_numbers_is_kept() -> None:
-    assert embedding.embed(random(1, 5, 4), np.ones((1, 5), np.bool_)).dtype == np.float32
+    assert similarity.embed(random(1, 5, 4), np.ones((1, 5), np.bool_)).dtype == np.float32
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_ranking_is_by_cosine_best_first(seed: int, n: int) -> None:
     query, candidates = random(6, seed=seed), random(n, 6, seed=seed + 1)
     expected = cosine_similarity(query[None], candidates)[0]
-    found = embedding.rank(query, candidates)
+    found = similarity.rank(query, candidates)
     assert [r.index for r in found] == sorted(range(n), key=lambda i: -expected[i])
     assert [r.score for r in found] == pytest.approx([float(expected[r.index]) for r in found], abs=1e-5)
-    assert embedding.rank(query, candidates, top_k=3) == found[:3]
+    assert similarity.rank(query, candidates, top_k=3) == found[:3]
 
 
 def test_equal_candidates_keep_their_order() -> None:
-    found = embedding.rank(np.array([1.0, 0.0]), np.array([[0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]))
+    found = similarity.rank(np.array([1.0, 0.0]), np.array([[0.0, 1.0], [2.0, 0.0], [5.0, 0.0]]))
     assert found == [Ranked(1, 1.0), Ranked(2, 1.0), Ranked(0, 0.0)]
 
 
 @given(st.integers(0, 2**32 - 1))
 def test_a_cosine_is_never_past_1(seed: int) -> None:
     vectors = random(20, 384, seed=seed)
-    for scores in (embedding.cosine(vectors, vectors), embedding.cosine(vectors, -vectors)):
+    for scores in (similarity.cosine(vectors, vectors), similarity.cosine(vectors, -vectors)):
         assert np.abs(scores).max() <= 1 and scores.dtype == np.float32
-    assert all(abs(found.score) <= 1 for found in embedding.rank(vectors[0], np.tile(vectors[0], (30, 1))))
+    assert all(abs(found.score) <= 1 for found in similarity.rank(vectors[0], np.tile(vectors[0], (30, 1))))
 
 
 def test_cosine_of_pairs_is_the_diagonal() -> None:
     first, second = random(4, 6), random(4, 6, seed=1)
     expected = np.diag(cosine_similarity(first, second))
-    np.testing.assert_allclose(embedding.cosine(first, second), expected, rtol=1e-5)
+    np.testing.assert_allclose(similarity.cosine(first, second), expected, rtol=1e-5)
 
 
 def test_top_k_below_1_is_refused() -> None:
     with pytest.raises(ValueError, match=r"top_k \(0\)"):
-        embedding.rank(np.ones(2), np.ones((1, 2)), top_k=0)
+        similarity.rank(np.ones(2), np.ones((1, 2)), top_k=0)
