@@ -70,6 +70,13 @@ def move_into_place(aside: Path, folder: Path, *, replace_old: bool) -> None:
         shutil.rmtree(previous, ignore_errors=True)
 
 
+def replace_text(file: Path, text: str) -> None:
+    """Replace a file at once: no reader sees half of it, and a killed process leaves the old one. Raises OSError."""
+    aside = file.with_name(f".{file.name}.writing")
+    aside.write_text(text, encoding="utf-8")
+    os.replace(aside, file)
+
+
 def write_synced(file: Path, content: bytes) -> None:
     """Write a new file down to the disk. Raises OSError."""
     with file.open("xb") as stream:

@@ -3,8 +3,9 @@
 import logging
 
 from bert.errors import BertError, TrainingError
+from bert.files import replace_text
 from training.evaluation.plan import ProbeRun, plan
-from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json, write_text
+from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.table import Cell, as_json, as_markdown
 from training.finetune import finetune
@@ -67,11 +68,11 @@ class Comparison:
     def _write(self) -> str:
         folder, table = self.settings.output_dir, as_markdown(self.cells, self.rows, self.tasks)
         heading = f"# Fine-tuned scores\n\n```\n{self.command}\n```\n\n" if self.command else ""
-        write_text(folder / "table.md", heading + table)
         content = {
             "command": self.command,
             "settings": self.settings.model_dump(mode="json"),
             "checkpoints": as_json(self.cells, self.rows, self.tasks),
         }
         write_json(folder / "table.json", content)
+        replace_text(folder / "table.md", heading + table)
         return table

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.files import move_into_place, put_back, sync, write_synced, written_aside
+from bert.files import move_into_place, put_back, replace_text, sync, write_synced, written_aside
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,3 +109,9 @@ def test_the_old_one_stays_where_its_replacement_fails(folder: Path, monkeypatch
 def test_a_folder_is_readable_as_the_users_others_are(folder: Path) -> None:
     (folder.parent / "plain").mkdir()
     assert folder.stat().st_mode == (folder.parent / "plain").stat().st_mode
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    for text in ("old", "new"):
+        replace_text(tmp_path / "report.md", text)
+        assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", text)]

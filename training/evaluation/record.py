@@ -1,7 +1,6 @@
 """One run of a comparison and its `run.json`: what it is a run of, and its scores once it is finished."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 from bert.checkpoint.weights import file_hashes
 from bert.errors import TrainingError
+from bert.files import replace_text
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.core.model import base_folder, is_random
@@ -108,13 +108,6 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write aside and rename: whoever is killed leaves the old file or the new one."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write aside and rename."""
+    """Write JSON; whoever is killed leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.writing")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, path)
+    replace_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

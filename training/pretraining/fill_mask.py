@@ -13,11 +13,11 @@ from training.pretraining.batch import collate
 from training.pretraining.examples.base import Bools, Ints, MaskedExample
 from training.pretraining.objectives.base import Objective
 
-FEWEST_PIECES, MOST_PIECES = 8, 40
+MIN_PIECES, MAX_PIECES = 8, 40
 """A sentence of fewer pieces says too little of the word, one of more is tiresome to read."""
 CLOSING, OPENING = frozenset(".,;:!?)]}%’'"), frozenset("([{’'")
 """What stands close to the word before it, and to the word after it; an apostrophe does both."""
-SENTENCES_A_DOCUMENT = 64
+MAX_SENTENCES_TRIED = 64
 """How many of a document's sentences are looked at, at most, for one that will do."""
 
 
@@ -51,11 +51,11 @@ def gaps(
     count: int,
     seed: int = 0,
     split: str = "held_out",
-    most_pieces: int = MOST_PIECES,
+    max_pieces: int = MAX_PIECES,
 ) -> list[Gap]:
     """Choose sentences of a split, from as many documents as there are, and a word of each; fewer if it has fewer.
 
-    The word is one piece of letters; digits and punctuation are left alone. No sentence has more than `most_pieces`.
+    The word is one piece of letters; digits and punctuation are left alone. No sentence has more than `max_pieces`.
     """
     rng = np.random.default_rng(seed)
     places = [(entry, index) for entry in corpus.entries(split) for index in range(int(entry["documents"]))]
@@ -66,7 +66,7 @@ def gaps(
             if len(found) == count:
                 return found
             entry, index = places[place]
-            gap = _gap(corpus.shard(entry).document(index), tokenizer, rng, most_pieces)
+            gap = _gap(corpus.shard(entry).document(index), tokenizer, rng, max_pieces)
             if gap and not any(np.array_equal(gap.ids, other.ids) for other in found):
                 found.append(gap)
     return found
@@ -103,11 +103,11 @@ def readable(pieces: Sequence[str]) -> str:
     return text
 
 
-def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, most_pieces: int) -> Gap | None:
+def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, max_pieces: int) -> Gap | None:
     """Choose one sentence of a document that is neither short nor long, and a word in it."""
     lengths = np.diff(document.sentences)
-    fitting = np.flatnonzero((lengths >= FEWEST_PIECES) & (lengths <= min(MOST_PIECES, most_pieces)))
-    for sentence in rng.permutation(fitting)[:SENTENCES_A_DOCUMENT]:
+    fitting = np.flatnonzero((lengths >= MIN_PIECES) & (lengths <= min(MAX_PIECES, max_pieces)))
+    for sentence in rng.permutation(fitting)[:MAX_SENTENCES_TRIED]:
         part = slice(document.sentences[sentence], document.sentences[sentence + 1])
         ids, continues = document.tokens[part], document.continues[part]
         words = list(_words(ids, continues, tokenizer))

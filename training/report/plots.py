@@ -1,10 +1,10 @@
 """The pictures of a report, drawn without a screen. matplotlib is imported only when one is drawn."""
 
-import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, PALE, ACCENTS = "#222222", "#9db7d5", ("#1f5fa8", "#c4501b", "#2e7d4f", "#7b4fa3", "#8a6d1d")
+MAX_POINTS = 3000
+"""Most points of a line: more cannot be told apart at this width, and would take minutes to draw."""
+MAX_MARKED_POINTS = 20
+"""Most points of a line of steps that is drawn as it is, without smoothing."""
+MARGIN = 0.02
+MAX_CLASSES_WITH_COUNTS = 25
+"""Most classes of a confusion matrix that shows counts; of more only the colours are readable."""
 CHINESE_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans SC",
@@ -23,52 +30,91 @@ CHINESE_FONTS = (
     "SimHei",
 )
 FIRST_CHINESE = 0x2E80
-COUNTS_UP_TO = 25
-"""A confusion matrix of more classes shows colours only: numbers would not be readable."""
+Floats = NDArray[np.float64]
 
 
-def draw_curve(
-    path: Path,
-    history: Sequence[Mapping[str, float]],
-    evaluations: Sequence[Mapping[str, Any]] = (),
-    metric: str | None = None,
-    best_step: int | None = None,
-    baselines: Mapping[str, float] | None = None,
-) -> None:
-    """Draw the loss over steps, and below it the dev score of each file; best step and `baselines` are marked.
+@dataclass(frozen=True)
+class Line:
+    """One curve of a panel."""
 
-    `history` has "step" and "loss"; `evaluations` have "step" and "scores", {metric: value} or
-    {file: {metric: value}}. `metric` None takes the first metric of each file.
-    """
+    label: str
+    steps: Sequence[float]
+    values: Sequence[float]
+    every_step: bool = False
+    """True for a value of each step, which is drawn pale under a smoothed course."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One diagram over steps; a picture holds several, one below the other."""
+
+    label: str
+    lines: Sequence[Line]
+    always_shown: Sequence[float] = ()
+    """Values that lie inside the axis whatever the lines are, such as 0 and 1 for scores."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """Label → value of a horizontal line, drawn where the axis reaches it."""
+    best_step: int | None = None
+    """Step of a vertical line; None draws none."""
+    logarithmic: bool = False
+
+
+def column(points: Sequence[Mapping[str, float]], name: str, label: str, every_step: bool = False) -> Line:
+    """Return the line of one number, from the points that have it."""
+    found = [point for point in points if name in point]
+    return Line(label, [point["step"] for point in found], [point[name] for point in found], every_step)
+
+
+def draw_panels(path: Path, panels: Sequence[Panel]) -> None:
+    """Write a PNG of panels that share the axis of steps."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    lines = score_lines(evaluations, metric)
-    figure = Figure(figsize=(8, 6 if lines else 3.6), dpi=120, layout="constrained")
-    panels = figure.subplots(2 if lines else 1, 1, sharex=True, squeeze=False)[:, 0]
-    _loss_panel(panels[0], history)
-    if lines:
-        score_panel(panels[1], lines, best_step, baselines)
-    panels[-1].set_xlabel("step of the optimiser")
-    panels[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    save_figure(figure, path)
+    figure = Figure(figsize=(8, 1.2 + 2.4 * len(panels)), dpi=120, layout="constrained")
+    every = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+    for axes, panel in zip(every, panels, strict=True):
+        _draw_panel(axes, panel)
+    every[-1].set_xlabel("step of the optimiser")
+    every[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    _save(figure, path)
 
 
-def score_lines(
-    evaluations: Sequence[Mapping[str, Any]], metric: str | None
-) -> dict[str, tuple[list[int], list[float]]]:
-    """Return the steps and values of each line: one a dev file."""
-    lines: dict[str, tuple[list[int], list[float]]] = {}
-    for evaluation in evaluations:
-        scores = evaluation["scores"]
-        by_file = scores if any(isinstance(value, Mapping) for value in scores.values()) else {"dev": scores}
-        for name, values in by_file.items():
-            chosen = metric if metric in values else next(iter(values), None)
-            if chosen is not None:
-                steps, points = lines.setdefault(f"{name} {chosen}", ([], []))
-                steps.append(int(evaluation["step"]))
-                points.append(float(values[chosen]))
-    return lines
+def limits(panel: Panel) -> tuple[float, float]:
+    """Return the ends of a panel's axis. A few wild steps, most often the first ones, do not press the rest flat."""
+    ends = [float(value) for value in panel.always_shown]
+    for line in panel.lines:
+        _, values = thin(line)
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            course = rolling_median(finite) if line.every_step else finite
+            ends += [
+                float(course.min()),
+                float(np.quantile(course, 0.995) if line.every_step else course.max()),
+            ]
+    low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
+    margin = MARGIN * (high - low) or 0.5 * abs(high) or 1.0
+    return low - margin, high + margin
+
+
+def thin(line: Line) -> tuple[Floats, Floats]:
+    """Return steps and values, averaged over neighbours where there are more than MAX_POINTS."""
+    steps, values = np.asarray(line.steps, np.float64), np.asarray(line.values, np.float64)
+    size = -(-len(values) // MAX_POINTS)
+    if size <= 1:
+        return steps, values
+    starts = np.arange(0, len(values), size)
+    counts = np.diff(np.append(starts, len(values)))
+    return np.add.reduceat(steps, starts) / counts, np.add.reduceat(values, starts) / counts
+
+
+def rolling_median(values: Floats) -> Floats:
+    """Return the median around each point, over a fiftieth of all and at least 15 values: no trace of a spike.
+
+    The window shrinks at the start, where losses fall fast, to as many values before a point as after it.
+    """
+    half = max(7, len(values) // 100)
+    reach = np.minimum(half, np.arange(len(values)))
+    return np.array([np.median(values[i - r : i + r + 1]) for i, r in enumerate(reach)])
 
 
 def draw_confusion(path: Path, confusion: NDArray[np.int64], labels: Sequence[str]) -> None:
@@ -80,76 +126,51 @@ def draw_confusion(path: Path, confusion: NDArray[np.int64], labels: Sequence[st
     axes = figure.subplots()
     shares = confusion / np.maximum(confusion.sum(axis=1, keepdims=True), 1)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    places, names, fonts = range(len(labels)), *_names(labels)
+    places, names, fonts = range(len(labels)), *_class_names(labels)
     axes.set_xticks(places, names, rotation=45, ha="right", family=fonts)
     axes.set_yticks(places, names, family=fonts)
     axes.set_xlabel("predicted")
     axes.set_ylabel("gold")
-    if len(labels) <= COUNTS_UP_TO:
-        for row, column in np.ndindex(*confusion.shape):
-            colour = "white" if shares[row, column] > 0.55 else INK
+    if len(labels) <= MAX_CLASSES_WITH_COUNTS:
+        for row, place in np.ndindex(*confusion.shape):
+            colour = "white" if shares[row, place] > 0.55 else INK
             axes.text(
-                column, row, str(confusion[row, column]), ha="center", va="center", color=colour, fontsize=9
+                place, row, str(confusion[row, place]), ha="center", va="center", color=colour, fontsize=9
             )
     figure.colorbar(image, ax=axes, label="share of the gold class", shrink=0.8)
-    save_figure(figure, path)
+    _save(figure, path)
 
 
-def smoothed(values: Sequence[float]) -> NDArray[np.float64]:
-    """Mean over a window of a fiftieth of the run around each point; shorter at both ends."""
-    points = np.asarray(values, np.float64)
-    half = max(1, len(points) // 100)
-    total = np.concatenate([[0.0], np.cumsum(points)])
-    first = np.maximum(np.arange(len(points)) - half, 0)
-    last = np.minimum(np.arange(len(points)) + half + 1, len(points))
-    return np.asarray((total[last] - total[first]) / (last - first), np.float64)
-
-
-def _loss_panel(axes: "Axes", history: Sequence[Mapping[str, float]]) -> None:
-    steps, losses = [h["step"] for h in history], [h["loss"] for h in history]
-    if len(losses) > 20:
-        axes.plot(steps, losses, color=PALE, linewidth=0.7, label="each step")
-        axes.plot(steps, smoothed(losses), color=ACCENTS[0], linewidth=1.8, label="smoothed")
-        axes.legend(frameon=False)
-        # A few wild steps, most often the first ones, must not press the rest flat.
-        axes.set_ylim(0, max(1.15 * float(np.quantile(losses, 0.995)), 1e-9))
-    else:
-        axes.plot(steps, losses, color=ACCENTS[0], linewidth=1.8, marker="o", markersize=4)
-        axes.set_ylim(bottom=0)
-    axes.set_ylabel("training loss")
-    plain(axes)
-
-
-def score_panel(
-    axes: "Axes",
-    lines: Mapping[str, tuple[list[int], list[float]]],
-    best_step: int | None,
-    baselines: Mapping[str, float] | None,
-) -> None:
-    """Draw a line a dev file over a range of 0 to 1 at least, and the baselines across it."""
-    for number, (name, (steps, values)) in enumerate(lines.items()):
+def _draw_panel(axes: "Axes", panel: Panel) -> None:
+    for number, line in enumerate(panel.lines):
+        steps, values = thin(line)
         colour = ACCENTS[number % len(ACCENTS)]
-        axes.plot(steps, values, color=colour, marker="o", markersize=4, linewidth=1.5, label=name)
-    # From 0 to 1, whatever the scores: a range that fits them would make noise look like a climb.
-    reached = [value for _, values in lines.values() for value in values if math.isfinite(value)]
-    low, high = min([0.0, *reached]), max([1.0, *reached])
-    axes.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
-    for rule, value in (baselines or {}).items():
-        axes.axhline(value, color=INK, linewidth=0.8, linestyle=":", label=rule)
-    if best_step is not None:
-        axes.axvline(best_step, color=INK, linewidth=0.8, linestyle="--", label=f"best: step {best_step}")
-    axes.set_ylabel("score on dev")
-    axes.legend(frameon=False)
-    plain(axes)
-
-
-def plain(axes: "Axes") -> None:
-    """Leave only what helps reading: two axes and pale lines across."""
+        if line.every_step and len(values) > MAX_MARKED_POINTS:
+            axes.plot(steps, values, color=PALE, linewidth=0.6)
+            axes.plot(steps, rolling_median(values), color=colour, linewidth=1.8, label=line.label)
+        else:
+            axes.plot(steps, values, color=colour, linewidth=1.6, marker="o", markersize=4, label=line.label)
+    if panel.logarithmic and all(value > 0 for line in panel.lines for value in line.values):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(*limits(panel))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    low, high = axes.get_ylim()
+    for label, level in panel.levels.items():
+        if low < level < high:
+            axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label=label)
+    if panel.best_step is not None:
+        axes.axvline(
+            panel.best_step, color=INK, linewidth=0.8, linestyle="--", label=f"best: step {panel.best_step}"
+        )
+    axes.set_ylabel(panel.label)
+    if len(axes.get_legend_handles_labels()[1]) > 1:
+        axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
 
 
-def _names(labels: Sequence[str]) -> tuple[list[str], list[str]]:
+def _class_names(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the labels as they are drawn, and the fonts: one for Chinese only if the machine has one."""
     from matplotlib import font_manager
 
@@ -164,8 +185,7 @@ def _names(labels: Sequence[str]) -> tuple[list[str], list[str]]:
     return names, fonts
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a PNG."""
+def _save(figure: "Figure", path: Path) -> None:
     with warnings.catch_warnings():
         # A name in a script that no font has is drawn as boxes; report.md has it in letters.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

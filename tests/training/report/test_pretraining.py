@@ -21,11 +21,11 @@ from training.report.pretraining import (
     PretrainReport,
     as_json,
     as_markdown,
+    curve_panels,
     run_report,
     split_log,
     write_report,
 )
-from training.report.pretraining.plots import MOST_POINTS, rolling_median, thin
 
 WORDS = ["the", "cat", "dog", "sat", "ran", "on", "mat", "old", "man", "saw", "river", "tree", "and", "stone"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ing", ",", ".", "7"]
@@ -46,7 +46,7 @@ def history(steps: int = 300, **more: float) -> list[dict[str, float]]:
     ]  # fmt: skip
 
 
-LOOKS = [
+EVALUATIONS = [
     {
         "step": n,
         "mlm_loss": 600 / n,
@@ -60,7 +60,7 @@ LOOKS = [
 
 def report(**changes: Any) -> PretrainReport:
     values: dict[str, Any] = {
-        "title": "mlm+nsp", "history": history(), "looks": LOOKS, "filled": FILLED, "log_vocab": 10.3,
+        "title": "mlm+nsp", "history": history(), "evaluations": EVALUATIONS, "filled": FILLED, "log_vocab": 10.3,
         "unigram_entropy": 7.0, "command": "bert-pretrain --config x.yaml", "settings": {"batch_size": 32},
     }  # fmt: skip
     return PretrainReport(**{**values, **changes})
@@ -117,16 +117,13 @@ def config(**changes: Any) -> BertConfig:
 
 def test_a_report_is_a_page_numbers_and_curves(tmp_path: Path) -> None:
     page = write_report(tmp_path / "report", report())
-    assert {file.name for file in page.parent.iterdir()} == {
-        "report.md", "report.json", "loss.png", "held_out.png", "machine.png",
-    }  # fmt: skip
+    assert {file.name for file in page.parent.iterdir()} == {"report.md", "report.json", "curves.png"}
     text = page.read_text(encoding="utf-8")
-    for name in ("loss.png", "held_out.png", "machine.png"):
-        assert f"]({name})" in text
-        with Image.open(page.parent / name) as picture:
-            assert picture.size[0] == 960
+    assert "](curves.png)" in text
+    with Image.open(page.parent / "curves.png") as picture:
+        assert picture.size[0] == 960
     found = json.loads((page.parent / "report.json").read_text(encoding="utf-8"))
-    assert found["held_out"] == LOOKS[-1]
+    assert found["held_out"] == EVALUATIONS[-1]
     assert found["training"]["steps"] == 300
     assert found["training"]["mfu"] == 0.4
     assert found["fill_mask"][0]["truth"] == "mat"
@@ -164,9 +161,9 @@ def test_warnings_come_before_the_scores() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"looks": (), "filled": (), "settings": {}, "log_vocab": None, "unigram_entropy": None},
-        {"looks": [{"step": 300}]},  # the left-to-right ablation: no masked words
-        {"history": history(1), "looks": LOOKS[:1]},
+        {"evaluations": (), "filled": (), "settings": {}, "log_vocab": None, "unigram_entropy": None},
+        {"evaluations": [{"step": 300}]},  # the left-to-right ablation: no masked words
+        {"history": history(1), "evaluations": EVALUATIONS[:1]},
         {"history": ()},
         {"history": [{k: v for k, v in h.items() if k not in ("mfu", "loss_mlm", "loss_nsp")} for h in history(30)]},
         {"history": history(50, lr=0.0, grad_norm=0.0)},
@@ -176,28 +173,30 @@ def test_a_report_is_written_whatever_is_missing(tmp_path: Path, changes: dict[s
     assert write_report(tmp_path, report(**changes)).is_file()
 
 
-def test_a_long_run_is_drawn_from_means_and_told_in_few_points() -> None:
-    long = history(10_001)
-    assert len(as_json(report(history=long))["history"]) <= 500
-    steps, norms = thin(long, "grad_norm")
-    assert len(steps) <= MOST_POINTS
-    assert (steps[0], norms[0]) == pytest.approx((2.5, np.mean([point["grad_norm"] for point in long[:4]])))
-    assert (steps[-1], norms[-1]) == (10_001, long[-1]["grad_norm"])
+def test_the_curves_are_those_that_the_log_has() -> None:
+    labels = ["loss, nats", "right on held-out text", "learning rate", "gradient norm", "tokens a second"]
+    panels = curve_panels(report())
+    assert [panel.label for panel in panels] == labels
+    assert [(line.label, list(line.values)[-1]) for line in panels[0].lines] == [
+        ("training", pytest.approx(1.5 + 8 / 300)),
+        ("held-out text", 2.0),
+    ]
+    assert panels[0].levels == {"blind guess": 10.3, "word frequencies": 7.0}
+    assert [panel.label for panel in curve_panels(report(evaluations=[{"step": 300}]))] == [
+        labels[0],
+        *labels[2:],
+    ]
 
 
-def test_the_smooth_course_passes_over_spikes_and_begins_at_the_beginning() -> None:
-    values = np.linspace(10, 2, 500)
-    spiked = values.copy()
-    spiked[250:252] = 50
-    np.testing.assert_allclose(rolling_median(values)[:490], values[:490])
-    np.testing.assert_allclose(rolling_median(spiked), rolling_median(values), atol=0.05)
+def test_a_long_history_is_thinned_in_json() -> None:
+    assert len(as_json(report(history=history(10_001)))["history"]) <= 500
 
 
-def test_a_log_is_split_into_steps_looks_and_warnings() -> None:
-    steps, looks, warnings = split_log(
+def test_a_log_is_split_into_steps_evaluations_and_warnings() -> None:
+    steps, evaluations, warnings = split_log(
         [{"step": 1, "loss": 2.0}, {"step": 1, "held_out": {"mlm_loss": 3.0}}, {"step": 1, "warning": "a\nb"}]
     )
-    assert (steps, looks) == ([{"step": 1, "loss": 2.0}], [{"step": 1, "mlm_loss": 3.0}])
+    assert (steps, evaluations) == ([{"step": 1, "loss": 2.0}], [{"step": 1, "mlm_loss": 3.0}])
     assert warnings == ["a", "b"]
 
 
@@ -281,12 +280,12 @@ def test_the_report_of_a_run_knows_its_model_corpus_and_machine(corpus: Corpus) 
         *history(5),
         {"step": 5, "held_out": {"mlm_loss": 2.0, "mlm_accuracy": 0.5, "perplexity": 7.4}},
     ]
-    made = run_report("tiny", log, objective, corpus, command="bert-pretrain", facts={"objective": "mlm+nsp"})
+    made = run_report("tiny", log, objective, corpus, command="bert-pretrain")
     assert len(made.filled) == 20
-    assert made.looks == [{"step": 5, "mlm_loss": 2.0, "mlm_accuracy": 0.5, "perplexity": 7.4}]
+    assert made.evaluations == [{"step": 5, "mlm_loss": 2.0, "mlm_accuracy": 0.5, "perplexity": 7.4}]
     assert made.log_vocab == pytest.approx(math.log(len(VOCABULARY)))
     text = as_markdown(made)
     assert "| layers | 1, 16 wide |" in text
     assert "held_out: 2,200 tokens in 10 documents |" in text
-    assert text.index("| objective |") < text.index("| steps |")
+    assert text.index("| layers |") < text.index("| steps |")
     assert f"torch {torch.__version__}" in text
