@@ -1,22 +1,29 @@
-"""Looks at the numbers of each step and says, with the likely cause, when a run goes wrong.
+"""Warnings of a pretraining run: the health checks on each step, and which of their warnings are shown when.
 
-No clock, no model, no files: only numbers go in, and sentences come out.
+Pure: no clock, no model, no files.
 """
 
 import math
 from collections.abc import Mapping
 
 from bert.errors import TrainingError
-from training.pretraining.alarms import Alarm, Divergence, Explosion, PairsGuessed, Plateau, Point
+from training.pretraining.health_checks import (
+    Divergence,
+    Explosion,
+    HealthCheck,
+    PairsAtChance,
+    Plateau,
+    StepNumbers,
+)
 
-SUSTAINED_STEPS, FEWEST_SUSTAINED_STEPS = 200, 30
-"""A loss that is up for less recovers by itself, as a rule; a short run waits a fiftieth of its steps instead."""
+MAX_SUSTAINED_STEPS, MIN_SUSTAINED_STEPS = 200, 30
+"""Steps of a risen loss before a warning: a shorter rise recovers by itself. A short run waits a fiftieth of its steps."""
 REPEAT_STEPS = 5000
 LANGUAGE_LOSSES, PAIR_LOSSES = ("loss_mlm", "loss"), ("loss_nsp", "loss_sop")
 
 
-class Watch:
-    """The warnings of one run. A resumed run begins with a fresh watch."""
+class HealthMonitor:
+    """The warnings of one run. A resumed run begins with a fresh monitor."""
 
     def __init__(
         self,
@@ -27,36 +34,35 @@ class Watch:
         unigram_entropy: float | None = None,
         repeat_steps: int = REPEAT_STEPS,
     ) -> None:
-        """`vocab_size` is infinite where the loss is not that of telling words.
+        """`vocab_size` is infinite where the loss is not over words.
 
-        `warmup_ratio` is a share of the run; `total_steps` is 0 where the clock ends it.
-
-        `unigram_entropy`: of the corpus in nats (`held_out.unigram_entropy`), the loss of one who knows how frequent
-        words are and nothing else. What stays wrong is said again after `repeat_steps`.
+        `warmup_ratio` is a share of the run; `total_steps` is 0 where the clock ends it. `unigram_entropy`
+        (`validation.unigram_entropy`) is the loss of a guess by word frequencies alone, in nats. A fault that goes on is
+        shown again after `repeat_steps`.
         """
         self.warmup_ratio, self.total_steps, self.repeat_steps = warmup_ratio, total_steps, repeat_steps
-        few = total_steps // 50 if total_steps else SUSTAINED_STEPS
-        self.divergence = Divergence(vocab_size, min(SUSTAINED_STEPS, max(FEWEST_SUSTAINED_STEPS, few)))
-        self.explosion = Explosion()
-        self._alarms: tuple[Alarm, ...] = (
-            self.divergence, self.explosion, Plateau(vocab_size, unigram_entropy), PairsGuessed(),
+        fiftieth = total_steps // 50 if total_steps else MAX_SUSTAINED_STEPS
+        sustained = min(MAX_SUSTAINED_STEPS, max(MIN_SUSTAINED_STEPS, fiftieth))
+        self.divergence, self.explosion = Divergence(vocab_size, sustained), Explosion()
+        self._checks: tuple[HealthCheck, ...] = (
+            self.divergence, self.explosion, Plateau(vocab_size, unigram_entropy), PairsAtChance(),
         )  # fmt: skip
-        self._wrong_since: dict[Alarm, int] = {}
-        self._said: dict[Alarm, int] = {}
-        self._last: Point | None = None
+        self._faulty_since: dict[HealthCheck, int] = {}
+        self._shown_at: dict[HealthCheck, int] = {}
+        self._last: StepNumbers | None = None
         self._warm: tuple[int, float] | None = None  # step and share at the end of the warm-up
 
     def restart(self) -> None:
-        """Say that the examples change (a phase of another length): a higher loss is no divergence then."""
+        """Expect other examples (a phase of another length), whose higher loss is no divergence."""
         self.divergence.restart()
 
-    def look(self, numbers: Mapping[str, float], done: float | None = None) -> str | None:
-        """Note the numbers that the loop gives of a step, as in `step`."""
+    def check(self, numbers: Mapping[str, float], done: float | None = None) -> str | None:
+        """Check the numbers that the loop gives of a step, as `check_step` does."""
         loss = next(numbers[name] for name in LANGUAGE_LOSSES if name in numbers)
         pair_loss = next((numbers[name] for name in PAIR_LOSSES if name in numbers), None)
-        return self.step(int(numbers["step"]), loss, numbers["grad_norm"], done, pair_loss)
+        return self.check_step(int(numbers["step"]), loss, numbers["grad_norm"], done, pair_loss)
 
-    def step(
+    def check_step(
         self,
         step: int,
         loss: float,
@@ -64,11 +70,11 @@ class Watch:
         done: float | None = None,
         pair_loss: float | None = None,
     ) -> str | None:
-        """Note one step; return what is wrong, a line each, if it has not been said of late.
+        """Check one step; return the warnings to show, a line each.
 
-        `loss` is the language model's, the mean a target in nats, and not a sum with other losses; `grad_norm` that
-        before clipping; `done` the share of the run that is over, by default `step` over `total_steps`. Raises
-        TrainingError for a number that is not finite.
+        `loss` is that of the language model alone, the mean a target in nats; `grad_norm` is before clipping; `done` is
+        the share of the run that is over, by default `step` over `total_steps`. Raises TrainingError for a number that
+        is not finite.
         """
         if not all(map(math.isfinite, (loss, grad_norm, pair_loss or 0.0))):
             raise TrainingError(self._not_finite(step, loss, grad_norm, pair_loss))
@@ -78,26 +84,22 @@ class Watch:
             self._warm = (step, done)
         warm_step, warm_done = self._warm or (step, done)
         steps = max(1, step - self._last.step) if self._last else 1
-        point = Point(step, steps, loss, grad_norm, pair_loss, step - warm_step, done - warm_done)
-        self._last = point
-        said = [message for alarm in self._alarms if (message := self._ask(alarm, point))]
-        return "\n".join(f"step {step:,}: {message}" for message in said) or None
+        self._last = StepNumbers(step, steps, loss, grad_norm, pair_loss, step - warm_step, done - warm_done)
+        shown = [warning for check in self._checks if (warning := self._to_show(check, self._last))]
+        return "\n".join(f"step {step:,}: {warning}" for warning in shown) or None
 
-    def _ask(self, alarm: Alarm, point: Point) -> str | None:
-        """Return what the alarm says if that has gone on for long enough and is not a repetition."""
-        message = alarm.look(point)
-        if message is None:
-            self._wrong_since.pop(alarm, None)
+    def _to_show(self, check: HealthCheck, numbers: StepNumbers) -> str | None:
+        """Return the warning of a check whose fault has lasted long enough and was not shown of late."""
+        warning, step = check.check(numbers), numbers.step
+        if warning is None:
+            self._faulty_since.pop(check, None)
             return None
-        since = self._wrong_since.setdefault(alarm, point.step)
-        if point.step - since < alarm.sustained_steps or not self._is_news(alarm, point.step):
+        since, shown_at = self._faulty_since.setdefault(check, step), self._shown_at.get(check)
+        is_news = shown_at is None or (check.repeats and step - shown_at >= self.repeat_steps)
+        if step - since < check.sustained_steps or not is_news:
             return None
-        self._said[alarm] = point.step
-        return message
-
-    def _is_news(self, alarm: Alarm, step: int) -> bool:
-        said = self._said.get(alarm)
-        return said is None or (alarm.repeats and step - said >= self.repeat_steps)
+        self._shown_at[check] = step
+        return warning
 
     def _not_finite(self, step: int, loss: float, grad_norm: float, pair_loss: float | None) -> str:
         pairs = "" if pair_loss is None else f", the pair task's {pair_loss:.4g}"
@@ -107,7 +109,7 @@ class Watch:
                 "It is so from the first step on: look for weights that are not finite in the base, and for "
                 "a base of another vocabulary"
             )
-        if self.divergence in self._wrong_since or self.explosion in self._wrong_since:
+        if self.divergence in self._faulty_since or self.explosion in self._faulty_since:
             return what + "The run had been diverging: lower learning_rate, or warm up longer"
         return what + (
             f"Until then the run looked well (loss {self._last.loss:.2f}, norm {self._last.grad_norm:.2g}). Start again "

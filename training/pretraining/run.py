@@ -21,13 +21,12 @@ from training.core.signals import on_stop
 from training.corpus.shards import Corpus
 from training.pretraining import state
 from training.pretraining.export import save_model
+from training.pretraining.health_monitor import HealthMonitor
 from training.pretraining.loop import PretrainLoop
 from training.pretraining.mfu import matmul_peak, utilisation
-from training.pretraining.objective_flops import objective_flops_per_token
 from training.pretraining.records import Records
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.validation import HeldOut, evaluate, unigram_entropy
-from training.pretraining.watch import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ class PretrainRun:
         loop, settings = self.loop, self.settings
         started = loop.progress.step
         names = loop.objective.weights
-        watch = Watch(
+        watch = HealthMonitor(
             # A distillation without the words themselves has no loss to compare with a blind guess.
             self.corpus.vocab_size if len(names) == 1 or "mlm" in names else math.inf,
             warmup_ratio=settings.warmup_ratio,
@@ -114,11 +113,11 @@ class PretrainRun:
     def _ask(self, number: int) -> None:
         self.loop.stop_asked, self.signal = True, number
 
-    def _tell(self, numbers: Mapping[str, float], watch: Watch) -> None:
+    def _tell(self, numbers: Mapping[str, float], watch: HealthMonitor) -> None:
         """Record a step and what looks wrong; every process watches, so that all stop at a loss that is no number."""
         if self._records:
             self._records.step(numbers, self.loop.progress.seconds)
-        warning = watch.look(numbers, self.loop.done)
+        warning = watch.check(numbers, self.loop.done)
         if warning and self._records:
             self._records.warn(int(numbers["step"]), warning)
 
@@ -188,5 +187,5 @@ class Utilisation:
     def add_to(self, numbers: dict[str, float]) -> None:
         """Add `mfu`, a share from 0 to 1."""
         length = numbers.pop("mean_length")
-        flops = objective_flops_per_token(self.objective, length, self.rate)
+        flops = self.objective.flops_per_token(length, self.rate)
         numbers["mfu"] = utilisation(numbers["tokens_per_second"], flops, self.peak)

@@ -1,4 +1,4 @@
-"""Synthetic curves: healthy ones, shaped as real runs are, keep the watch silent; each illness is told by its cause."""
+"""Synthetic curves: healthy ones, shaped as real runs are, give no warning; each fault is named with its cause."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert.errors import TrainingError
-from training.pretraining.watch import Watch
+from training.pretraining.health_monitor import HealthMonitor
 
 V = 30522
 UNIFORM, UNIGRAM = math.log(V), 7.1
@@ -15,7 +15,7 @@ Curve = Callable[[int], float]
 
 
 def told(
-    watch: Watch,
+    monitor: HealthMonitor,
     loss: Curve,
     norm: Curve = lambda step: 1.0,
     steps: int = 10_000,
@@ -23,12 +23,12 @@ def told(
     noise: float = 0.1,
     every: int = 1,
 ) -> list[tuple[int, str]]:
-    """Run a curve through the watch; returns (step, message) of each warning."""
+    """Run a curve through the monitor; returns (step, message) of each warning."""
     rng = np.random.default_rng(0)
     messages = []
     for step in range(1, steps + 1, every):
         shaken = loss(step) * (1 + noise * 0.3 * rng.standard_normal())
-        message = watch.step(
+        message = monitor.check_step(
             step, shaken, norm(step) * math.exp(rng.normal(0, 0.3)), step / steps, pair_loss(step)
         )
         if message:
@@ -43,9 +43,9 @@ def healthy(step: int, plateau_ends: int = 3000) -> float:
     return 2.2 + (frequencies - 2.2) * (0.5 * math.exp(-after / 200) + 0.5 * math.exp(-after / 4000))
 
 
-def watch(**changes: float) -> Watch:
+def monitor(**changes: float) -> HealthMonitor:
     values = {"warmup_ratio": 0.1, "unigram_entropy": UNIGRAM, **changes}
-    return Watch(V, **values)  # type: ignore[arg-type]
+    return HealthMonitor(V, **values)  # type: ignore[arg-type]
 
 
 def falling_norm(step: int) -> float:
@@ -57,7 +57,9 @@ def falling_norm(step: int) -> float:
 def test_a_healthy_run_is_left_alone(steps: int, noise: float) -> None:
     scale = steps / 10_000 if steps < 10_000 else 1.0
     assert (
-        told(watch(total_steps=steps), lambda s: healthy(round(s / scale)), falling_norm, steps, noise=noise)
+        told(
+            monitor(total_steps=steps), lambda s: healthy(round(s / scale)), falling_norm, steps, noise=noise
+        )
         == []
     )
 
@@ -66,7 +68,7 @@ def test_a_plateau_near_log_vocabulary_through_a_long_warm_up_is_healthy() -> No
     def slow_start(step: int) -> float:
         return UNIFORM if step < 9000 else healthy(step - 9000, plateau_ends=2000)
 
-    assert told(watch(warmup_ratio=0.3), slow_start, falling_norm, steps=30_000) == []
+    assert told(monitor(warmup_ratio=0.3), slow_start, falling_norm, steps=30_000) == []
 
 
 @pytest.mark.parametrize(("height", "length"), [(5.0, 5), (3.0, 30), (1.0, 100)])
@@ -79,42 +81,44 @@ def test_a_spike_that_recovers_is_healthy(height: float, length: int) -> None:
     def norm(step: int) -> float:
         return falling_norm(step) * (100 if 5000 <= step < 5010 else 1)
 
-    assert told(watch(), spiky, norm) == []
+    assert told(monitor(), spiky, norm) == []
 
 
 def test_a_run_near_its_floor_may_have_norms_that_rise_from_nothing() -> None:
-    norms = told(watch(), lambda s: 0.01 + 4 * math.exp(-s / 100), lambda s: 1e-4 if s < 5000 else 1e-1)
+    norms = told(monitor(), lambda s: 0.01 + 4 * math.exp(-s / 100), lambda s: 1e-4 if s < 5000 else 1e-1)
     assert norms == []
 
 
 def test_a_phase_of_longer_texts_may_start_higher() -> None:
-    quiet = watch()
+    quiet = monitor()
     assert told(quiet, healthy, falling_norm, 9000) == []
     quiet.restart()
     rng = np.random.default_rng(0)
-    assert [quiet.step(s, 5 + rng.normal(0, 0.1), 1.0, 0.9) for s in range(9001, 10_001)] == [None] * 1000
+    assert [quiet.check_step(s, 5 + rng.normal(0, 0.1), 1.0, 0.9) for s in range(9001, 10_001)] == [
+        None
+    ] * 1000
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run_with_its_cause() -> None:
     with pytest.raises(TrainingError, match=r"step 1: the loss is nan.* from the first step on"):
-        watch().step(1, math.nan, 1.0)
-    fine = watch()
+        monitor().check_step(1, math.nan, 1.0)
+    fine = monitor()
     told(fine, healthy, steps=500)
     with pytest.raises(TrainingError, match=r"the gradient norm inf\. Until then the run looked well"):
-        fine.step(501, 7.0, math.inf)
+        fine.check_step(501, 7.0, math.inf)
     with pytest.raises(TrainingError, match="the pair task's nan"):
-        fine.step(501, 7.0, 1.0, pair_loss=math.nan)
-    ill = watch()
+        fine.check_step(501, 7.0, 1.0, pair_loss=math.nan)
+    ill = monitor()
     told(ill, lambda s: 3.0 if s < 500 else 9.0, steps=800)
     with pytest.raises(TrainingError, match="had been diverging: lower learning_rate"):
-        ill.step(801, math.nan, math.nan)
+        ill.check_step(801, math.nan, math.nan)
 
 
 def test_divergence_is_told_with_the_step_to_go_back_to() -> None:
     def collapse(step: int) -> float:
         return healthy(step) if step < 7000 else min(7.1, healthy(7000) + (step - 7000) / 100)
 
-    (step, message), *others = told(watch(), collapse, falling_norm)
+    (step, message), *others = told(monitor(), collapse, falling_norm)
     assert others == []
     assert 7200 < step < 7600
     assert message.startswith(f"step {step:,}: the loss diverges: ")
@@ -127,13 +131,13 @@ def test_a_short_run_hears_of_divergence_sooner() -> None:
     def rising(step: int) -> float:
         return 9 - step / 50 if step < 250 else 4 + (step - 250) / 20
 
-    (step, message), *_ = told(watch(total_steps=500), rising, steps=500)
+    (step, message), *_ = told(monitor(total_steps=500), rising, steps=500)
     assert step < 350
     assert "diverges" in message
 
 
 def test_a_loss_above_a_blind_guess_is_told() -> None:
-    (step, message), *_ = told(watch(), lambda s: 14.0)
+    (step, message), *_ = told(monitor(), lambda s: 14.0)
     assert step < 400
     assert "worse than a blind guess (log of the vocabulary: 10.33)" in message
     assert "another vocabulary" in message
@@ -144,32 +148,32 @@ def test_a_loss_above_a_blind_guess_is_told() -> None:
     [(1.0, "far too low"), (1e-5, "frozen"), (50.0, "too high")],
 )
 def test_a_loss_stuck_near_log_vocabulary_is_told_soon_after_the_warm_up(norm: float, cause: str) -> None:
-    messages = told(watch(), lambda s: UNIFORM + 0.02, lambda s: norm)
+    messages = told(monitor(), lambda s: UNIFORM + 0.02, lambda s: norm)
     (step, message) = next(m for m in messages if "log(vocabulary) = 10.33" in m[1])
     assert 1500 <= step <= 1600  # a tenth of 10,000 steps is warm-up, and 500 more or 5% are its due
     assert cause in message
 
 
 def test_without_the_entropy_of_words_log_vocabulary_is_watched_still() -> None:
-    (_, message), *_ = told(Watch(V, warmup_ratio=0.1), lambda s: 9.9)
+    (_, message), *_ = told(HealthMonitor(V, warmup_ratio=0.1), lambda s: 9.9)
     assert "nothing is learned" in message
-    assert told(Watch(V, warmup_ratio=0.1), lambda s: 7.0) == []
+    assert told(HealthMonitor(V, warmup_ratio=0.1), lambda s: 7.0) == []
 
 
 def test_a_loss_stuck_at_word_frequencies_is_told_and_told_again_much_later() -> None:
-    messages = told(watch(repeat_steps=2000), lambda s: healthy(s, plateau_ends=100_000))
+    messages = told(monitor(repeat_steps=2000), lambda s: healthy(s, plateau_ends=100_000))
     assert [step // 1000 for step, _ in messages] == [4, 6, 8]
     assert all("does not read its context" in message for _, message in messages)
 
 
 def test_a_trial_of_a_few_hundred_steps_is_not_told_that_it_has_learned_little() -> None:
-    short = watch(total_steps=300)
+    short = monitor(total_steps=300)
     assert told(short, lambda s: max(7.0, 10.3 - s / 20), steps=300, pair_loss=lambda s: 0.692) == []
 
 
 def test_an_exploding_gradient_is_told_before_the_loss_follows() -> None:
     (step, message), *others = told(
-        watch(), healthy, lambda s: 1.0 if s < 6000 else math.exp(min(s - 6000, 300) / 40)
+        monitor(), healthy, lambda s: 1.0 if s < 6000 else math.exp(min(s - 6000, 300) / 40)
     )
     assert others == []
     assert step < 6200
@@ -177,19 +181,19 @@ def test_an_exploding_gradient_is_told_before_the_loss_follows() -> None:
 
 
 def test_pairs_at_chance_are_information_said_once() -> None:
-    messages = told(watch(), healthy, falling_norm, pair_loss=lambda s: 0.692)
+    messages = told(monitor(), healthy, falling_norm, pair_loss=lambda s: 0.692)
     assert len(messages) == 1
     assert 4000 <= messages[0][0] < 4100
     assert "for information: the pair task is at chance" in messages[0][1]
-    assert told(watch(), healthy, falling_norm, pair_loss=lambda s: 0.69 if s < 3500 else 0.5) == []
+    assert told(monitor(), healthy, falling_norm, pair_loss=lambda s: 0.69 if s < 3500 else 0.5) == []
 
 
 def test_looking_at_every_tenth_step_sees_the_same() -> None:
     def collapse(step: int) -> float:
         return healthy(step) if step < 7000 else 7.1
 
-    assert told(watch(), healthy, falling_norm, every=10) == []
-    (step, message), *_ = told(watch(), collapse, falling_norm, every=10)
+    assert told(monitor(), healthy, falling_norm, every=10) == []
+    (step, message), *_ = told(monitor(), collapse, falling_norm, every=10)
     assert 7200 < step < 7400
     assert "diverges" in message
 
@@ -200,17 +204,19 @@ def numbers() -> Iterator[dict[str, float]]:
 
 
 def test_the_numbers_of_the_loop_are_read_by_name() -> None:
-    looking = watch(total_steps=10_000)
-    messages = [message for point in numbers() if (message := looking.look(point))]
+    looking = monitor(total_steps=10_000)
+    messages = [message for point in numbers() if (message := looking.check(point))]
     assert len(messages) == 1
     assert f"stuck at {UNIFORM:.2f}" in messages[0]
     with pytest.raises(TrainingError, match="the loss is inf"):
-        watch().look({"step": 1, "loss": math.inf, "grad_norm": 1.0})
+        monitor().check({"step": 1, "loss": math.inf, "grad_norm": 1.0})
 
 
 def test_a_loss_that_tells_no_words_is_not_compared_with_a_guess_of_words() -> None:
     def high(step: int) -> float:
         return 40.0 - step / 1000
 
-    assert any("blind guess" in line for _, line in told(Watch(V, total_steps=2000), high, steps=2000))
-    assert told(Watch(math.inf, total_steps=2000), high, steps=2000, noise=0.0) == []
+    assert any(
+        "blind guess" in line for _, line in told(HealthMonitor(V, total_steps=2000), high, steps=2000)
+    )
+    assert told(HealthMonitor(math.inf, total_steps=2000), high, steps=2000, noise=0.0) == []

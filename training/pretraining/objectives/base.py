@@ -1,4 +1,4 @@
-"""What every pretraining objective is to the loop: a model that is saved, and losses of a batch."""
+"""Base of the pretraining objectives: a model to save, and the losses of a batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -11,51 +11,56 @@ from torch.nn import functional as F
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from training.pretraining.batch import PretrainBatch
+from training.pretraining.mfu import flops_per_token
 
 
 class Objective(nn.Module, ABC):
     """Losses of a batch. R rows of T tokens, M masked positions, N examples, H width, V vocabulary."""
 
     architecture: str
-    """What `config.json` says of the saved model."""
+    """Architecture that `config.json` names for the saved model."""
 
     model: BertHead
-    """What is saved as the checkpoint; what else is trained lies beside it in this module."""
+    """Model that is saved as the checkpoint; other trained parts lie beside it in this module."""
 
     weights: dict[str, float]
-    """How the losses add up: the sum of weight * total / targets, with the targets of the whole step."""
+    """Name → weight of each loss. A step minimises the sum of weight * total / targets, over all its targets."""
 
     @abstractmethod
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
-        """Return over how many targets each loss of `weights` is summed; needs no pass through the model."""
+        """Return the number of targets of each loss of `weights`, without a pass through the model."""
 
     @abstractmethod
     def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return each loss of `weights`, summed over its targets."""
 
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
-        """Return `losses`: torch's wrappers for many processes call this one."""
+        """Return `losses`; torch's wrappers for several processes call this method."""
         return self.losses(batch)
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor | None:
-        """Return logits (M, V) of what stood at the masked positions; None from a model that does not tell."""
+        """Return logits (M, V) of the masked words; None without an MLM head."""
         return None
 
     def logits(self, batch: PretrainBatch) -> tuple[Tensor | None, Tensor | None]:
-        """Return `masked_logits` and logits (N, 2) of the pair labels, of one pass; None for a head that is not there."""
+        """Return `masked_logits` and logits (N, 2) of the pair labels, from one pass; None for a missing head."""
         return self.masked_logits(batch), None
 
-    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write, below the checkpoint folder, what else is worth keeping: nothing, as a rule.
+    def flops_per_token(self, mean_length: float, masked_share: float) -> float:
+        """Return FLOPs, forward and backward, of a real token; arguments as in `mfu.flops_per_token`."""
+        return flops_per_token(self.model.config, mean_length, masked_share)
 
-        `weights` are those of this module by name, gathered from wherever they are spread.
+    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write other models of this objective below the checkpoint folder; by default there are none.
+
+        `weights` are all parameters of this module by name, whole.
         """
 
 
 def encode(
     model: BertHead, batch: PretrainBatch, ids: Tensor | None = None, mask: Tensor | None = None
 ) -> Tensor:
-    """Return hidden states (R, T, H) of the batch, or of other ids (R, T) or another mask in its place."""
+    """Return hidden states (R, T, H) of the batch, with other ids (R, T) or another mask if given."""
     hidden: Tensor = model.bert(
         batch.input_ids if ids is None else ids,
         batch.segment_ids,
@@ -68,7 +73,7 @@ def encode(
 def select(hidden: Tensor, flat: Tensor) -> Tensor:
     """Return the hidden states (..., H) at flat indices (...) of (R, T, H).
 
-    As an embedding, whose gradient is summed in a fixed order on a GPU too; indexing's is not.
+    An embedding sums its gradient in a fixed order on a GPU too; indexing does not.
     """
     return F.embedding(flat, hidden.flatten(0, 1))
 
@@ -79,5 +84,5 @@ def cross_entropy(logits: Tensor, labels: Tensor, targets: int) -> Loss:
 
 
 def weighted(objective: Objective, losses: dict[str, Loss]) -> Tensor:
-    """Return what is minimised over one batch that is a step of its own."""
+    """Return the loss to minimise over a batch that is a whole step."""
     return torch.stack([objective.weights[name] * loss.mean for name, loss in losses.items()]).sum()

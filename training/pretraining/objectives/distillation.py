@@ -13,6 +13,7 @@ from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss, soft_targets
 from training.pretraining.batch import PretrainBatch
+from training.pretraining.mfu import forward_flops_per_token
 from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
 
 
@@ -75,6 +76,11 @@ class Distillation(Objective):
             "cosine": lambda: cosine(hidden, theirs, batch),
         }
         return {name: every[name]() for name in self.weights}
+
+    def flops_per_token(self, mean_length: float, masked_share: float) -> float:
+        """Add the teacher's forward pass."""
+        teacher = forward_flops_per_token(self.teacher.config, mean_length, masked_share)
+        return super().flops_per_token(mean_length, masked_share) + teacher
 
     def start_from_teacher(self) -> None:
         """Copy the teacher's embeddings, head, and layers spread evenly from its first to its last.

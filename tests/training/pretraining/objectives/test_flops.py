@@ -4,7 +4,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert.nn.heads import BertForMaskedLM
 from tests.support.objectives import batch, config
-from training.pretraining.objective_flops import objective_flops_per_token
 from training.pretraining.objectives.base import Objective, weighted
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -37,5 +36,5 @@ def test_flops_of_an_objective_are_those_that_torch_counts(objective: Objective)
     texts = batch(0, 500, [24] * 8)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         weighted(objective, objective(texts)).backward()
-    ours = objective_flops_per_token(objective, 24, len(texts.labels) / texts.tokens) * texts.tokens
+    ours = objective.flops_per_token(24, len(texts.labels) / texts.tokens) * texts.tokens
     assert ours == pytest.approx(counter.get_total_flops(), rel=0.02)
