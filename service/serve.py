@@ -9,6 +9,7 @@ from service.checks import check_settings
 from service.command_line import USAGE_ERROR
 from service.cpu_count import usable_cores
 from service.exit_signals import FAILURE
+from service.http.app import create_app
 from service.http.server import Server
 from service.listener import address, listen
 from service.settings import ServeSettings
@@ -49,9 +50,8 @@ def serve(settings: ServeSettings) -> int:
         print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
     if frontends_of(settings):
         return Supervisor(settings, listener, frontends_of(settings)).run()
-    server = Server(settings, url, open_models=open_models)
-    server.run(sockets=[listener])
-    return FAILURE if server.failed else 0
+    app = create_app(settings, open_models)
+    return Server(app, app.service, url).serve_until_signal(listener)
 
 
 def frontends_of(settings: ServeSettings) -> int:

@@ -1,11 +1,14 @@
-"""The service's life: loading, ready, draining, closed."""
+"""State of the service: loading, ready, draining, closed."""
 
 import asyncio
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+from starlette.requests import Request
 
 from bert.errors import NotReadyError, QueueFullError
 from bert.tasks.fill_mask import MASK
@@ -23,13 +26,14 @@ from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 
 OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
+"""Loads the models, or connects to the process that has them."""
 
 WAITING_BODIES = 8
-"""Largest bodies whose texts may wait to be tokenised."""
+"""Limit of text waiting to be tokenised, in bodies of the maximum size."""
 WARM_UP_TEXT = "a"
-"""Short enough for every model and vocabulary, as a question too."""
+"""Short enough for every model, also as a question."""
 WARM_UP_TIMEOUT_S = 60.0
-WARM_UP_AGAIN_S = 0.2
+WARM_UP_RETRY_S = 0.2
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
@@ -38,44 +42,53 @@ SWITCH_INTERVAL_S = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What answers requests once it is there."""
+    """What requests need once the models are loaded."""
 
     registry: Registry
     scheduler: SchedulerProtocol
     pipeline: Pipeline
     budgets: Mapping[str, int]
+    """Maximum tokens in a batch, by model."""
+
+
+def log_failure(error: Exception) -> None:
+    """Log the error that kept the models from loading."""
+    LOGGER.error("the models could not be loaded: %s", error, exc_info=error)
 
 
 class Service:
-    """Holds the models from load to close, and knows whether requests can be answered."""
+    """Holds the loaded models and knows whether requests can be answered."""
 
     def __init__(self, settings: ServeSettings, open_models: OpenModels) -> None:
-        """Nothing is loaded yet; `open_models` brings the models and what runs them."""
+        """Load nothing yet; `open_models` does that later."""
         self.settings, self.metrics, self._open = settings, Metrics(), open_models
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called when requests can be answered."""
+        self.on_failure: Callable[[Exception], None] = log_failure
+        """Called with the error that kept the models from loading."""
         self.metrics.watch_ready(lambda: self.why_not_ready() is None)
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
         self._unhealthy: set[str] = set()
-        """Models that fail on the warm-up text."""
+        """Names of models that fail on the warm-up text."""
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
 
     @property
     def loaded(self) -> Loaded:
-        """Return what answers; raises NotReadyError while there is nothing."""
+        """Return the loaded models; raises NotReadyError while there are none."""
         if self._loaded is None:
             raise NotReadyError(f"the service is {self._stage}; /health/ready says when it can answer")
         return self._loaded
 
-    @property
     def is_stopping(self) -> bool:
         """Tell whether `drain` was called."""
         return self._stage == STOPPING
 
     def why_not_ready(self) -> str | None:
-        """Return what keeps the service from answering, None if nothing.
+        """Return the reason why the service is not ready, None if it is.
 
-        Whether that takes one model or all is the setting `ready_when`.
+        The setting `ready_when` decides whether one working model is enough.
         """
         if (error := self._health_error()) is not None:
             return error
@@ -88,15 +101,15 @@ class Service:
         return failing if self._unhealthy else None
 
     def why_model_not_ready(self, name: str) -> str | None:
-        """Return what keeps a loaded model from answering, None if nothing."""
+        """Return the reason why a loaded model cannot answer, None if it can."""
         return self._health_error() or (f"failing on {name}" if name in self._unhealthy else None)
 
     def _health_error(self) -> str | None:
-        """Return what keeps all models from answering."""
+        """Return the reason why no model can answer, None if there is none."""
         return self._stage or self.loaded.scheduler.health_error()
 
     async def load(self) -> None:
-        """Open the models and warm up; then the service is ready. Raises what stands in the way."""
+        """Load the models and warm them up; the service is ready then. Raises what prevents that."""
         began = time.monotonic()
         engines = await self._open(self.settings, self.metrics)
         registry = Registry.of(engines.models, engines.defaults, engines.left_out, engines.first)
@@ -111,11 +124,30 @@ class Service:
             self.metrics.model_left_out.labels(left_out.name, left_out.task).set(1)
         release_free_memory()
         _favour_the_event_loop()
-        self._stage = "" if not self.is_stopping else STOPPING
+        self._stage = "" if not self.is_stopping() else STOPPING
         LOGGER.info("ready in %.1f s: %d models", time.monotonic() - began, len(registry.models))
 
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Load in the background, and close at the end."""
+        loading = asyncio.create_task(self._load_and_report())
+        try:
+            yield
+        finally:
+            loading.cancel()
+            await asyncio.wait([loading])
+            await self.close()
+
+    async def _load_and_report(self) -> None:
+        try:
+            await self.load()
+        except Exception as error:
+            self.on_failure(error)
+        else:
+            self.on_ready()
+
     async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
-        """Answer one text with a model, the whole way."""
+        """Run one text through a model and everything before and after it."""
         call = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
         pipeline, text = self.loaded.pipeline, Texts("text", [WARM_UP_TEXT], False)
         async with asyncio.timeout(timeout_s):
@@ -135,28 +167,28 @@ class Service:
                     await pipeline.tokens(call, model, text)
 
     async def _first_warm_up(self, model: Model) -> None:
-        """Warm up; a model that fails is not ready, and the start fails if it is `strict` or every one does."""
+        """Warm up and mark a failing model; raises if settings are `strict` or every model fails."""
         try:
-            await self._warm_up_patiently(model)
+            await self._warm_up_with_retry(model)
         except Exception as error:
             LOGGER.error("model %s fails on the warm-up text: %r", model.name, error)
             self._unhealthy.add(model.name)
             if self.settings.strict or len(self._unhealthy) == len(self.loaded.registry.models):
                 raise
 
-    async def _warm_up_patiently(self, model: Model) -> None:
-        """Warm up as soon as there is room: where several processes feed an engine, the others may have filled its queue."""
+    async def _warm_up_with_retry(self, model: Model) -> None:
+        """Warm up, waiting for room in the queue: other frontends may have filled it."""
         while True:
             try:
                 return await self.warm_up(model)
             except QueueFullError:
-                await asyncio.sleep(WARM_UP_AGAIN_S)
+                await asyncio.sleep(WARM_UP_RETRY_S)
 
     def probe_soon(self) -> None:
-        """Ask models that seem broken the warm-up text, in the background.
+        """Run the warm-up text through suspect models, in the background.
 
-        Texts that an engine chokes on do not take the service out: only a model that fails on this one is unhealthy. And it
-        is well again when it answers, without real traffic.
+        A model that fails on some request stays in service; only failing on the warm-up text makes it unhealthy. It
+        recovers by the same probe, without real traffic.
         """
         if self._stage or not (self._unhealthy | self.loaded.scheduler.suspects()):
             return
@@ -166,11 +198,11 @@ class Service:
             self._probe = asyncio.create_task(self._probe_suspects())
 
     def drain(self) -> None:
-        """Say not ready from now on; requests are still answered."""
+        """Report not ready from now on; requests are still answered."""
         self._stage = STOPPING
 
     async def close(self) -> None:
-        """Refuse what waits, let batches in the engine finish, end the threads."""
+        """Refuse waiting requests, let running batches finish, end the threads."""
         self.drain()
         if self._probe is not None:
             self._probe.cancel()
@@ -183,7 +215,7 @@ class Service:
         for name in self._unhealthy | self.loaded.scheduler.suspects():
             try:
                 await self.warm_up(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
-            except QueueFullError:  # too busy to be asked: it is what it was
+            except QueueFullError:  # too busy to tell: keep its state
                 continue
             except Exception as error:
                 LOGGER.warning("model %s fails on the warm-up text: %r", name, error)
@@ -206,12 +238,19 @@ class Service:
 
 
 def _favour_the_event_loop() -> None:
-    """Leave what was loaded out of garbage collection, and have threads give way to the event loop early.
+    """Exempt loaded objects from garbage collection, and shorten the interpreter's switch interval.
 
-    A full collection would hold the loop for 100 ms. A thread that waits for the interpreter's lock asks for it after
-    SWITCH_INTERVAL_S without a release; numpy releases it and takes it back in microseconds, so that with Python's
-    5 ms a thread that decodes many short texts kept the loop waiting for up to 1 s.
+    A full collection would block the event loop for 100 ms. A thread asks for the interpreter's lock only after it was
+    held for the whole interval. numpy releases and retakes it within microseconds, which restarts the interval: with
+    Python's default of 5 ms, a thread that decoded many short texts blocked the loop for up to 1 s.
     """
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
+def service_of(request: Request) -> Service:
+    """Return the service that the request came to."""
+    service = request.scope["app"].service
+    assert isinstance(service, Service)
+    return service

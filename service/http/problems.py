@@ -7,10 +7,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
 
 import pydantic
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -30,6 +28,17 @@ from bert.errors import (
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
 """nginx's number for a client that left before its answer; seen in metrics and logs only."""
+
+
+class Problem(pydantic.BaseModel):
+    """An error, application/problem+json (RFC 9457)."""
+
+    type: str = pydantic.Field(description="Fixed name of the kind of problem, for programs.")
+    title: str
+    status: int
+    detail: str = pydantic.Field(description="What happened and what to do, for people.")
+    request_id: str
+    errors: list[FieldError] = pydantic.Field(default=[], description="Problems of single fields, if any.")
 
 
 class ProblemError(BertError):
@@ -107,16 +116,16 @@ def _http_detail(error: HTTPException) -> str:
 
 def problem_response(problem: ProblemError, request_id: str) -> Response:
     """Return the answer's body and headers."""
-    body: dict[str, Any] = {
-        "type": f"urn:bert-serve:{problem.code}",
-        "title": title(problem.status),
-        "status": problem.status,
-        "detail": problem.detail,
-        "request_id": request_id,
-    }
-    if problem.errors:
-        body["errors"] = [{"field": error.field, "message": error.message} for error in problem.errors]
-    return Response(to_json(body), problem.status, problem.headers, MEDIA_TYPE)
+    body = Problem(
+        type=f"urn:bert-serve:{problem.code}",
+        title=title(problem.status),
+        status=problem.status,
+        detail=problem.detail,
+        request_id=request_id,
+        errors=list(problem.errors),
+    )
+    content = body.model_dump_json(exclude_defaults=True)
+    return Response(content, problem.status, problem.headers, MEDIA_TYPE)
 
 
 def title(status: int) -> str:

@@ -9,10 +9,10 @@ from typing import TypeVar
 import pydantic
 from pydantic_core import from_json
 from starlette.requests import Request
+from starlette.types import Scope
 
 from bert.errors import MAX_FIELD_ERRORS, BertError, FieldError, InvalidRequestError, displayed
 from bert.unicode import is_unicode
-from service.http.headers import header
 from service.http.problems import ClientGoneError, ProblemError, field_errors
 from service.http.timeouts import Timeout
 from service.pipeline.inputs import too_many_texts
@@ -38,6 +38,30 @@ MAX_STRINGS = 2**13
 """Most strings, names included, in a large body beyond those of the texts that it may have."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """What some editors put before UTF-8."""
+
+
+def header(scope: Scope, name: bytes) -> str | None:
+    """Return the first header of this name, None without one; looked for as it is, nothing is decoded but its value."""
+    for key, value in scope["headers"]:
+        if key == name:
+            found: str = value.decode("latin-1")
+            return found
+    return None
+
+
+def timeout_ms(scope: Scope, limit_ms: int) -> float:
+    """Return the request's deadline.
+
+    X-Timeout-Ms, at most the limit; raises the 422 of a header that is no number.
+    """
+    sent = header(scope, b"x-timeout-ms")
+    if sent is None:
+        return limit_ms
+    if not (sent.isascii() and sent.isdigit() and int(sent[:12]) > 0):
+        raise InvalidRequestError(
+            [FieldError("X-Timeout-Ms", "must be a whole number of milliseconds, at least 1")]
+        )
+    return min(int(sent[:12]), limit_ms)
 
 
 async def read_body(request: Request, settings: ServeSettings) -> bytes:

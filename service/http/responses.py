@@ -22,7 +22,7 @@ LONG_CHARACTERS = 2**15
 """Characters of a text that is serialised by itself."""
 
 
-class JsonAnswer(Response):
+class JsonResponse(Response):
     """A 200 whose headers are known."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
@@ -33,10 +33,10 @@ class JsonAnswer(Response):
         ]
 
 
-def answer(call: RequestContext, results: Iterable[dict[str, Any]]) -> Response:
+def task_response(context: RequestContext, results: Iterable[dict[str, Any]]) -> Response:
     """Return the 200 with these results."""
-    body = {"model": call.model, "results": in_parts(results), "usage": {"tokens": call.tokens}}
-    return JsonAnswer(to_json(body))
+    body = {"model": context.model, "results": in_parts(results), "usage": {"tokens": context.tokens}}
+    return JsonResponse(to_json(body))
 
 
 def in_parts(items: Iterable[dict[str, Any]], size: int = PART) -> list[dict[str, Any]] | orjson.Fragment:
@@ -62,7 +62,7 @@ def to_json(value: object) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
-def classified(results: Sequence[Classification], truncated: Sequence[bool]) -> list[dict[str, Any]]:
+def classifications(results: Sequence[Classification], truncated: Sequence[bool]) -> list[dict[str, Any]]:
     """Return results of /classify."""
     return [
         {
@@ -75,7 +75,7 @@ def classified(results: Sequence[Classification], truncated: Sequence[bool]) -> 
     ]
 
 
-def recognised(texts: Sequence[Sequence[Entity]]) -> list[dict[str, Any]]:
+def entities(texts: Sequence[Sequence[Entity]]) -> list[dict[str, Any]]:
     """Return results of /ner."""
     return [
         {
@@ -88,7 +88,7 @@ def recognised(texts: Sequence[Sequence[Entity]]) -> list[dict[str, Any]]:
     ]
 
 
-def ranked(
+def rankings(
     rankings: Iterable[Sequence[Ranked]], embedded: Embedded, queries: int
 ) -> Iterator[dict[str, Any]]:
     """Yield results of /similarity; `embedded` holds the texts, which are the queries, then the candidates."""
@@ -103,7 +103,7 @@ def ranked(
             }
 
 
-def answered(answers: Sequence[Answer]) -> list[dict[str, Any]]:
+def answers(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     """Return results of /qa."""
     return [
         {
@@ -121,7 +121,7 @@ def answered(answers: Sequence[Answer]) -> list[dict[str, Any]]:
     ]
 
 
-def filled(texts: Iterable[Iterable[FilledMask]]) -> Iterator[dict[str, Any]]:
+def masks(texts: Iterable[Iterable[FilledMask]]) -> Iterator[dict[str, Any]]:
     """Yield results of /fill-mask."""
     return ({"masks": in_parts(map(_filled, masks))} for masks in texts)
 
@@ -148,7 +148,7 @@ def embeddings(embedded: Embedded) -> list[dict[str, Any]]:
     ]
 
 
-def tokenized(texts: Sequence[Sequence[Token]]) -> list[dict[str, Any]]:
+def tokens(texts: Sequence[Sequence[Token]]) -> list[dict[str, Any]]:
     """Return results of /tokenize."""
     return [
         {

@@ -1,9 +1,10 @@
-"""The process: a listening socket, uvicorn on it, signals, and what a person reads on the terminal."""
+"""uvicorn with our protocol and signals, and what is printed when the service is ready."""
 
 import asyncio
 import json
 import shlex
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -13,19 +14,29 @@ from types import FrameType
 from typing import Literal
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from bert.errors import BertError
-from service.exit_signals import is_ignored
-from service.http.app import create_app
-from service.http.endpoints import EXAMPLE_PAIR, TASK_ENDPOINTS, TRY_FIRST
-from service.http.lifecycle import OpenModels, Service
+from service.exit_signals import FAILURE, is_ignored
+from service.http.lifecycle import Service
+from service.http.schemas import ClassifyRequest, Example, SimilarityRequest
+from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.settings import ServeSettings
 
+FIRST_REQUESTS: dict[str, tuple[str, Example]] = {
+    "classification": ("/classify", ClassifyRequest.example),
+    "ner": ("/ner", NerRequest.example),
+    "similarity": ("/similarity", SimilarityRequest.example),
+    "qa": ("/qa", QaRequest.example),
+    "fill_mask": ("/fill-mask", FillMaskRequest.example),
+}
+"""Path and body of the curl line that is printed for a model, by task."""
+
 
 def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol] | Literal["h11"]:
-    """Return what speaks HTTP; without httptools, as on Windows, h11, which bounds a request's head by itself."""
+    """Return the HTTP protocol; without httptools (Windows) h11, which limits request heads by itself."""
     if find_spec("httptools") is None:
         return "h11"
     from service.http.protocol import BoundedProtocol
@@ -41,48 +52,43 @@ def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol
 
 
 class Server(uvicorn.Server):
-    """uvicorn, that drains before it stops, exits with 0 after a signal, and stops when the models cannot be
-    loaded.
-    """
+    """uvicorn that drains before it stops, exits with 0 after a signal, and stops if the models cannot be loaded."""
 
-    def __init__(
-        self,
-        settings: ServeSettings,
-        url: str,
-        *,
-        open_models: OpenModels,
-        announces: bool = True,
-    ) -> None:
-        """Build the application; nothing runs yet. `announces`: it tells people when it can answer."""
-        self._settings, self._url = settings, url
+    def __init__(self, app: ASGIApp, service: Service, url: str, *, announces: bool = True) -> None:
+        """Configure uvicorn; with `announces`, and text logs, the ready message is printed."""
+        settings = service.settings
+        self._service, self._url = service, url
         self._announces = announces and settings.log_format == "text"
         self.failed = False
-        app = create_app(settings, open_models=open_models, on_ready=self._ready, on_failure=self._fail)
-        self._service: Service = app.service
+        """True after the models could not be loaded."""
+        service.on_ready, service.on_failure = self._ready, self._fail
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(settings, app.service.metrics),
+                http=protocol(settings, service.metrics),
                 ws="none",
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                proxy_headers=False,  # nothing here asks who the client is
+                proxy_headers=False,  # the client's address is never used
                 backlog=settings.backlog_connections,
                 timeout_keep_alive=settings.keep_alive_s,
                 timeout_graceful_shutdown=settings.shutdown_grace_s,
             )
         )
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop.
+    def serve_until_signal(self, listener: socket.socket) -> int:
+        """Run, and return the exit code."""
+        self.run(sockets=[listener])
+        return FAILURE if self.failed else 0
 
-        Not ready at once, the listening socket closed after `drain_s`. A second signal does not wait.
-        """
-        first = not self._service.is_stopping
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Report not ready now, and stop accepting connections after `drain_s`, or at once on a second signal."""
+        first = not self._service.is_stopping()
         self._service.drain()
-        if first and sig != signal.SIGINT and self._settings.drain_s > 0:
-            timer = threading.Timer(self._settings.drain_s, self._stop)
+        drain_s = self._service.settings.drain_s
+        if first and sig != signal.SIGINT and drain_s > 0:
+            timer = threading.Timer(drain_s, self._stop)
             timer.daemon = True
             timer.start()
         else:
@@ -91,7 +97,7 @@ class Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle a hang-up as SIGTERM too, unless it is to be ignored."""
+        """Handle SIGHUP like SIGTERM, unless the process was started to ignore it."""
         with super().capture_signals():
             hang_up = getattr(signal, "SIGHUP", None)
             is_main = threading.current_thread() is threading.main_thread()
@@ -100,7 +106,7 @@ class Server(uvicorn.Server):
             yield
 
     async def on_tick(self, counter: int) -> bool:
-        """Note ten times a second how many connections are open."""
+        """Update the number of open connections, ten times a second."""
         self._service.metrics.open_connections.set(len(self.server_state.connections))
         return await super().on_tick(counter)
 
@@ -109,10 +115,7 @@ class Server(uvicorn.Server):
 
     def _ready(self) -> None:
         if self._announces:
-            print(
-                ready_message(self._service, self._url, with_key=self._settings.api_key is not None),
-                flush=True,
-            )
+            print(ready_message(self._service, self._url), flush=True)
 
     def _fail(self, error: Exception) -> None:
         self.failed = True
@@ -123,8 +126,8 @@ class Server(uvicorn.Server):
         self._stop()
 
 
-def ready_message(service: Service, url: str, *, with_key: bool) -> str:
-    """Return the address, the models, and a curl line for each that an endpoint of TRY_FIRST answers with."""
+def ready_message(service: Service, url: str) -> str:
+    """Return the address, the models, and a curl line for each model with an entry in FIRST_REQUESTS."""
     registry = service.loaded.registry
     lines = [f"\nReady at {url} (docs: {url}/docs, metrics: {url}/metrics)"]
     for model in registry.models.values():
@@ -133,14 +136,14 @@ def ready_message(service: Service, url: str, *, with_key: bool) -> str:
         lines.append(f"  {model.name} {manifest.version}: {model.spec.task}, {manifest.precision}{default}")
     lines += [f"  {each.name} is left out: {each.reason}" for each in registry.left_out]
     lines.append("Try:")
-    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if with_key else ""
-    endpoints = {endpoint.task: endpoint for endpoint in TASK_ENDPOINTS if endpoint.path in TRY_FIRST}
+    key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if service.settings.api_key is not None else ""
     for model in registry.models.values():
-        if (endpoint := endpoints.get(model.spec.task)) is None:
+        if model.spec.task not in FIRST_REQUESTS:
             continue
-        body = dict(EXAMPLE_PAIR if model.spec.pair else endpoint.sent)
+        path, example = FIRST_REQUESTS[model.spec.task]
+        body = dict(ClassifyRequest.pair_example if model.spec.pair else example)
         if registry.defaults.get(model.spec.task) != model.name:
             body["model"] = model.name
         sent = shlex.quote(json.dumps(body))
-        lines.append(f"  curl -s {url}{endpoint.path}{key} -H 'content-type: application/json' -d {sent}")
+        lines.append(f"  curl -s {url}{path}{key} -H 'content-type: application/json' -d {sent}")
     return "\n".join((*lines, "Ctrl-C stops it."))

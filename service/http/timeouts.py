@@ -7,29 +7,12 @@ from types import TracebackType
 from starlette.requests import Request
 from starlette.types import Message
 
-from bert.errors import DeadlineExceededError, FieldError, InvalidRequestError
-from service.http.headers import header
+from bert.errors import DeadlineExceededError
 from service.http.problems import ClientGoneError
 from service.pipeline.request_context import RequestContext
 
-HEADER = b"x-timeout-ms"
 WATCH_AFTER_S = 0.05
 """A client that leaves is noticed from then on. Most requests are answered sooner, and the watch is a task of its own."""
-
-
-def timeout_ms(request: Request, limit_ms: int) -> float:
-    """Return the request's deadline.
-
-    X-Timeout-Ms, at most the limit; raises the 422 of a header that is no number.
-    """
-    sent = header(request.scope, HEADER)
-    if sent is None:
-        return limit_ms
-    if not (sent.isascii() and sent.isdigit() and int(sent[:12]) > 0):
-        raise InvalidRequestError(
-            [FieldError("X-Timeout-Ms", "must be a whole number of milliseconds, at least 1")]
-        )
-    return min(int(sent[:12]), limit_ms)
 
 
 class Timeout:

@@ -14,6 +14,7 @@ from typing import Any
 from bert.errors import BertError
 from service import logs, metrics
 from service.exit_signals import FAILURE
+from service.http.app import create_app
 from service.http.lifecycle import OpenModels
 from service.http.server import Server
 from service.listener import address
@@ -62,11 +63,11 @@ def _run_frontend(
     settings: ServeSettings, connect: OpenModels, listener: int | None, *, announces: bool
 ) -> int:
     sock = socket.socket(fileno=listener)
-    server = Server(settings, address(sock), open_models=connect, announces=announces)
+    app = create_app(settings, connect)
+    server = Server(app, app.service, address(sock), announces=announces)
     # As by Ctrl-C: to go on taking requests for `drain_s` would be of no use, nobody is there to run them.
     _when_orphaned(_leave)
-    server.run(sockets=[sock])
-    return FAILURE if server.failed else 0
+    return server.serve_until_signal(sock)
 
 
 def _leave() -> None:

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from service.http.endpoints import TASK_ENDPOINTS, TaskEndpoint
-from service.http.schemas import Problem
+from service.http.problems import Problem
 from tests.support.documents import PAGES, ROOT, blocks, commands, name_of, text_of
+from tests.support.endpoints import TASK_ENDPOINTS, TaskEndpoint
 from tests.support.live import PATIENT, Live, serving
 from tests.support.workshop import DEMO, Workshop, has_adapter, why_missing
 

@@ -10,6 +10,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from service.http.app import create_app
 from service.http.lifecycle import Loaded, Service
 from service.http.server import Server
 from service.listener import address, listen
@@ -102,10 +103,11 @@ def serving(*, wait: bool = True, **settings: Any) -> Iterator[Live]:
     """Run the service until the block ends."""
     chosen = ServeSettings(port=0, log_format="json", log_level="error", **settings)
     listener = listen(chosen)
-    server = Server(chosen, address(listener), open_models=open_models)
+    app = create_app(chosen, open_models)
+    server = Server(app, app.service, address(listener))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
-    live = Live(address(listener), server, server._service)
+    live = Live(address(listener), server, app.service)
     try:
         eventually(lambda: server.started)
         if wait:

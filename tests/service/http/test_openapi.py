@@ -9,10 +9,10 @@ import pytest
 from fastapi import FastAPI
 
 from service.http.app import create_app
-from service.http.endpoints import TASK_ENDPOINTS
-from service.http.openapi import ERRORS
+from service.http.openapi import PROBLEMS
 from service.settings import ServeSettings
 from service.workers.open_models import open_models
+from tests.support.endpoints import TASK_ENDPOINTS
 from tests.support.live import Live
 
 ROOT = Path(__file__).parents[3]
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    return create_app(ServeSettings(), open_models=open_models)
+    return create_app(ServeSettings(), open_models)
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +41,8 @@ def test_every_endpoint_has_an_example_of_request_and_answer(document: dict[str,
 def test_every_task_documents_its_errors_as_problems(document: dict[str, Any]) -> None:
     for endpoint in TASK_ENDPOINTS:
         responses = document["paths"][endpoint.path]["post"]["responses"]
-        assert set(responses) == {"200", *map(str, ERRORS)}
-        for status in ERRORS:
+        assert set(responses) == {"200", *map(str, PROBLEMS)}
+        for status in PROBLEMS:
             assert list(responses[str(status)]["content"]) == ["application/problem+json"]
 
 
@@ -74,7 +74,7 @@ def test_the_docs_need_no_other_host(live: Live) -> None:
 def test_every_endpoint_is_in_the_docs_folder(document: dict[str, Any]) -> None:
     page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     assert all(f"{path}`" in page for path in document["paths"])
-    assert all(f"| {status} |" in page for status in ERRORS)
+    assert all(f"| {status} |" in page for status in PROBLEMS)
 
 
 def test_every_metric_is_in_the_docs_folder(live: Live) -> None:

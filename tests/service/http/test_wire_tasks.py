@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.http import schemas
-from service.http.endpoints import TASK_ENDPOINTS
+from service.http.operations import ModelsResponse
+from tests.support.endpoints import TASK_ENDPOINTS
 from tests.support.live import Live
 
 LONG = "angela merkel met a funny film in munich and " * 40
@@ -196,7 +196,7 @@ def test_models_are_listed_with_what_a_client_needs(live: Live) -> None:
     assert models["entailment"]["pair"] is True
     assert models["names"]["labels"][0] == "O"
     assert models["reader"]["max_tokens"] == 32
-    schemas.ModelsResponse.model_validate(live.get("/models").json)
+    ModelsResponse.model_validate(live.get("/models").json)
 
 
 @pytest.mark.parametrize("endpoint", TASK_ENDPOINTS, ids=lambda endpoint: endpoint.path)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from service.http.endpoints import TASK_ENDPOINTS
+from tests.support.endpoints import TASK_ENDPOINTS
 from tests.support.fleet import Fleet, fleet, frozen, kill, soon
 from tests.support.live import Client, Reply, serving
 from tests.support.mixed_requests import mixed_requests, same

@@ -1,0 +1,168 @@
+"""Endpoints for operators: loaded models, health and metrics, with their response schemas."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from bert.errors import NotReadyError, UnknownModelError
+from bert.tasks.registry import TASKS
+from service.engine.loaded_model import Model
+from service.http import openapi
+from service.http.lifecycle import Service, service_of
+from service.http.problems import ProblemError
+from service.http.schemas import Example, Schema
+
+operations = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
+
+
+class ModelInfo(Schema):
+    """A loaded model."""
+
+    name: str
+    version: str
+    task: str
+    default: bool = Field(description="True if it answers requests for its task that name no model.")
+    labels: list[str]
+    problem: str | None = Field(description="Classification only: single_label, multi_label or regression.")
+    pair: bool = Field(description="True if it reads pairs of texts.")
+    max_tokens: int = Field(description="Longest input in tokens, including special tokens.")
+    stride: int = Field(description="Tokens shared by neighbouring windows of a long text.")
+    precision: str
+    why_fallback: str | None = Field(
+        description="Reason why the float32 graph is served instead of the int8 graph; null if it is not."
+    )
+    provider: str
+    batch_tokens: int = Field(description="Maximum tokens in a batch, configured or measured.")
+    dev_score: dict[str, Any]
+    parity: dict[str, Any]
+    ready: bool = Field(description="True while /health/ready?model=NAME responds with 200.")
+    why_not_ready: str | None
+
+
+class LeftOutInfo(Schema):
+    """A bundle that could not be loaded; requests for its model get a 503."""
+
+    name: str
+    task: str = Field(description="Empty if the manifest cannot be read.")
+    reason: str = Field(description="What is wrong with the bundle, and what to do.")
+
+
+class ModelsResponse(Schema):
+    """All loaded models, and the bundles that were left out."""
+
+    example: ClassVar[Example] = {
+        "models": [
+            {
+                "name": "sentiment",
+                "version": "1",
+                "task": "classification",
+                "default": True,
+                "labels": ["negative", "positive"],
+                "problem": "single_label",
+                "pair": False,
+                "max_tokens": 256,
+                "stride": 0,
+                "precision": "fp32",
+                "why_fallback": None,
+                "provider": "CPUExecutionProvider",
+                "batch_tokens": 128,
+                "dev_score": {"accuracy": 0.91},
+                "parity": {},
+                "ready": True,
+                "why_not_ready": None,
+            }
+        ],
+        "left_out": [],
+    }
+    models: list[ModelInfo]
+    left_out: list[LeftOutInfo]
+
+
+class HealthResponse(Schema):
+    """State of the service."""
+
+    status: str
+
+
+@operations.get(
+    "/models",
+    response_model=ModelsResponse,
+    responses=openapi.success(ModelsResponse.example) | openapi.problems(503),
+)
+async def models(request: Request) -> Response:
+    """List the loaded models."""
+    service = service_of(request)
+    registry, budgets = service.loaded.registry, service.loaded.budgets
+    infos = [_info(model, service, registry.defaults, budgets) for model in registry.models.values()]
+    left_out = [LeftOutInfo(name=each.name, task=each.task, reason=each.reason) for each in registry.left_out]
+    return JSONResponse(ModelsResponse(models=infos, left_out=left_out).model_dump())
+
+
+@operations.get("/health/live", response_model=HealthResponse, responses=openapi.success({"status": "live"}))
+async def live(_: Request) -> Response:
+    """Respond while the process runs, whatever the state of its models."""
+    return JSONResponse({"status": "live"})
+
+
+@operations.get(
+    "/health/ready",
+    response_model=HealthResponse,
+    responses=openapi.success({"status": "ready"}) | openapi.problems(404, 503),
+    openapi_extra={"parameters": [openapi.READY_MODEL]},
+)
+async def ready(request: Request) -> Response:
+    """Tell whether the service, or with `?model=NAME` one model, can answer requests now."""
+    service, name = service_of(request), request.query_params.get("model")
+    service.probe_soon()
+    if name is None:
+        why_not = service.why_not_ready()
+    else:
+        try:
+            why_not = service.why_model_not_ready(service.loaded.registry.find(name, None).name)
+        except UnknownModelError as error:  # its text lists all models, and this path needs no API key
+            detail = f"there is no model {error.model!r}; /models lists those that are loaded"
+            raise ProblemError(404, "unknown-model", detail) from None
+    if why_not is None:
+        return JSONResponse({"status": "ready"})
+    raise NotReadyError(f"the service is {why_not}")
+
+
+@operations.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses=openapi.success("bert_ready 1.0\n", "text/plain"),
+)
+async def metrics(request: Request) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    exposition = await service_of(request).metrics.scrape()
+    return Response(exposition, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _info(
+    model: Model, service: Service, defaults: Mapping[str, str], budgets: Mapping[str, int]
+) -> ModelInfo:
+    manifest, spec = model.bundle.manifest, model.spec
+    why_not_ready = service.why_model_not_ready(model.name)
+    return ModelInfo(
+        name=model.name,
+        version=manifest.version,
+        task=spec.task,
+        default=defaults.get(spec.task) == model.name,
+        labels=list(spec.labels),
+        problem=spec.problem if TASKS[spec.task].has_problems else None,
+        pair=spec.pair,
+        max_tokens=spec.max_tokens,
+        stride=spec.stride,
+        precision=manifest.precision,
+        why_fallback=model.why_fallback or None,
+        provider=model.provider,
+        batch_tokens=budgets[model.name],
+        dev_score=dict(manifest.dev_score),
+        parity=dict(manifest.parity),
+        ready=why_not_ready is None,
+        why_not_ready=why_not_ready,
+    )

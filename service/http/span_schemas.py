@@ -1,0 +1,211 @@
+"""JSON of the tasks whose results point into the text: request, response and an example of both."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, WithJsonSchema
+
+from bert.tasks.fill_mask import MAX_CANDIDATES
+from service.http.schemas import Example, ModelName, Schema, TaskResponse, Text, response_example
+
+NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
+Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]
+
+
+class NerRequest(Schema):
+    """One text or a list of texts, of any length."""
+
+    example: ClassVar[Example] = {"text": "Angela Merkel met engineers from Siemens in Munich."}
+    text: Text
+    model: ModelName = None
+
+
+class EntityResult(Schema):
+    """An entity: text[start:end], in Unicode code points."""
+
+    text: str
+    label: str
+    start: int
+    end: int
+    score: float = Field(description="Mean probability of the label over the entity's words.")
+
+
+class NerResult(Schema):
+    """The entities of one text, in text order."""
+
+    entities: list[EntityResult]
+
+
+class NerResponse(TaskResponse):
+    """One result for each text, in order."""
+
+    example: ClassVar[Example] = response_example(
+        "ner",
+        12,
+        {
+            "entities": [
+                {"text": "Angela Merkel", "label": "PER", "start": 0, "end": 13, "score": 0.99},
+                {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.9},
+                {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.98},
+            ]
+        },
+    )
+    results: list[NerResult]
+
+
+class QaRequest(Schema):
+    """Questions and contexts.
+
+    Two strings, two lists of equal length, or one string that goes with each item of a list.
+    """
+
+    example: ClassVar[Example] = {
+        "question": "Where was Marie Curie born?",
+        "context": "Marie Curie was born in Warsaw in 1867 and moved to Paris to study physics.",
+    }
+
+    question: NotBlank | list[NotBlank]
+    context: NotBlank | list[NotBlank] = Field(description="Of any length.")
+    top_k: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
+        1,
+        description="Maximum number of answers: the best, then alternatives. At most `n_best` of the model's "
+        "task.json (20 by default) are returned. Scores do not depend on it.",
+    )
+    max_answer_tokens: Annotated[int, Field(strict=True, ge=1, le=512)] | None = Field(
+        None, description="Longest answer, in the model's tokens. Default: what the model was tuned with."
+    )
+    model: ModelName = None
+
+
+class SpanResult(Schema):
+    """An answer: context[start:end], in Unicode code points."""
+
+    answer: str
+    score: float
+    start: int
+    end: int
+
+
+class QaResult(Schema):
+    """The best answer; `answer`, `start` and `end` are null if the context has none."""
+
+    answer: str | None
+    score: float = Field(
+        description="Probability of the returned answer (or of no answer) among the best candidates."
+    )
+    start: int | None
+    end: int | None
+    no_answer_score: float
+    alternatives: list[SpanResult]
+
+
+class QaResponse(TaskResponse):
+    """One result for each question, in order."""
+
+    example: ClassVar[Example] = response_example(
+        "qa",
+        27,
+        {
+            "answer": "Warsaw",
+            "score": 0.71,
+            "start": 24,
+            "end": 30,
+            "no_answer_score": 4.7e-06,
+            "alternatives": [],
+        },
+    )
+    results: list[QaResult]
+
+
+class FillMaskRequest(Schema):
+    """One text or a list of texts, each with at least one [MASK]."""
+
+    example: ClassVar[Example] = {"text": "Paris is the [MASK] of France.", "top_k": 2}
+    text: Masked | list[Masked] = Field(
+        description="Text with [MASK] in each place to fill, at most as long as the model reads."
+    )
+    top_k: Annotated[int, Field(strict=True, ge=1, le=MAX_CANDIDATES)] = Field(
+        5, description="Number of candidates for each mask, best first."
+    )
+    model: ModelName = None
+
+
+class CandidateResult(Schema):
+    """A vocabulary piece that can fill a mask."""
+
+    token: str = Field(description="Vocabulary piece; ##ing continues the preceding word.")
+    id: int
+    score: float = Field(description="Probability among all pieces of the vocabulary.")
+    sequence: str = Field(description="The text with this mask filled; other masks stay.")
+
+
+class MaskResult(Schema):
+    """One mask, text[start:end] in Unicode code points, and its candidates, best first."""
+
+    start: int
+    end: int
+    candidates: list[CandidateResult]
+
+
+class FillMaskResult(Schema):
+    """The masks of one text, in text order."""
+
+    masks: list[MaskResult]
+
+
+_PARIS = {"token": "capital", "id": 3007, "score": 0.99, "sequence": "Paris is the capital of France."}
+_HEART = {"token": "heart", "id": 2540, "score": 0.01, "sequence": "Paris is the heart of France."}
+
+
+class FillMaskResponse(TaskResponse):
+    """One result for each text, in order."""
+
+    example: ClassVar[Example] = response_example(
+        "masked", 9, {"masks": [{"start": 13, "end": 19, "candidates": [_PARIS, _HEART]}]}
+    )
+    results: list[FillMaskResult]
+
+
+class TokenizeRequest(Schema):
+    """One text or a list of texts, of any length."""
+
+    example: ClassVar[Example] = {"text": "Warsaw!"}
+    text: Text
+    model: str | None = Field(
+        None, description="Name of the model whose tokenizer is used. Default: the first model."
+    )
+
+
+class TokenResult(Schema):
+    """A token: the vocabulary piece, and the characters text[start:end] that it covers."""
+
+    id: int
+    text: str
+    start: int
+    end: int
+    special: bool = Field(
+        description="True for tokens that the model adds ([CLS], [SEP]); their start and end are 0."
+    )
+
+
+class TokenizeResult(Schema):
+    """The tokens of one text."""
+
+    tokens: list[TokenResult]
+
+
+class TokenizeResponse(TaskResponse):
+    """One result for each text, in order."""
+
+    example: ClassVar[Example] = response_example(
+        "ner",
+        4,
+        {
+            "tokens": [
+                {"id": 101, "text": "[CLS]", "start": 0, "end": 0, "special": True},
+                {"id": 8199, "text": "warsaw", "start": 0, "end": 6, "special": False},
+                {"id": 999, "text": "!", "start": 6, "end": 7, "special": False},
+                {"id": 102, "text": "[SEP]", "start": 0, "end": 0, "special": True},
+            ]
+        },
+    )
+    results: list[TokenizeResult]

@@ -1,0 +1,37 @@
+"""The task endpoints, with the examples of their schemas."""
+
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from service.http.routes import TaskRoute, tasks
+from service.http.schemas import Schema
+
+
+@dataclass(frozen=True)
+class TaskEndpoint:
+    path: str
+    request: type[Schema]
+    response: type[Schema]
+
+    @property
+    def sent(self) -> dict[str, Any]:
+        return self.request.example
+
+    @property
+    def results(self) -> list[dict[str, Any]]:
+        return list(self.response.example["results"])
+
+    @property
+    def tokens(self) -> int:
+        return int(self.response.example["usage"]["tokens"])
+
+    @property
+    def model(self) -> str:
+        return str(self.response.example["model"])
+
+
+TASK_ENDPOINTS = [
+    TaskEndpoint(route.path, get_type_hints(route.endpoint)["body"], route.response_model)
+    for route in tasks.routes
+    if isinstance(route, TaskRoute)
+]
