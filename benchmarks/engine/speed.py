@@ -82,7 +82,7 @@ def opened(name: str, folder: Path, args: argparse.Namespace) -> tuple[dict[str,
     config = model.bert.config
     bundle = write_random_bundle(model, folder / name, "flat" if args.half else "rows")
     # All that may help: on a CPU the threads wait for one another awake, on a GPU small batches are replayed.
-    ours = OnnxEngine(bundle, args.threads, has_cores_alone=not args.half, captures=args.half)
+    ours = OnnxEngine(bundle, args.threads, spin=not args.half, capture_graphs=args.half)
     engines: dict[str, Run] = {OURS: lambda texts: np.concatenate(ours.run(texts).texts)}
     for compiled in (False, True) if args.compile else (False,):
         kind = "torch.compile, padded" if compiled else "PyTorch, padded"

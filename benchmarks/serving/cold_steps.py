@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"Command: python -m benchmarks.serving.cold_steps {shlex.join(arguments or sys.argv[1:])}\n")
     share_memory_arena()
     bundle = read_bundle(args.bundle)
-    engine = OnnxEngine(bundle, usable_cores(), has_cores_alone=True)
+    engine = OnnxEngine(bundle, usable_cores(), spin=True)
     tokenizer, spec = Tokenizer.load(bundle.tokenizer_path), bundle.manifest.task
     texts = made_up_texts(args.texts)
     pieces = tokenizer.pieces(texts, only_ids=True)

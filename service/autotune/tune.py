@@ -38,7 +38,7 @@ def curves(settings: ServeSettings) -> Iterator[str]:
         settings.bundles,
         threads=layout.threads,
         multi_slot_threads=layout.slots_for_one_text if settings.engine_wide else 1,
-        captures=settings.engine_captures,
+        capture_graphs=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
         strict=settings.strict,

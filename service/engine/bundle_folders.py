@@ -6,32 +6,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from bert.bundle import MANIFEST, MODEL, TOKENIZER, creation_time, read_bundle
-from bert.errors import (
-    BertError,
-    BundleError,
-)
+from bert.errors import BertError, BundleError
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT, Manifest
 from bert.tasks.spec import TASK_NAMES
 from service.engine.loaded_model import LeftOut
 
 NAME_IN_MANIFEST = re.compile(r'\A\s*\{\s*"name":\s*"([^"\\]+)"')
-
-
 TASK_IN_MANIFEST = re.compile(r'"task":\s*\{[^{}]*?"task":\s*"(\w+)"')
 
 
 def bundle_folders(paths: Iterable[Path]) -> list[Path]:
-    """Return the bundle folders among the paths and directly inside them, there the oldest first.
+    """Return the bundle folders among the paths and directly inside them, the oldest first inside a path.
 
-    The first of a task is its default, which a bundle that is added later does not become. Raises BundleError where there
-    are none.
+    The first of a task is its default, so a bundle added later does not become it. Raises BundleError for a path without
+    a bundle.
     """
     found: list[Path] = []
     for path in paths:
         if (path / MANIFEST).is_file():
             found.append(path)
             continue
-        # A folder without a manifest but with other files of a bundle was copied in part: it is reported, not passed over.
+        # A folder that has other files of a bundle but no manifest was copied in part: report it instead of skipping it.
         parts = (file.parent for name in (MANIFEST, MODEL, TOKENIZER) for file in path.glob(f"*/{name}"))
         inside = sorted(
             {folder for folder in parts if not folder.name.startswith(".")},
@@ -48,9 +43,9 @@ def bundle_folders(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_manifests(paths: Iterable[Path], *, strict: bool = False) -> list[Manifest | LeftOut]:
-    """Read the manifest of each bundle, without looking at the other files.
+    """Read the manifest of each bundle and no other file.
 
-    What cannot be read is left out, unless it is `strict`. Raises BundleError where there are no bundles.
+    A bundle that cannot be read is left out, or raised if `strict`. Raises BundleError if there are no bundles.
     """
     found = list[Manifest | LeftOut]()
     for folder in bundle_folders(paths):
@@ -64,11 +59,11 @@ def read_manifests(paths: Iterable[Path], *, strict: bool = False) -> list[Manif
 
 
 def left_out(folder: Path, error: Exception) -> LeftOut:
-    """Return what is known of a bundle that could not be loaded."""
+    """Describe a bundle that could not be loaded."""
     reason = str(error) if isinstance(error, BertError) else f"{folder} cannot be loaded: {error!r}"
     name, task = folder.resolve().name, ""
     with suppress(OSError):
-        # Of a manifest that was cut off too: so it stays the default of its task.
+        # A manifest that was cut off is searched too, so that the bundle stays the default of its task.
         text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace")
         if (found := NAME_IN_MANIFEST.search(text)) is not None:
             name = found[1]
@@ -78,6 +73,6 @@ def left_out(folder: Path, error: Exception) -> LeftOut:
 
 
 def all_on_gpu(paths: Iterable[Path]) -> bool:
-    """Tell whether every readable bundle is for a GPU. Raises BundleError where there are none."""
+    """Tell whether every readable bundle is for a GPU. Raises BundleError if there are none."""
     manifests = [found for found in read_manifests(paths) if isinstance(found, Manifest)]
     return bool(manifests) and all(PROVIDER_OF_LAYOUT[each.layout] == CUDA for each in manifests)

@@ -1,11 +1,10 @@
-"""Small batches on a GPU in a few fixed shapes: each is captured once as a CUDA graph, and replayed.
+"""CUDA graphs: small batches on a GPU in a few fixed shapes, captured once and replayed.
 
-A lone text is over before its kernels have been launched one by one; a captured graph is launched as a whole (ONNX
-Runtime, "Using CUDA Graphs"). It reads and writes the same places of memory each time, so inputs and output are bound to
-buffers, and a batch is filled up to its shape with texts that nobody asked for. All runs of one session with captured graphs
-belong on one thread: here it is a thread of their own, and a session of their own.
+A single text is computed before its kernels have been launched one by one; a captured graph is launched as a whole (ONNX
+Runtime, "Using CUDA Graphs"). It reads and writes the same memory each time, so inputs and output are bound to buffers, and
+a batch is padded to its shape with made-up texts. A session with captured graphs must run on one thread, so it has its own.
 
-T tokens and N texts of a shape, K outputs at a position.
+T tokens and N texts of a shape, P head positions, K outputs at each.
 """
 
 import time
@@ -15,95 +14,93 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnxruntime
-from numpy.typing import NDArray
 
 from bert.packing import Ints, Positions, flat_inputs
 from bert.tokenizer import Encoding
+from service.engine.engine_protocol import Floats
 from service.logs import LOGGER
 
-Floats = NDArray[np.float32]
 TOKENS = (32, 64, 128, 256, 512)
+"""Token counts of the shapes."""
 TEXTS = (2, 9)
-"""A lone text, and up to eight: one more for what fills up."""
-ALIGNED = 64
-"""Numbers of 4 bytes from one input's start to a place where the next may start: 256 bytes, as CUDA's own buffers."""
-WARM_UPS = 3
-"""Runs until a graph is captured: ONNX Runtime's own count is below it."""
-NEAR = 1e-2
-"""How far a replayed output may be from the session's own, float16 as both are."""
-TIMED = 5
-GRAPH_ID = "gpu_graph_id"
-Plain = Callable[[Mapping[str, Ints]], Floats]
-"""The same graph, run the usual way."""
+"""Text counts of the shapes: one or up to eight real texts, and one for padding."""
+ALIGNED_ELEMENTS = 64
+"""Alignment of each input's buffer in numbers of 4 bytes: 256 bytes, as CUDA's own."""
+WARM_UP_RUNS = 3
+"""Runs after which a graph is captured; ONNX Runtime needs fewer."""
+TIMED_RUNS = 5
+MAX_DIFFERENCE = 1e-2
+"""Maximum distance of a replayed output from the session's own; both are float16."""
+RunGraph = Callable[[Mapping[str, Ints]], Floats]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Shape:
-    """What a captured graph computes, whatever of it was asked for."""
+    """Size of a captured batch."""
 
     tokens: int
     texts: int
 
-    def filling(self, lengths: Sequence[int]) -> list[int] | None:
-        """Return the lengths of the texts that fill up a batch, None if it does not fit."""
+    def padding(self, lengths: Sequence[int]) -> list[int] | None:
+        """Return the lengths of the texts that pad a batch to this shape; None if it does not fit."""
         texts, tokens = self.texts - len(lengths), self.tokens - sum(lengths)
         if texts == tokens == 0:
             return []
-        # None of them may be empty.
+        # No text may be empty.
         return [1] * (texts - 1) + [tokens - texts + 1] if 0 < texts <= tokens else None
 
 
-def shapes(positions: int) -> list[Shape]:
-    """Return the shapes for a model of so many positions, the cheapest first."""
-    return sorted(Shape(tokens, texts) for tokens in TOKENS if tokens <= positions for texts in TEXTS)
+def shapes(max_tokens: int) -> list[Shape]:
+    """Return the shapes for a model that reads `max_tokens`, cheapest first."""
+    return sorted(Shape(tokens, texts) for tokens in TOKENS if tokens <= max_tokens for texts in TEXTS)
 
 
 def fixed_inputs(
     encodings: Sequence[Encoding],
     heads: Sequence[Positions],
     shape: Shape,
-    filling: Sequence[int],
-    places: int,
+    padding: Sequence[int],
+    head_positions: int,
 ) -> dict[str, Ints]:
-    """Return the inputs of the layout "flat" in a shape, `positions` (P,) filled up to so many `places` with 0."""
-    nobody = [_empty(length) for length in filling]
-    inputs = flat_inputs([*encodings, *nobody], heads, longest=shape.tokens)
-    positions = np.zeros(places, np.int32)
+    """Return the inputs of layout "flat" in a shape; `positions` is padded with 0 to `head_positions`."""
+    fillers = [_filler(length) for length in padding]
+    inputs = flat_inputs([*encodings, *fillers], heads, longest=shape.tokens)
+    positions = np.zeros(head_positions, np.int32)
     positions[: len(inputs["positions"])] = inputs["positions"]
     return {**inputs, "positions": positions}
 
 
-def _empty(length: int) -> Encoding:
+def _filler(length: int) -> Encoding:
     zeros = np.zeros(length, np.int32)
     return Encoding(zeros, zeros, np.zeros((length, 2), np.int32), zeros, zeros)
 
 
-class _Bound:
-    """A shape's buffers and their binding. Used by one thread."""
+class _CapturedShape:
+    """The graph of one shape with its bound buffers. Used by one thread."""
 
     def __init__(
         self,
         session: onnxruntime.InferenceSession,
         device: str,
-        number: int,
+        graph_id: int,
         inputs: Mapping[str, Ints],
         width: int,
     ) -> None:
+        """Allocate buffers for inputs of these sizes and an output of `width` columns."""
         self._session, self._options = session, onnxruntime.RunOptions()
-        self._options.add_run_config_entry(GRAPH_ID, str(number))
+        self._options.add_run_config_entry("gpu_graph_id", str(graph_id))
         self._binding = session.io_binding()
-        # All inputs in one buffer: each copy to the device is waited for.
+        # All inputs in one buffer, because each copy to the device blocks.
         starts, size = {}, 0
         for name in (node.name for node in session.get_inputs()):
             starts[name] = size
-            size += -(-inputs[name].size // ALIGNED) * ALIGNED
-        make = onnxruntime.OrtValue.ortvalue_from_numpy
+            size += -(-inputs[name].size // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
         self._host = np.zeros(size, np.int32)
-        self._device = make(self._host, device, 0)
-        self._places: dict[str, Ints] = {}
+        self._device = onnxruntime.OrtValue.ortvalue_from_numpy(self._host, device, 0)
+        self._host_inputs: dict[str, Ints] = {}
         for name, start in starts.items():
             shape, pointer = inputs[name].shape, self._device.data_ptr() + 4 * start
-            self._places[name] = self._host[start : start + inputs[name].size].reshape(shape)
+            self._host_inputs[name] = self._host[start : start + inputs[name].size].reshape(shape)
             self._binding.bind_input(name, device, 0, np.int32, shape, pointer)
         rows = [len(inputs["positions"]), width]
         self._output = onnxruntime.OrtValue.ortvalue_from_shape_and_type(rows, np.float32, device, 0)
@@ -111,8 +108,8 @@ class _Bound:
 
     def run(self, inputs: Mapping[str, Ints]) -> Floats:
         """Return the output (P, K)."""
-        for name, place in self._places.items():
-            place[...] = inputs[name]
+        for name, buffer in self._host_inputs.items():
+            buffer[...] = inputs[name]
         self._device.update_inplace(self._host)
         self._session.run_with_iobinding(self._binding, self._options)
         found: Floats = self._output.numpy()
@@ -120,93 +117,98 @@ class _Bound:
 
 
 class CapturedGraphs:
-    """The shapes that were captured, tried, and found right and faster."""
+    """Captured shapes that were verified and measured to be faster."""
 
     def __init__(
         self,
         session: onnxruntime.InferenceSession,
-        plain: Plain,
-        positions: int,
+        uncaptured: RunGraph,
+        max_tokens: int,
         device: str,
         *,
-        pieces: int,
-        one_a_text: bool,
+        vocab_size: int,
+        one_position_per_text: bool,
     ) -> None:
-        """Capture; `positions` and `pieces` are the model's, `one_a_text` says that the head looks at one token of a text.
+        """Capture each shape; `uncaptured` runs the same graph the usual way.
 
-        What cannot be captured, or answers otherwise, or is no faster than `plain`, is told in the log and left out.
+        Skip shapes that fail to capture, differ in output or are not faster; log each.
         """
-        self._session, self._device, self._pieces, self._one_a_text = session, device, pieces, one_a_text
+        self._session, self._device = session, device
+        self._vocab_size, self._one_position_per_text = vocab_size, one_position_per_text
         self._width = session.get_outputs()[0].shape[-1]
-        self._bound: dict[Shape, _Bound] = {}
+        self._captured: dict[Shape, _CapturedShape] = {}
         self._thread = ThreadPoolExecutor(1, "captured")
-        for number, shape in enumerate(shapes(positions), 1):
+        for graph_id, shape in enumerate(shapes(max_tokens), 1):
             try:
-                self._thread.submit(self._capture, shape, number, plain).result()
+                self._thread.submit(self._capture, shape, graph_id, uncaptured).result()
             except Exception as error:  # onnxruntime raises its own, undocumented classes
                 LOGGER.warning("a batch of %s is not captured: %s", shape, error)
                 break
-        LOGGER.info("%d of %d shapes of small batches are replayed", len(self._bound), len(shapes(positions)))
+        LOGGER.info(
+            "%d of %d shapes of small batches are replayed", len(self._captured), len(shapes(max_tokens))
+        )
 
     @property
     def shapes(self) -> list[Shape]:
-        """Return those that are used."""
-        return list(self._bound)
+        """Return the shapes in use."""
+        return list(self._captured)
 
     def run(self, encodings: Sequence[Encoding], heads: Sequence[Positions]) -> tuple[Floats, int] | None:
         """Return the head's output (P, K) at the positions of `heads`, and the tokens computed; None if no shape fits."""
         lengths = [len(encoding) for encoding in encodings]
-        for shape, bound in self._bound.items():
-            if (filling := shape.filling(lengths)) is not None:
-                inputs = fixed_inputs(encodings, heads, shape, filling, self._places(shape))
-                output = self._thread.submit(bound.run, inputs).result()
+        for shape, captured in self._captured.items():
+            if (padding := shape.padding(lengths)) is not None:
+                inputs = fixed_inputs(encodings, heads, shape, padding, self._head_positions(shape))
+                output = self._thread.submit(captured.run, inputs).result()
                 return output[: sum(map(len, heads))], shape.tokens
         return None
 
-    def _places(self, shape: Shape) -> int:
-        return shape.texts if self._one_a_text else shape.tokens
+    def _head_positions(self, shape: Shape) -> int:
+        return shape.texts if self._one_position_per_text else shape.tokens
 
     def _sample(self, tokens: int) -> tuple[Encoding, Positions]:
-        """Make a text of so many tokens, any pieces, and say where its head looks."""
-        ids = np.random.default_rng(tokens).integers(0, self._pieces, tokens).astype(np.int32)
+        """Return a text of random pieces and its head positions."""
+        ids = np.random.default_rng(tokens).integers(0, self._vocab_size, tokens).astype(np.int32)
         zeros = np.zeros(tokens, np.int32)
-        head = np.zeros(1, np.int32) if self._one_a_text else np.arange(tokens)
+        head = np.zeros(1, np.int32) if self._one_position_per_text else np.arange(tokens)
         return Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), zeros, zeros), head
 
-    def _filled(self, shape: Shape, text: Encoding, head: Positions) -> dict[str, Ints]:
-        filling = shape.filling([len(text)])
-        assert filling is not None
-        return fixed_inputs([text], [head], shape, filling, self._places(shape))
+    def _padded(self, shape: Shape, text: Encoding, head: Positions) -> dict[str, Ints]:
+        padding = shape.padding([len(text)])
+        assert padding is not None
+        return fixed_inputs([text], [head], shape, padding, self._head_positions(shape))
 
-    def _capture(self, shape: Shape, number: int, plain: Plain) -> None:
-        """Capture a shape and keep it if it is right and faster.
+    def _capture(self, shape: Shape, graph_id: int, uncaptured: RunGraph) -> None:
+        """Capture a shape and keep it if its output is right and it is faster.
 
-        It is tried on another and longer text than it was captured with: a graph that reads what it read then is found
-        out. In time it is compared with the session on the shortest text for which the shape is taken.
+        The check uses another, longer text than the capture, which exposes a graph that replays its captured inputs. The
+        timing uses the shortest text for which the shape is chosen.
         """
+        first = self._padded(shape, *self._sample(shape.tokens // 4))
         text, head = self._sample(shape.tokens // 2)
-        captured, other = (
-            self._filled(shape, *self._sample(shape.tokens // 4)),
-            self._filled(shape, text, head),
+        other = self._padded(shape, text, head)
+        captured = _CapturedShape(self._session, self._device, graph_id, first, self._width)
+        for _ in range(WARM_UP_RUNS):
+            captured.run(first)
+        distance = max(_distance(captured.run(inputs), uncaptured(inputs)) for inputs in (other, first))
+        runs = (captured.run, other), (uncaptured, flat_inputs([text], [head]))
+        captured_s, uncaptured_s = (
+            min(_seconds(run, inputs) for _ in range(TIMED_RUNS)) for run, inputs in runs
         )
-        bound = _Bound(self._session, self._device, number, captured, self._width)
-        for _ in range(WARM_UPS):
-            bound.run(captured)
-        far = max(_distance(bound.run(inputs), plain(inputs)) for inputs in (other, captured))
-        runs = (bound.run, other), (plain, flat_inputs([text], [head]))
-        replayed_s, plain_s = (min(_seconds(run, inputs) for _ in range(TIMED)) for run, inputs in runs)
-        if not far <= NEAR:
-            LOGGER.warning("%s is not used: captured, its output is %g away from the session's", shape, far)
-        elif replayed_s < plain_s:
-            self._bound[shape] = bound
+        if not distance <= MAX_DIFFERENCE:
+            LOGGER.warning(
+                "%s is not used: captured, its output is %g away from the session's", shape, distance
+            )
+        elif captured_s < uncaptured_s:
+            self._captured[shape] = captured
 
 
 def _distance(found: Floats, expected: Floats) -> float:
-    """Return the largest difference, as a share of the largest value where that is above 1; nan for what is no number."""
+    """Return the largest difference, relative to the largest value if that is above 1; nan if a value is nan."""
     return float(np.abs(found - expected).max() / max(1.0, float(np.abs(expected).max())))
 
 
-def _seconds(run: Plain, inputs: Mapping[str, Ints]) -> float:
+def _seconds(run: RunGraph, inputs: Mapping[str, Ints]) -> float:
     start = time.perf_counter()
     run(inputs)
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""A loaded model, and a bundle that was left out."""
+"""Data of a loaded model, and of a bundle that was left out."""
 
 from dataclasses import dataclass, field
 
@@ -12,14 +12,14 @@ from service.engine.engine_protocol import Engine
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A bundle whose texts can be read and whose answers can be decoded."""
+    """A bundle with its tokenizer, without an engine."""
 
     bundle: Bundle
     tokenizer_json: bytes
-    """Content of `tokenizer.json`, handed to the processes that read texts."""
+    """Content of `tokenizer.json`, sent to the processes that tokenise."""
     tokenizer: Tokenizer
     why_fallback: str = ""
-    """Why the bundle's float32 graph is served in place of the one in 8 bits; empty if it is not."""
+    """Reason for serving the float32 graph instead of the 8-bit one; empty if it is not."""
 
     @staticmethod
     def of(bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "") -> "Model":
@@ -34,7 +34,7 @@ class Model:
 
     @property
     def name(self) -> str:
-        """The name that requests use."""
+        """Name that requests use."""
         return self.bundle.manifest.name
 
     @property
@@ -44,12 +44,12 @@ class Model:
 
     @property
     def version(self) -> str:
-        """The hash of its manifest, which names its files' hashes."""
+        """Hash of the manifest, which contains its files' hashes."""
         return str(self.bundle.manifest.to_dict()[SHA256])
 
     @property
     def provider(self) -> str:
-        """Where its graph runs."""
+        """Execution provider of its graph."""
         return PROVIDER_OF_LAYOUT[self.bundle.manifest.layout]
 
 
@@ -71,7 +71,7 @@ class LeftOut:
     """A bundle that is not served, and why."""
 
     name: str
-    """The manifest's, or the folder's where the manifest cannot be read."""
+    """Name in the manifest, or the folder's if the manifest cannot be read."""
     task: str
-    """The manifest's, empty where it cannot be read."""
+    """Task in the manifest; empty if that cannot be read."""
     reason: str

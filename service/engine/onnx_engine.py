@@ -1,13 +1,8 @@
-"""The engine: one ONNX Runtime session for each bundle, given whole batches on threads that are not the event
-loop's.
+"""The engine of one bundle: an ONNX Runtime session that runs whole batches, called from worker threads."""
 
-N texts, P head positions, K outputs at each, H width.
-"""
-
-import ctypes
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import onnxruntime
@@ -26,123 +21,125 @@ from service.engine.engine_protocol import Floats, Outputs
 from service.engine.shared_tables import shared_tables
 from service.logs import LOGGER
 
-_OPENING = threading.Lock()
-"""Of models on a GPU, one at a time."""
+_OPENING_ON_GPU = threading.Lock()
 
 
 class OnnxEngine:
-    """A bundle's graph in an ONNX Runtime session."""
+    """A bundle's graph in an ONNX Runtime session. P head positions of a text, K outputs at each."""
 
     def __init__(
         self,
         bundle: Bundle,
         threads: int,
         *,
-        has_cores_alone: bool = False,
-        captures: bool = False,
-        turn: AbstractContextManager[object] | None = None,
+        spin: bool = False,
+        capture_graphs: bool = False,
+        gpu_slots: AbstractContextManager[object] | None = None,
     ) -> None:
         """Open the graph with `threads` threads; raises BundleError if this machine cannot run it.
 
-        `has_cores_alone` where nothing else runs while it does: then its threads may wait for one another awake.
-        `captures`: on a GPU, small batches are replayed (see `cuda_graphs`), from a second copy of the weights. Each run
-        takes its `turn`, which several engines may share.
+        With `spin` the threads busy-wait for one another, for an engine that runs alone. With `capture_graphs` a GPU
+        replays small batches (see `cuda_graphs`) from a second copy of the weights. There each run holds one of
+        `gpu_slots`, which engines share.
         """
         manifest = bundle.manifest
         self.provider = provider_of(bundle)
-        self._turn: AbstractContextManager[object] = turn if turn is not None else nullcontext()
         self._flat = manifest.layout == "flat"
+        self._slots = gpu_slots if self._flat and gpu_slots is not None else nullcontext()
         self._task = TASKS[manifest.task.task]
         self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.hidden_size)
         level = manifest.session.get("graph_optimization_level", OPTIMIZATION_LEVEL)
-        options = session_options(threads, manifest.layout, level, spinning=has_cores_alone)
+        options = session_options(threads, manifest.layout, level, spinning=spin)
         self._tables = {} if self._flat else shared_tables(bundle)
         for name, table in self._tables.items():
             options.add_initializer(name, table)
         # While a graph is captured no other thread may touch the GPU's memory.
-        with _OPENING if self._flat else nullcontext():
+        with _OPENING_ON_GPU if self._flat else nullcontext():
             self._open(bundle, options)
-            self._captured = self._capture(bundle, options) if captures and self._flat else None
-
-    def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> None:
-        """Open the session; raises BundleError if it runs elsewhere or computes something else."""
-        manifest = bundle.manifest
-        try:
-            self._session = open_session(bundle.model_path, self.provider, options)
-        except Exception as error:  # onnxruntime raises its own, undocumented classes
-            hint = "; a GPU's session needs CUDA 13 and its driver (docs/operations.md)" if self._flat else ""
-            raise BundleError(f"{bundle.model_path} cannot be opened: {error}{hint}") from error
-        output = self._session.get_outputs()[0]
-        check_output(manifest, output.name, output.shape[-1])
-        self._output = output.name
-        self._inputs = {node.name for node in self._session.get_inputs()}
-
-    def _capture(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> CapturedGraphs | None:
-        """Capture what can be; a head over the whole vocabulary would fill the memory with buffers."""
-        if self._task.head is Head.VOCABULARY:
-            return None
-        try:
-            session = open_session(bundle.model_path, self.provider, options, enable_cuda_graph="1")
-        except Exception as error:  # onnxruntime raises its own, undocumented classes
-            LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
-            return None
-        one_a_text = self._task.has_one_position
-        manifest = bundle.manifest
-        positions, pieces = manifest.max_position_embeddings, manifest.vocab_size
-        graphs = CapturedGraphs(session, self._plain, positions, "cuda", pieces=pieces, one_a_text=one_a_text)
-        return graphs if graphs.shapes else None  # or a second copy of the weights would be held for nothing
-
-    def _replayed(
-        self, encodings: Sequence[Encoding], heads: Sequence[Positions]
-    ) -> tuple[Floats, int] | None:
-        """Return the output of a small batch and the places computed, None if it is to be run the usual way."""
-        if self._captured is None:
-            return None
-        try:
-            return self._captured.run(encodings, heads)
-        except Exception:  # whatever it was: the session beside it is sound
-            LOGGER.exception("captured graphs failed and are not used any more")
-            self._captured = None
-            return None
-
-    def _plain(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
-        found: Floats = self._session.run([self._output], {name: inputs[name] for name in self._inputs})[0]
-        return found
+            self._captured = self._capture(bundle, options) if capture_graphs and self._flat else None
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Pack, run, unpack. Raises EngineError if the graph fails."""
         if self._flat:
             groups = flat_groups([len(encoding) for encoding in encodings])
             if len(groups) > 1:
-                return self._in_groups(encodings, groups)
-        heads = [self._task.head_positions(encoding) for encoding in encodings]
-        replayed = self._replayed(encodings, heads)
+                return self._run_groups(encodings, groups)
+        positions = [self._task.head_positions(encoding) for encoding in encodings]
+        replayed = self._replay(encodings, positions)
         if replayed is not None:
-            output, places = replayed
+            output, computed_tokens = replayed
         else:
-            inputs, places = self._packer.inputs(encodings, heads)
+            inputs, computed_tokens = self._packer.inputs(encodings, positions)
             try:
-                with self._turn:
-                    output = self._plain(inputs)
+                with self._slots:
+                    output = self._run_session(inputs)
             except Exception as error:
                 raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
         output = self._task.shorten(output)
         tokens = sum(len(encoding) for encoding in encodings)
-        return Outputs(split(output, [len(head) for head in heads]), 1.0 - tokens / places)
+        return Outputs(split(output, [len(each) for each in positions]), 1.0 - tokens / computed_tokens)
 
-    def _in_groups(self, encodings: Sequence[Encoding], groups: Sequence[Sequence[int]]) -> Outputs:
-        """Run the texts at these places one group after the other."""
+    def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> None:
+        """Open the session; raises BundleError if it runs elsewhere or its output is not the manifest's."""
+        try:
+            self._session = open_session(bundle.model_path, self.provider, options)
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            hint = "; a GPU's session needs CUDA 13 and its driver (docs/operations.md)" if self._flat else ""
+            raise BundleError(f"{bundle.model_path} cannot be opened: {error}{hint}") from error
+        output = self._session.get_outputs()[0]
+        check_output(bundle.manifest, output.name, output.shape[-1])
+        self._output = output.name
+        self._inputs = {node.name for node in self._session.get_inputs()}
+
+    def _capture(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> CapturedGraphs | None:
+        """Capture small batches; None if there is nothing to replay."""
+        if self._task.head is Head.VOCABULARY:  # its output buffers would fill the memory
+            return None
+        try:
+            session = open_session(bundle.model_path, self.provider, options, enable_cuda_graph="1")
+        except Exception as error:  # onnxruntime raises its own, undocumented classes
+            LOGGER.warning("%s runs without captured graphs: %s", bundle.folder, error)
+            return None
+        graphs = CapturedGraphs(
+            session,
+            self._run_session,
+            bundle.manifest.max_position_embeddings,
+            "cuda",
+            vocab_size=bundle.manifest.vocab_size,
+            one_position_per_text=self._task.has_one_position,
+        )
+        return graphs if graphs.shapes else None  # frees the second copy of the weights
+
+    def _replay(
+        self, encodings: Sequence[Encoding], positions: Sequence[Positions]
+    ) -> tuple[Floats, int] | None:
+        """Return the output of a captured batch and its computed tokens; None if none fits."""
+        if self._captured is None:
+            return None
+        try:
+            return self._captured.run(encodings, positions)
+        except Exception:  # whatever it was: the session beside it is sound
+            LOGGER.exception("captured graphs failed and are not used any more")
+            self._captured = None
+            return None
+
+    def _run_session(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+        found: Floats = self._session.run([self._output], {name: inputs[name] for name in self._inputs})[0]
+        return found
+
+    def _run_groups(self, encodings: Sequence[Encoding], groups: Sequence[Sequence[int]]) -> Outputs:
+        """Run groups of texts, given by their indices, one after the other."""
         found: list[Floats] = [np.empty(0, np.float32)] * len(encodings)
         for group in groups:
-            for place, output in zip(group, self.run([encodings[n] for n in group]).texts, strict=True):
-                found[place] = output
+            for index, output in zip(group, self.run([encodings[n] for n in group]).texts, strict=True):
+                found[index] = output
         return Outputs(found, 0.0)
 
 
 def provider_of(bundle: Bundle) -> str:
     """Return the provider that the graph was verified on, whatever else this machine has.
 
-    Raises BundleError where the manifest names another, or this onnxruntime lacks it.
+    Raises BundleError if the manifest names another, or this onnxruntime lacks it.
     """
     manifest = bundle.manifest
     verified = PROVIDER_OF_LAYOUT[manifest.layout]
@@ -159,12 +156,3 @@ def provider_of(bundle: Bundle) -> str:
             f"{', '.join(available)}: install onnxruntime-gpu, or export the model for the CPU with bert-export"
         )
     return verified
-
-
-def release_free_memory() -> None:
-    """Give memory that was freed while models were loaded back to the system, where the C library can.
-
-    glibc keeps what lies below a block in use: a sixth of the process with four models in float32.
-    """
-    with suppress(AttributeError, OSError, TypeError):  # another C library, or another system
-        ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Checks that a bundle's graph answers on this machine as it did where it was exported."""
+"""Check that a bundle's graph gives on this machine the outputs that it gave where it was exported."""
 
 from collections.abc import Callable
 
@@ -8,19 +8,17 @@ from bert.processor import instructions
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
-from service.engine.onnx_engine import OnnxEngine
+from service.engine.engine_protocol import Engine
 from service.logs import LOGGER
 
-OpenEngine = Callable[[Bundle], OnnxEngine]
+OpenEngine = Callable[[Bundle], Engine]
 
 
-def open_tested(
-    bundle: Bundle, tokenizer: Tokenizer, open_engine: OpenEngine
-) -> tuple[Bundle, OnnxEngine, str]:
-    """Open a bundle's graph, or its float32 one where the first fails or answers otherwise here.
+def open_tested(bundle: Bundle, tokenizer: Tokenizer, open_engine: OpenEngine) -> tuple[Bundle, Engine, str]:
+    """Open a bundle's graph, or its float32 one if the first fails or its outputs differ.
 
-    Returns the bundle as it is served, its engine, and why the float32 graph was taken, empty if it was not. Raises
-    BundleError or EngineError where no graph answers as it should.
+    Returns the bundle as it is served, its engine, and the reason for the float32 graph, empty if it is not used. Raises
+    BundleError or EngineError if no graph passes.
     """
     try:
         return bundle, _tested(bundle, tokenizer, open_engine), ""
@@ -34,17 +32,17 @@ def open_tested(
     return bundle.fallback, _tested(bundle.fallback, tokenizer, open_engine), reason
 
 
-def _tested(bundle: Bundle, tokenizer: Tokenizer, open_engine: OpenEngine) -> OnnxEngine:
+def _tested(bundle: Bundle, tokenizer: Tokenizer, open_engine: OpenEngine) -> Engine:
     engine = open_engine(bundle)
     check(bundle, tokenizer, engine)
     return engine
 
 
-def check(bundle: Bundle, tokenizer: Tokenizer, engine: OnnxEngine) -> None:
-    """Ask a graph the bundle's own texts, one by one and together.
+def check(bundle: Bundle, tokenizer: Tokenizer, engine: Engine) -> None:
+    """Run a graph on the bundle's own texts, one by one and together.
 
-    Raises BundleError if the answers are not those of the export, EngineError if the graph fails. A bundle that was not made
-    by bert-export may have no self-test: that is logged.
+    Raises BundleError if the outputs are not those of the export, EngineError if the graph fails. Only log a bundle
+    without a self-test, which bert-export did not make.
     """
     if SELF_TEST not in bundle.manifest.files:
         LOGGER.warning(

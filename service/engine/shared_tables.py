@@ -1,4 +1,4 @@
-"""Embedding tables that the sessions of this process share: each is in memory once, whatever the number of graphs."""
+"""Embedding tables that the sessions of this process share, so that each is in memory once."""
 
 import io
 import threading
@@ -10,15 +10,14 @@ import onnxruntime
 from bert.bundle import Bundle
 
 _TABLES: WeakValueDictionary[str, onnxruntime.OrtValue] = WeakValueDictionary()
-"""sha256 → table, for as long as an engine holds it."""
+"""sha256 → table, while an engine holds it."""
 _LOADING = threading.Lock()
 
 
 def shared_tables(bundle: Bundle) -> dict[str, onnxruntime.OrtValue]:
-    """Return a bundle's tables by the names of the graph's initializers. Keep them for as long as the session.
+    """Return a bundle's tables by the names of the graph's initializers; the session's owner must hold them.
 
-    A table that is in memory already is not read again. Raises BundleIntegrityError for a file that is not the one that
-    the manifest describes.
+    A table in memory is not read again. Raises BundleIntegrityError if a file's hash is not the manifest's.
     """
     return {name: _table(bundle, file) for name, file in bundle.tables.items()}
 

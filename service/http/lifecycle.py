@@ -14,8 +14,8 @@ from bert.errors import NotReadyError, QueueFullError
 from bert.tasks.fill_mask import MASK
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
+from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
-from service.engine.onnx_engine import release_free_memory
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import Texts

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bert.errors import EngineError, ServiceError
-from service.engine.onnx_engine import release_free_memory
+from service.engine.memory import release_free_memory
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
 from service.metrics import Metrics

@@ -33,7 +33,7 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
         settings.bundles,
         threads=layout.threads,
         multi_slot_threads=layout.slots_for_one_text if settings.engine_wide else 1,
-        captures=settings.engine_captures,
+        capture_graphs=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=cores,
         strict=settings.strict,

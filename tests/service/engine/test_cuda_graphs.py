@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from bert.packing import Ints, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine import cuda_graphs
-from service.engine.cuda_graphs import CapturedGraphs, Floats, Shape, fixed_inputs, shapes
+from service.engine.cuda_graphs import CapturedGraphs, Shape, fixed_inputs, shapes
+from service.engine.engine_protocol import Floats
 
 VOCAB, POSITIONS, WIDTH = 50, 128, 3
 INPUTS = (
@@ -72,7 +73,7 @@ def session() -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(graph(), providers=["CPUExecutionProvider"])
 
 
-def plain_of(session: onnxruntime.InferenceSession) -> cuda_graphs.Plain:
+def plain_of(session: onnxruntime.InferenceSession) -> cuda_graphs.RunGraph:
     def plain(inputs: Mapping[str, Ints]) -> Floats:
         found: Floats = session.run(None, dict(inputs))[0]
         return found
@@ -92,21 +93,28 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_graphs, "_seconds", lambda run, _: float(run.__name__ == "plain"))
 
 
-def made(session: onnxruntime.InferenceSession, *, one_a_text: bool = True) -> CapturedGraphs:
-    return CapturedGraphs(session, plain_of(session), POSITIONS, "cpu", pieces=VOCAB, one_a_text=one_a_text)
+def made(session: onnxruntime.InferenceSession, *, one_position_per_text: bool = True) -> CapturedGraphs:
+    return CapturedGraphs(
+        session,
+        plain_of(session),
+        POSITIONS,
+        "cpu",
+        vocab_size=VOCAB,
+        one_position_per_text=one_position_per_text,
+    )
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12), st.sampled_from(shapes(512)))
 def test_what_fills_up_a_batch_makes_its_shape_and_none_of_it_is_empty(
     lengths: list[int], shape: Shape
 ) -> None:
-    filling = shape.filling(lengths)
+    padding = shape.padding(lengths)
     fits = len(lengths) < shape.texts and sum(lengths) + shape.texts - len(lengths) <= shape.tokens
     exact = (len(lengths), sum(lengths)) == (shape.texts, shape.tokens)
-    assert (filling is not None) == (fits or exact)
-    if filling is not None:
-        assert len(lengths) + len(filling) == shape.texts and sum(lengths) + sum(filling) == shape.tokens
-        assert all(length > 0 for length in filling)
+    assert (padding is not None) == (fits or exact)
+    if padding is not None:
+        assert len(lengths) + len(padding) == shape.texts and sum(lengths) + sum(padding) == shape.tokens
+        assert all(length > 0 for length in padding)
 
 
 def test_no_shape_is_longer_than_the_model_reads() -> None:
@@ -117,26 +125,28 @@ def test_no_shape_is_longer_than_the_model_reads() -> None:
 def test_every_input_of_a_shape_has_the_same_size_whatever_is_in_it() -> None:
     shape, sizes = Shape(64, 9), set()
     for lengths in ([5], [20, 30], [3] * 8):
-        filling = shape.filling(lengths)
-        assert filling is not None
+        padding = shape.padding(lengths)
+        assert padding is not None
         heads = [np.arange(length) for length in lengths]
-        inputs = fixed_inputs([text(length) for length in lengths], heads, shape, filling, 64)
+        inputs = fixed_inputs([text(length) for length in lengths], heads, shape, padding, 64)
         sizes.add(tuple((name, inputs[name].shape, inputs[name].dtype.name) for name in INPUTS))
         assert sorted(inputs["token_offset"].ravel().tolist()) == list(range(9 * 64))
     assert len(sizes) == 1
 
 
 @pytest.mark.usefixtures("always")
-@pytest.mark.parametrize("one_a_text", [True, False])
+@pytest.mark.parametrize("one_position_per_text", [True, False])
 @pytest.mark.parametrize("lengths", [[16], [31], [1], [100], [7, 3], [10] * 8, [1] * 8, [127]])
 def test_a_small_batch_has_the_outputs_of_the_session_itself(
-    session: onnxruntime.InferenceSession, lengths: list[int], one_a_text: bool
+    session: onnxruntime.InferenceSession, lengths: list[int], one_position_per_text: bool
 ) -> None:
-    graphs = made(session, one_a_text=one_a_text)
+    graphs = made(session, one_position_per_text=one_position_per_text)
     assert graphs.shapes == shapes(POSITIONS)
     for seed in range(2):  # the buffers are used again
         texts = [text(length, seed + number) for number, length in enumerate(lengths)]
-        heads = [np.zeros(1, np.int32) if one_a_text else np.arange(1, len(each), 2) for each in texts]
+        heads = [
+            np.zeros(1, np.int32) if one_position_per_text else np.arange(1, len(each), 2) for each in texts
+        ]
         found = graphs.run(texts, heads)
         assert found is not None
         output, computed = found
@@ -162,9 +172,9 @@ def test_a_shape_that_is_no_faster_is_left_out(
 def test_a_shape_that_answers_with_what_it_was_captured_with_is_found_out(
     session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run, first = cuda_graphs._Bound.run, dict[int, Floats]()
+    run, first = cuda_graphs._CapturedShape.run, dict[int, Floats]()
     monkeypatch.setattr(
-        cuda_graphs._Bound, "run", lambda self, inputs: first.setdefault(id(self), run(self, inputs))
+        cuda_graphs._CapturedShape, "run", lambda self, inputs: first.setdefault(id(self), run(self, inputs))
     )
     assert made(session).shapes == []
     assert "away from the session's" in caplog.text
@@ -175,13 +185,13 @@ def test_a_shape_that_answers_with_what_it_was_captured_with_is_found_out(
 def test_a_shape_that_does_not_read_one_of_its_inputs_anew_is_found_out(
     session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch, stale: str
 ) -> None:
-    run, first = cuda_graphs._Bound.run, dict[int, Ints]()
+    run, first = cuda_graphs._CapturedShape.run, dict[int, Ints]()
 
-    def forgets(self: cuda_graphs._Bound, inputs: Mapping[str, Ints]) -> Floats:
+    def forgets(self: cuda_graphs._CapturedShape, inputs: Mapping[str, Ints]) -> Floats:
         return run(self, {**inputs, stale: first.setdefault(id(self), inputs[stale])})
 
-    monkeypatch.setattr(cuda_graphs._Bound, "run", forgets)
-    assert made(session, one_a_text=False).shapes == []
+    monkeypatch.setattr(cuda_graphs._CapturedShape, "run", forgets)
+    assert made(session, one_position_per_text=False).shapes == []
 
 
 def test_a_session_that_cannot_capture_is_told_and_not_used(
@@ -190,6 +200,6 @@ def test_a_session_that_cannot_capture_is_told_and_not_used(
     def fails(*_: object) -> Floats:
         raise RuntimeError("no capture here")
 
-    monkeypatch.setattr(cuda_graphs._Bound, "run", fails)
+    monkeypatch.setattr(cuda_graphs._CapturedShape, "run", fails)
     assert made(session).shapes == []
     assert "no capture here" in caplog.text

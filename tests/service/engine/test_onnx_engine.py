@@ -182,6 +182,6 @@ def test_texts_that_run_in_groups_are_answered_in_their_order(bundles: Path) -> 
     engine, encodings = open_engine(bundles, "mood")
     whole = engine.run(encodings).texts
     for found, expected in zip(
-        engine._in_groups(encodings, [[3, 5], [0], [2, 1, 4]]).texts, whole, strict=True
+        engine._run_groups(encodings, [[3, 5], [0], [2, 1, 4]]).texts, whole, strict=True
     ):
         np.testing.assert_allclose(found, expected, atol=1e-5)
