@@ -23,8 +23,8 @@ from service.cpu_count import usable_cores
 from service.engine.bundle_loader import load_models
 from service.engine.slot_layout import lay_out_slots
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.line import Job
-from service.scheduling.throughput import Speed
+from service.scheduling.job_queue import Job
+from service.scheduling.throughput import Throughput
 
 CURVE_S = 5.0
 MODEL = "m"
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = read_texts(args.texts) if args.texts else made_up_texts(1000)
     lengths = [len(model.tokenizer.single(pieces)) for pieces in model.tokenizer.pieces(texts)]
     curve = warmup.measure_curve(model, layout, CURVE_S)
-    speed = Speed.of(
+    speed = Throughput.from_curve(
         [cost_curve.CostPoint(p.tokens, p.seconds) for p in curve], cost_curve.knee(curve), layout.slots
     )
 
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def simulate(
     lengths: Sequence[int],
     share: float,
-    speed: Speed,
+    speed: Throughput,
     slots: int,
     cost: Cost,
     requests: int,
@@ -112,13 +112,13 @@ def simulate(
         event = heapq.heappop(events)
         now = event.at
         if event.coming is not None:
-            queue.offer(event.coming, now)
+            queue.try_admit(event.coming, now)
         else:
             free += 1
             taken += [now - text.came for text in event.arrived]
-        while free and (batch := queue.take(now, free)):
+        while free and (batch := queue.next_batch(now, free)):
             number, free = number + 1, free - 1
-            inside = [share.job for share in batch.shares if isinstance(share.job, Arrival)]
+            inside = [item.job for item in batch.items if isinstance(item.job, Arrival)]
             heapq.heappush(events, Event(now + cost(batch.tokens), number, inside))
     return taken
 

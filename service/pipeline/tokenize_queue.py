@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from bert.errors import DeadlineExceededError, NotReadyError
 from service.pipeline.text_parts import PART_CHARACTERS
-from service.scheduling.fair_queue import Batch, FairQueue
-from service.scheduling.line import Job
-from service.scheduling.throughput import Speed
+from service.scheduling.batch import Batch
+from service.scheduling.fair_queue import FairQueue
+from service.scheduling.job_queue import Job
+from service.scheduling.throughput import Throughput
 
 FIRST_CHARACTER_S = 1e-6
 """Seconds per character in one thread, assumed until parts have been timed."""
@@ -45,11 +46,11 @@ class TokenizeQueue:
         self, threads: int, max_characters: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Start the threads; at most `max_characters` wait."""
-        speed = Speed(0.0, FIRST_CHARACTER_S, PART_CHARACTERS, threads)
+        throughput = Throughput(0.0, FIRST_CHARACTER_S, PART_CHARACTERS, threads)
         self._queue = FairQueue(
-            max_characters, {NAME: PART_CHARACTERS}, {NAME: speed}, threads, unit="characters"
+            max_characters, {NAME: PART_CHARACTERS}, {NAME: throughput}, threads, unit="characters"
         )
-        self._speed, self._clock = speed, clock
+        self._throughput, self._clock = throughput, clock
         self._threads = ThreadPoolExecutor(threads, "tokenize")
         self._slots = self._free = threads
         self._long_running = 0
@@ -80,14 +81,14 @@ class TokenizeQueue:
             left=count,
             received=now,
         )
-        self._queue.offer(job, now, engine_is_idle=self._free == self._slots)
+        self._queue.try_admit(job, now, engine_is_idle=self._free == self._slots)
         self._waiting.add(job)
         try:
             self._dispatch()
             await job.done
         finally:
             self._waiting.discard(job)
-            self._queue.withdraw(job)
+            self._queue.cancel(job)
         return job.results
 
     async def close(self) -> None:
@@ -99,7 +100,7 @@ class TokenizeQueue:
 
     def _dispatch(self) -> None:
         """Give each free thread a batch of parts while there is one."""
-        while self._free and (batch := self._queue.take(self._clock(), self._free, self._long_running)):
+        while self._free and (batch := self._queue.next_batch(self._clock(), self._free, self._long_running)):
             self._free -= 1
             self._long_running += batch.is_long
             loop = asyncio.get_running_loop()
@@ -108,17 +109,17 @@ class TokenizeQueue:
         for expired in self._queue.expired:
             job = _tokenize_job(expired)
             late = DeadlineExceededError(1000 * (job.deadline - job.received))
-            self._fail(job, late if job.deadline <= now else self._queue.refusal(job, now))
+            self._fail(job, late if job.deadline <= now else self._queue.too_late_error(job, now))
         self._queue.expired.clear()
 
     def _run_batch(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
         """Tokenise a batch's parts, in a thread."""
         start, errors = self._clock(), dict[int, Exception]()
-        for number, share in enumerate(batch.shares):
-            job = _tokenize_job(share.job)
+        for number, item in enumerate(batch.items):
+            job = _tokenize_job(item.job)
             try:
-                for index in range(share.start, share.stop):
-                    if not job.gone:
+                for index in range(item.start, item.stop):
+                    if not job.cancelled:
                         job.results[index] = job.tokenize(job.parts[index])
             except Exception as error:
                 errors[number] = error
@@ -127,10 +128,10 @@ class TokenizeQueue:
     def _finish(self, batch: Batch, errors: dict[int, Exception], seconds: float) -> None:
         self._free += 1
         self._long_running -= batch.is_long
-        self._speed.learn(batch.tokens, seconds)
-        for number, share in enumerate(batch.shares):
-            job = _tokenize_job(share.job)
-            job.left -= share.stop - share.start
+        self._throughput.learn(batch.tokens, seconds)
+        for number, item in enumerate(batch.items):
+            job = _tokenize_job(item.job)
+            job.left -= item.stop - item.start
             if number in errors:
                 self._fail(job, errors[number])
             elif job.left == 0 and not job.done.done():
@@ -139,7 +140,7 @@ class TokenizeQueue:
             self._dispatch()
 
     def _fail(self, job: TokenizeJob, error: Exception) -> None:
-        self._queue.withdraw(job)
+        self._queue.cancel(job)
         if not job.done.done():
             job.done.set_exception(error)
 

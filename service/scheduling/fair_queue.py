@@ -1,13 +1,13 @@
-"""Which requests are let in, and which waiting texts go into the next batch. Pure: no clock, no threads, no engine.
+"""Decides which requests are admitted and what the next batch holds. Pure: no clock, no threads, no engine.
 
-A job is one request's sequences (texts, or windows of long texts) for one model. It stands in the line of its
-model and size (SIZES). In a line jobs finish one after another in the order of arrival; the lines take equal turns,
-in engine seconds, so that a sentence does not wait behind documents and documents do not starve. A batch is filled
-up to the model's token budget. There is no timer: whoever has a free engine slot calls `take`. Documents leave one of
-several slots free while short texts come: a batch cannot be interrupted, and a window takes ten times as long as a sentence.
+A job is one request's sequences (texts, or windows of long texts) for one model. It joins the queue of its model and size
+class. A queue is first in first out, and the queues take equal turns in engine seconds (start-time fair queueing): a
+sentence does not wait behind documents, and documents do not starve. A batch is filled up to the model's token budget.
+There is no timer: whoever has a free engine slot calls `next_batch`.
 
-A job that would be done too late, at the speed of the last batches, is refused when it is offered.
-docs/decisions/0013-overload.md says why it is so.
+A batch cannot be interrupted, and a window takes ten times as long as a sentence. So documents leave one of several slots
+free while short texts come. A job that would miss its deadline at the present throughput is refused on arrival.
+Reasons and measurements: docs/decisions/0013-overload.md.
 """
 
 import bisect
@@ -16,310 +16,262 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bert.errors import QueueFullError, TooLateError
-from service.scheduling.line import Job, Line
-from service.scheduling.throughput import Speed
+from service.scheduling.batch import Batch, BatchItem, next_item
+from service.scheduling.job_queue import Job, JobQueue
+from service.scheduling.throughput import Throughput
 
-SIZES = (4, 64)
-"""Full batches up to which a job stands in the first line (a text, some sentences) and in the second (a page, a
-list); longer ones have the third."""
-LONG = len(SIZES)
-"""The size of the line for documents."""
-MARGIN = 0.8
-"""A job is let in if it should be done in this part of its time: the answer must still be decoded and sent, and
-speeds change."""
-HOPE = 0.8
-"""A job that was begun is given up when it would miss its deadline even if it had the engine alone, in this part of
-the time foreseen; one that was not begun, in all of it."""
-SLOWER = 0.8
-"""The lines are looked through again when the engine's speed has fallen to this part of what it was."""
-UNMEASURED = Speed(0.0, 1e-9, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The sequences [start, stop) of a job."""
-
-    job: Job
-    start: int
-    stop: int
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens of these sequences."""
-        return sum(self.job.sizes[self.start : self.stop])
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What runs together on one model."""
-
-    model: str
-    shares: tuple[Share, ...]
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens of the batch, without padding."""
-        return sum(share.tokens for share in self.shares)
-
-    @property
-    def texts(self) -> int:
-        """Return the number of sequences."""
-        return sum(share.stop - share.start for share in self.shares)
-
-    @property
-    def is_long(self) -> bool:
-        """Tell whether a document is in it."""
-        return any(share.job.line is not None and share.job.line.size == LONG for share in self.shares)
+SIZE_CLASSES = (4, 64)
+"""Largest job of each size class but the last, in full batches: a text or some sentences; a page or a list; documents."""
+DOCUMENTS = len(SIZE_CLASSES)
+"""Size class of the longest jobs."""
+ADMISSION_MARGIN = 0.8
+"""Part of its time in which a job must be expected to finish; the rest is for decoding, sending and estimation errors."""
+STARTED_MARGIN = 0.8
+"""Drop a started job when this part of its estimated remaining time exceeds its deadline, an unstarted one at 100%."""
+SLOWDOWN = 0.8
+"""Present over past throughput at which waiting jobs are checked against their deadlines again."""
+UNMEASURED = Throughput(0.0, 1e-9, 1)
 
 
 @dataclass(slots=True)
 class FairQueue:
-    """The lines of jobs, bounded in tokens. `budgets` are tokens a batch, `speeds` how fast, by model."""
+    """Queues of jobs, bounded in tokens."""
 
     max_tokens: int
     budgets: Mapping[str, int]
-    speeds: Mapping[str, Speed] = field(default_factory=dict)
-    """Without a model's speed nothing is refused for its deadline."""
+    """Tokens of a batch, by model."""
+    throughput: Mapping[str, Throughput] = field(default_factory=dict)
+    """Throughput by model; no deadline is checked for a model without one."""
     slots: int = 1
-    """Of the engine."""
-    full: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of the fastest batch, by model: taken where so much waits that everyone waits for several batches anyhow."""
+    """Number of engine slots."""
+    large_budgets: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of the fastest batch, by model; used when so much waits that every job waits for several batches."""
     unit: str = "tokens"
     """Unit of job sizes, for messages."""
     tokens: int = 0
-    """Waiting tokens, those in batches not counted."""
+    """Waiting tokens, without those in batches."""
     texts: int = 0
+    """Waiting sequences, without those in batches."""
     expired: list[Job] = field(default_factory=list)
-    """Jobs that `take` dropped because their deadline had passed or could not be met any more.
-
-    The caller tells their clients and clears it.
-    """
-    _lines: dict[tuple[str, int], Line] = field(default_factory=dict)
-    _alone: deque[Batch] = field(default_factory=deque)
+    """Jobs that `next_batch` dropped because of their deadlines; the caller answers them and clears the list."""
+    _queues: dict[tuple[str, int], JobQueue] = field(default_factory=dict)
+    _separate: deque[Batch] = field(default_factory=deque)
+    """Jobs of failed batches, each in a batch of its own."""
     _virtual_s: float = 0.0
-    """`served_s` of the line that last had its turn: where a line that was empty starts."""
+    """`served_s` of the queue that was served last, from which a queue that was empty starts."""
 
-    def offer(self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False) -> None:
-        """Put a job at the back of its line, whole.
+    def try_admit(self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False) -> None:
+        """Admit a job, whole.
 
-        Raises QueueFullError if its tokens pass the bound, TooLateError if it could not be done by its deadline.
-        Neither says more than is known: when nothing waits and nothing runs, the time that a job takes is a guess,
-        and it is let in to see.
+        Raises QueueFullError if its tokens pass the bound, TooLateError if it would miss its deadline. An idle engine with
+        nothing waiting takes any job: its time is only an estimate.
         """
-        size, line = job.waiting_tokens, self._line_for(job)
+        size, queue = job.waiting_tokens, self._queue_for(job)
         if self.tokens + size > self.max_tokens:
             excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
             raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit)
         if self.tokens or not engine_is_idle:
-            self._check_time(job, line, now)
-        self.let_in(job)
+            self._check_deadline(job, queue, now)
+        self.admit(job)
 
-    def let_in(self, job: Job) -> None:
-        """Put a job at the back of its line, whatever waits already."""
-        line = self._line_for(job)
-        if not line.tokens:
-            line.served_s = max(line.served_s, self._virtual_s)
-        job.line = line
-        line.jobs.append(job)
+    def admit(self, job: Job) -> None:
+        """Append a job to its queue, however much waits."""
+        queue = self._queue_for(job)
+        if not queue.tokens:
+            queue.served_s = max(queue.served_s, self._virtual_s)
+        job.queue = queue
+        queue.jobs.append(job)
         self._count(job, job.waiting_tokens, len(job.sizes))
 
     def waiting(self, model: str) -> tuple[int, int]:
-        """Return a model's tokens and texts that wait, those in batches not counted."""
-        lines = [line for line in list(self._lines.values()) if line.model == model]
-        return sum(line.tokens for line in lines), sum(line.texts for line in lines)
+        """Return a model's waiting tokens and sequences, without those in batches."""
+        queues = [queue for queue in list(self._queues.values()) if queue.model == model]
+        return sum(queue.tokens for queue in queues), sum(queue.texts for queue in queues)
 
-    def withdraw(self, job: Job) -> None:
-        """Forget a job whose client left or whose deadline passed; a second time does nothing."""
-        if not job.gone:
-            job.gone = True
-            if job.line is not None:
-                self._count(job, -job.waiting_tokens, job.taken - len(job.sizes))
+    def cancel(self, job: Job) -> None:
+        """Remove a job; no-op if it was cancelled before."""
+        if not job.cancelled:
+            job.cancelled = True
+            if job.queue is not None:
+                self._count(job, -job.waiting_tokens, job.dispatched - len(job.sizes))
 
-    def retry_alone(self, batch: Batch) -> None:
-        """Put each job's share of a failed batch first in line, as a batch of its own."""
-        self._alone.extend(Batch(batch.model, (share,)) for share in batch.shares if not share.job.gone)
+    def retry_separately(self, batch: Batch) -> None:
+        """Put each job of a failed batch first in line, in a batch of its own."""
+        self._separate.extend(
+            Batch(batch.model, (item,), self._is_long([item]))
+            for item in batch.items
+            if not item.job.cancelled
+        )
 
-    def take(self, now: float, free_slots: int = 1, long_running: int = 0) -> Batch | None:
-        """Form the next batch, None if nobody waits. Drops jobs that are gone or cannot be done in time.
+    def next_batch(self, now: float, free_slots: int = 1, long_running: int = 0) -> Batch | None:
+        """Form the next batch, None if nothing may run. Drops jobs that cannot meet their deadlines.
 
-        With several free slots it takes only its part of what waits, so that the others get theirs. `long_running` are the
-        slots that have a document: where all others have one, the last is for short texts while such come.
+        With several free slots a batch takes only its part of what waits. `long_running` is the number of slots that run
+        documents: if only one other is left, it is reserved while short texts come.
         """
-        while self._alone:
-            batch = self._alone.popleft()
-            if not batch.shares[0].job.gone:
+        while self._separate:
+            batch = self._separate.popleft()
+            if not batch.items[0].job.cancelled:
                 return batch
-        self._sweep(now)
-        is_kept = self.slots > 1 and long_running >= self.slots - 1 and self._short_texts_come(now)
-        waiting = self._in_turn(self._lines.values(), now)
-        lines = [line for line in waiting if not (is_kept and line.size == LONG)]
-        if not lines:
+        self._drop_late_jobs(now)
+        is_reserved = self.slots > 1 and long_running >= self.slots - 1 and self._short_texts_come(now)
+        waiting = self._in_turn(self._queues.values(), now)
+        queues = [queue for queue in waiting if not (is_reserved and queue.size_class == DOCUMENTS)]
+        if not queues:
             return None
-        own = [line for line in lines if line.model == lines[0].model]
+        own = [queue for queue in queues if queue.model == queues[0].model]
         return self._fill(own, now, -(-self.tokens // free_slots))
 
-    def refusal(self, job: Job, now: float) -> TooLateError:
-        """Return what a job is told that was dropped before its deadline: the engine became slower."""
-        waiting_s = sum(self._seconds(line.model, line.tokens) for line in self._lines.values())
+    def too_late_error(self, job: Job, now: float) -> TooLateError:
+        """Return the error for a job that was dropped before its deadline because the engine became slower."""
+        waiting_s = sum(self._seconds(queue.model, queue.tokens) for queue in self._queues.values())
         needs_s = waiting_s + self._seconds(job.model, job.waiting_tokens)
         return self._too_late(waiting_s, needs_s, job.deadline - now)
 
-    def _check_time(self, job: Job, line: Line, now: float) -> None:
-        """Raise TooLateError unless the job should be done in MARGIN of its time."""
-        waiting_s = {id(each): self._seconds(each.model, each.tokens) for each in self._lines.values()}
-        own_s = waiting_s[id(line)] + self._seconds(job.model, job.waiting_tokens)
-        others = [(waiting_s[id(each)], each.use(now)) for each in self._lines.values() if each is not line]
-        running_s = self._speed(job.model).batch_s
-        full = self.full.get(job.model, 0)
-        if full and self.tokens >= self.slots * full:  # what runs is then a large batch
-            running_s *= full / self.budgets[job.model]
-        if line.size == LONG and self.slots > 1 and self._short_texts_come(now):
+    def _check_deadline(self, job: Job, queue: JobQueue, now: float) -> None:
+        """Raise TooLateError unless the job should finish within ADMISSION_MARGIN of its time."""
+        waiting_s = {id(each): self._seconds(each.model, each.tokens) for each in self._queues.values()}
+        own_s = waiting_s[id(queue)] + self._seconds(job.model, job.waiting_tokens)
+        others = [
+            (waiting_s[id(each)], each.recent_share(now))
+            for each in self._queues.values()
+            if each is not queue
+        ]
+        running_s = self._throughput(job.model).batch_s
+        large = self.large_budgets.get(job.model, 0)
+        if large and self.tokens >= self.slots * large:  # the running batches are then large too
+            running_s *= large / self.budgets[job.model]
+        if queue.size_class == DOCUMENTS and self.slots > 1 and self._short_texts_come(now):
             own_s *= self.slots / (self.slots - 1)
         needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
-        if needs_s > MARGIN * has_s:
-            retry_s = min(needs_s - MARGIN * has_s, sum(waiting_s.values()) + running_s)
+        if needs_s > ADMISSION_MARGIN * has_s:
+            retry_s = min(needs_s - ADMISSION_MARGIN * has_s, sum(waiting_s.values()) + running_s)
             raise self._too_late(retry_s, needs_s, has_s)
 
     def _too_late(self, retry_after_s: float, needs_s: float, has_s: float) -> TooLateError:
         return TooLateError(self.tokens, self.max_tokens, retry_after_s, needs_s, has_s, unit=self.unit)
 
     def _short_texts_come(self, now: float) -> bool:
-        return any(line.size == 0 and (line.tokens or line.was_used(now)) for line in self._lines.values())
+        short = (queue for queue in self._queues.values() if queue.size_class == 0)
+        return any(queue.tokens or queue.was_served_recently(now) for queue in short)
 
-    def _in_turn(self, lines: Iterable[Line], now: float) -> list[Line]:
-        """Return the lines with someone in them, the one that has had least first; of equals the shorter jobs'."""
+    def _in_turn(self, queues: Iterable[JobQueue], now: float) -> list[JobQueue]:
+        """Return the queues that are not empty, the least served first; of equals that of the shorter jobs."""
         return sorted(
-            (line for line in lines if self._has_head(line, now)), key=lambda line: (line.served_s, line.size)
+            (queue for queue in queues if self._has_head(queue, now)),
+            key=lambda queue: (queue.served_s, queue.size_class),
         )
 
-    def _has_head(self, line: Line, now: float) -> bool:
-        """Drop what is over from the front of a line; tell whether anyone is left."""
-        while line.jobs:
-            job = line.jobs[0]
-            if not job.gone and not self._is_hopeless(job, now):
+    def _has_head(self, queue: JobQueue, now: float) -> bool:
+        """Remove cancelled and late jobs from the front of a queue; tell whether a job is left."""
+        while queue.jobs:
+            job = queue.jobs[0]
+            if not job.cancelled and not self._is_late(job, now):
                 return True
-            if not job.gone:
+            if not job.cancelled:
                 self.expired.append(job)
-            self.withdraw(line.jobs.popleft())
+            self.cancel(queue.jobs.popleft())
         return False
 
-    def _is_hopeless(self, job: Job, now: float, ahead: int = 0) -> bool:
-        """Tell whether a job cannot be done in time, with so many tokens before it in its line.
+    def _is_late(self, job: Job, now: float, ahead: int = 0) -> bool:
+        """Tell whether a job will miss its deadline, with `ahead` tokens before it in its queue.
 
-        While nobody else waits that is not foreseen but awaited: the engine would only stand still.
+        A job that waits by itself is late only past its deadline: dropping it sooner would leave the engine idle.
         """
         if job.deadline <= now:
             return True
-        left, hope = job.waiting_tokens, HOPE if job.taken else 1.0
-        return self.tokens > left and now + hope * self._seconds(job.model, ahead + left) > job.deadline
+        left, margin = job.waiting_tokens, STARTED_MARGIN if job.dispatched else 1.0
+        return self.tokens > left and now + margin * self._seconds(job.model, ahead + left) > job.deadline
 
-    def _sweep(self, now: float) -> None:
-        """When the engine became slower, drop the jobs that cannot be done in time any more.
-
-        They are told at once instead of when they come to the front, and their place is free.
-        """
-        for line in self._lines.values():
-            rate = self._speed(line.model).tokens_per_s
-            if rate < SLOWER * line.rate:
-                line.rate, ahead = rate, 0
-                for job in line.jobs:
-                    if not job.gone and self._is_hopeless(job, now, ahead):
+    def _drop_late_jobs(self, now: float) -> None:
+        """Drop late jobs anywhere in a queue whose model became slower, so that they are told at once."""
+        for queue in self._queues.values():
+            rate = self._throughput(queue.model).tokens_per_s
+            if rate < SLOWDOWN * queue.rate:
+                queue.rate, ahead = rate, 0
+                for job in queue.jobs:
+                    if not job.cancelled and self._is_late(job, now, ahead):
                         self.expired.append(job)
-                        self.withdraw(job)
-                    ahead += 0 if job.gone else job.waiting_tokens
-            line.rate = max(line.rate, rate)
+                        self.cancel(job)
+                    ahead += 0 if job.cancelled else job.waiting_tokens
+            queue.rate = max(queue.rate, rate)
 
-    def _fill(self, own: Sequence[Line], now: float, part: int) -> Batch:
-        """Let lines of one model take turns until the budget, or this slot's part, is used.
+    def _fill(self, own: Sequence[JobQueue], now: float, part: int) -> Batch:
+        """Let queues of one model take turns until the budget, or this slot's part, is used.
 
-        A line whose next sequence has no room keeps its place, and the others fill the rest.
+        A queue whose next sequence does not fit keeps its turn, and the others fill the rest.
         """
         model = own[0].model
-        budget, shares = self._budget(own, now), list[Share]()
+        budget, items = self._budget(own, now), list[BatchItem]()
         left = min(budget, part)
-        while share := self._next_share(self._in_turn(own, now), budget // 2, left, must=not shares):
-            shares.append(share)
-            left -= self._remove(share, now)
-        return Batch(model, tuple(shares))
+        while item := self._next_item(self._in_turn(own, now), budget // 2, left, force=not items):
+            items.append(item)
+            left -= self._remove(item, now)
+        return Batch(model, tuple(items), self._is_long(items))
 
-    def _budget(self, own: Sequence[Line], now: float) -> int:
-        """Return the tokens of this batch: a larger one where that keeps nobody waiting who would not wait.
+    def _budget(self, own: Sequence[JobQueue], now: float) -> int:
+        """Return the tokens of this batch: those of a large one if that makes no request wait longer.
 
-        While short texts come only they are counted, and a model that shares the engine has no large batches: they would be
-        in the way of the next text.
+        While short texts come only they are counted. A model that shares the engine has no large batches, which would
+        delay the other's next text.
         """
         model = own[0].model
         small = self.budgets[model]
-        full = self.full.get(model, small)
-        if any(line.model != model and line.was_used(now) for line in self._lines.values()):
+        large = self.large_budgets.get(model, small)
+        if any(queue.model != model and queue.was_served_recently(now) for queue in self._queues.values()):
             return small
-        counted = [line for line in own if line.size == 0] if self._short_texts_come(now) else own
-        return full if sum(line.tokens for line in counted) >= self.slots * full else small
+        counted = [queue for queue in own if queue.size_class == 0] if self._short_texts_come(now) else own
+        return large if sum(queue.tokens for queue in counted) >= self.slots * large else small
 
-    def _next_share(self, lines: Sequence[Line], turn: int, room: int, *, must: bool) -> Share | None:
-        shares = (next_turn(line.jobs[0], turn=turn, room=room, must=must) for line in lines)
-        return next((share for share in shares if share is not None), None)
+    def _next_item(
+        self, queues: Sequence[JobQueue], max_tokens: int, room: int, *, force: bool
+    ) -> BatchItem | None:
+        found = (next_item(queue.jobs[0], max_tokens=max_tokens, room=room, force=force) for queue in queues)
+        return next((item for item in found if item is not None), None)
 
-    def _remove(self, share: Share, now: float) -> int:
-        """Take a share out of its line and charge the line for it."""
-        job, tokens = share.job, share.tokens
-        assert job.line is not None
-        job.taken = share.stop
-        self._count(job, -tokens, share.start - share.stop)
-        self._virtual_s = max(self._virtual_s, job.line.served_s)
-        job.line.charge(self._seconds(job.model, tokens), now)
-        if job.taken == len(job.sizes):
-            job.line.jobs.popleft()
+    def _remove(self, item: BatchItem, now: float) -> int:
+        """Take an item out of its queue and charge the queue; return its tokens."""
+        job, tokens = item.job, item.tokens
+        assert job.queue is not None
+        job.dispatched = item.stop
+        self._count(job, -tokens, item.start - item.stop)
+        self._virtual_s = max(self._virtual_s, job.queue.served_s)
+        job.queue.charge(self._seconds(job.model, tokens), now)
+        if job.dispatched == len(job.sizes):
+            job.queue.jobs.popleft()
         return tokens
 
-    def _line_for(self, job: Job) -> Line:
-        size = bisect.bisect_left(SIZES, job.waiting_tokens / self.budgets[job.model])
-        return self._lines.setdefault((job.model, size), Line(job.model, size))
+    def _is_long(self, items: Iterable[BatchItem]) -> bool:
+        return any(item.job.queue is not None and item.job.queue.size_class == DOCUMENTS for item in items)
 
-    def _speed(self, model: str) -> Speed:
-        return self.speeds.get(model, UNMEASURED)
+    def _queue_for(self, job: Job) -> JobQueue:
+        size_class = bisect.bisect_left(SIZE_CLASSES, job.waiting_tokens / self.budgets[job.model])
+        return self._queues.setdefault((job.model, size_class), JobQueue(job.model, size_class))
+
+    def _throughput(self, model: str) -> Throughput:
+        return self.throughput.get(model, UNMEASURED)
 
     def _seconds(self, model: str, tokens: int) -> float:
-        return tokens / self._speed(model).tokens_per_s
+        return tokens / self._throughput(model).tokens_per_s
 
     def _count(self, job: Job, tokens: int, texts: int) -> None:
-        assert job.line is not None
-        job.line.tokens += tokens
-        job.line.texts += texts
+        assert job.queue is not None
+        job.queue.tokens += tokens
+        job.queue.texts += texts
         self.tokens += tokens
         self.texts += texts
 
 
 def finish_s(own_s: float, others: Sequence[tuple[float, float]], rounds: int = 8) -> float:
-    """Return when a line will have done `own_s` of work while others take turns with it.
+    """Return the seconds until a queue has had `own_s` of work done while others take turns with it.
 
-    Each other line has `waiting_s` of work and lately used a part `use` of the engine: it will go on so. But no
-    line gets more than the own one while that waits. The time is on both sides of the equation; the rounds
-    come near it from below.
+    `others` are the waiting seconds and recent engine share of each other queue, which is assumed to go on so but never
+    gets more than the own one. The time is on both sides of the equation; the rounds approach it from below.
     """
     seconds = own_s
     for _ in range(rounds):
         before = seconds
-        seconds = own_s + sum(min(own_s, max(waiting_s, use * seconds)) for waiting_s, use in others)
+        seconds = own_s + sum(min(own_s, max(waiting_s, share * seconds)) for waiting_s, share in others)
         if seconds == before:
             break
     return seconds
-
-
-def next_turn(job: Job, *, turn: int, room: int, must: bool) -> Share | None:
-    """Return what a job takes in its turn: sequences up to `turn` tokens, at least one.
-
-    None if the first does not fit in `room`, unless it `must` be taken: a sequence longer than a whole budget
-    runs alone.
-    """
-    start = stop = job.taken
-    tokens = 0
-    while stop < len(job.sizes):
-        size = job.sizes[stop]
-        first = stop == start
-        fits = tokens + size <= room and (first or tokens + size <= turn)
-        if not fits and not (first and must):
-            break
-        tokens += size
-        stop += 1
-    return Share(job, start, stop) if stop > start else None

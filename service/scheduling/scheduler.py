@@ -1,9 +1,8 @@
-"""The scheduler: `submit(model, encodings) → outputs`. Feeds free engine slots with batches that the policy
-forms.
+"""The scheduler: `submit(model, encodings) → outputs`. Gives free engine slots the batches that the fair queue forms.
 
-Everything here runs on the event loop except the engine's `run`, which gets a thread a slot. Slots are shared
-by all models, so there are never more busy engine threads than the plan says. A batch that finds nobody else waiting or
-running may take several slots, and their cores, at once.
+All of it runs on the event loop except the engine's `run`, which has one thread per slot. All models share the slots, so
+no more threads are busy than the slot layout allows. A batch with nothing else waiting or running may take several slots,
+and their cores, at once.
 """
 
 import asyncio
@@ -20,25 +19,26 @@ from bert.errors import DeadlineExceededError, EngineError, NotReadyError
 from bert.packing import joined
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Engine, Floats, Outputs
-from service.scheduling.fair_queue import Batch, FairQueue
-from service.scheduling.line import Job
+from service.scheduling.batch import Batch
+from service.scheduling.fair_queue import FairQueue
+from service.scheduling.job_queue import Job
 from service.scheduling.scheduler_protocol import Result
 
 Clock = Callable[[], float]
 STUCK_AFTER_S = 60.0
-"""A batch that takes longer means that the device is gone, where no cost curve says more."""
+"""Seconds after which a batch counts as stuck, where no cost curve gives a better limit."""
 SUSPECT_AFTER = 3
 """Failures in a row after which a model is suspected to be broken."""
 
 
 @dataclass(slots=True, eq=False)
-class Work(Job):
-    """A job with what it needs to run and to answer."""
+class QueuedRequest(Job):
+    """A job with its encodings, its outputs so far, and the future that its caller awaits."""
 
     encodings: Sequence[Encoding] = ()
     outputs: list[Floats | None] = field(default_factory=list)
     left: int = 0
-    """Sequences whose output is still missing."""
+    """Number of sequences without an output."""
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     submitted: float = 0.0
     started: float | None = None
@@ -46,8 +46,8 @@ class Work(Job):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What a worker thread hands back: outputs, or why there are none, and the engine's seconds."""
+class BatchResult:
+    """Outputs of a batch, or the error in their place, and the engine's seconds."""
 
     outputs: Outputs | None
     error: Exception | None
@@ -55,14 +55,14 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True)
-class Wide:
+class MultiSlotEngine:
     """A model's engine with the threads of several slots."""
 
     engine: Engine
     slots: int
-    """That it takes."""
+    """Number of slots that a batch takes."""
     from_tokens: int
-    """Tokens of a batch from which it is faster than one slot's."""
+    """Smallest batch, in tokens, that runs faster on it than on one slot."""
 
 
 BatchObserver = Callable[[str, int, int, float, float], None]
@@ -70,7 +70,7 @@ BatchObserver = Callable[[str, int, int, float, float], None]
 
 
 class Scheduler:
-    """Runs jobs on a fixed number of engine slots."""
+    """Runs requests on a fixed number of engine slots."""
 
     def __init__(
         self,
@@ -78,17 +78,14 @@ class Scheduler:
         queue: FairQueue,
         slots: int,
         *,
-        wide: Mapping[str, Wide] | None = None,
+        multi_slot: Mapping[str, MultiSlotEngine] | None = None,
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
         stuck_after_s: Callable[[], float] = lambda: STUCK_AFTER_S,
     ) -> None:
-        """The queue's `speeds` learn from each batch that ran on one slot.
-
-        A batch that takes longer than `stuck_after_s` never ends.
-        """
+        """Start the threads. The queue's `throughput` learns from each batch that runs on one slot."""
         self.stuck_after_s = stuck_after_s
-        self._wide = wide or {}
+        self._multi_slot = multi_slot or {}
         self.queue = queue
         self._engines, self._observe, self._clock = engines, observe, clock
         self._slots = self._free = slots
@@ -97,12 +94,13 @@ class Scheduler:
         self._threads = [Thread(target=self._serve, name=f"engine_{n}", daemon=True) for n in range(slots)]
         for thread in self._threads:
             thread.start()
-        self._wake: asyncio.Handle | None = None
+        self._dispatching: asyncio.Handle | None = None
         self._failures: Counter[str] = Counter()
         self._running: dict[int, float] = {}
+        """Start time of each running batch, by its id."""
         self._long_running = 0
-        """Slots that have a document."""
-        self._waiting: set[Work] = set()
+        """Number of slots that run documents."""
+        self._waiting: set[QueuedRequest] = set()
         self._closed = False
 
     @property
@@ -127,46 +125,42 @@ class Scheduler:
 
         A `retry` was admitted by an engine process that ended, and is not refused now.
         """
-        work = self._work(model, encodings, deadline)
+        request = self._new_request(model, encodings, deadline)
         if retry:
-            self.queue.let_in(work)
+            self.queue.admit(request)
         else:
-            self.queue.offer(work, work.submitted, engine_is_idle=not self._running)
-        self._waiting.add(work)
+            self.queue.try_admit(request, request.submitted, engine_is_idle=not self._running)
+        self._waiting.add(request)
         try:
             self._dispatch_soon()
-            await work.done
+            await request.done
         finally:
-            self._waiting.discard(work)
-            self.queue.withdraw(work)
-            work.encodings = ()
-        started = work.started if work.started is not None else work.submitted
-        outputs = [output for output in work.outputs if output is not None]
-        return Result(outputs, started - work.submitted, work.finished - started)
+            self._waiting.discard(request)
+            self.queue.cancel(request)
+            request.encodings = ()
+        started = request.started if request.started is not None else request.submitted
+        outputs = [output for output in request.outputs if output is not None]
+        return Result(outputs, started - request.submitted, request.finished - started)
 
     def suspects(self) -> set[str]:
         """Return the models whose engine failed several times in a row."""
         return {model for model, failures in self._failures.items() if failures >= SUSPECT_AFTER}
 
-    def oldest_run(self) -> float | None:
-        """Return when the oldest batch in the engine was started, None if there is no batch."""
+    def oldest_start(self) -> float | None:
+        """Return the start time of the oldest batch in the engine, None if there is no batch."""
         return min(self._running.values(), default=None)
 
-    def longest_run_s(self) -> float:
-        """Return how long the oldest batch has been in the engine."""
-        oldest = self.oldest_run()
-        return 0.0 if oldest is None else self._clock() - oldest
-
     def health_error(self) -> str | None:
-        """Tell that the device is gone."""
-        busy_s = self.longest_run_s()
-        return stuck(busy_s) if busy_s > self.stuck_after_s() else None
+        """Report a stuck batch: the device is gone."""
+        oldest = self.oldest_start()
+        busy_s = 0.0 if oldest is None else self._clock() - oldest
+        return stuck_message(busy_s) if busy_s > self.stuck_after_s() else None
 
     async def close(self) -> None:
-        """Refuse what still waits, and end the threads when their batches are done."""
+        """Refuse waiting requests, and end the threads when their batches are done."""
         self._closed = True
-        for work in list(self._waiting):
-            self._fail(work, NotReadyError("the service is stopping"))
+        for request in list(self._waiting):
+            self._fail(request, NotReadyError("the service is stopping"))
         for _ in self._threads:
             self._tasks.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._join)
@@ -176,14 +170,14 @@ class Scheduler:
             thread.join()
 
     def _serve(self) -> None:
-        """Run batches, on a worker thread, until there is a None."""
+        """Run tasks on a worker thread until one is None."""
         while (task := self._tasks.get()) is not None:
             task()
 
-    def _work(self, model: str, encodings: Sequence[Encoding], deadline: float) -> Work:
+    def _new_request(self, model: str, encodings: Sequence[Encoding], deadline: float) -> QueuedRequest:
         if self._closed:
             raise NotReadyError("the service is stopping")
-        return Work(
+        return QueuedRequest(
             model,
             [len(encoding) for encoding in encodings],
             deadline,
@@ -194,45 +188,43 @@ class Scheduler:
         )
 
     def _dispatch_soon(self) -> None:
-        """Dispatch once the loop has run what is ready.
-
-        Requests that arrived together share a batch, without a timer.
-        """
-        if self._wake is None and self._free:
-            self._wake = asyncio.get_running_loop().call_soon(self._dispatch)
+        """Dispatch in the loop's next turn, so that requests that arrived together share a batch."""
+        if self._dispatching is None and self._free:
+            self._dispatching = asyncio.get_running_loop().call_soon(self._dispatch)
 
     def _dispatch(self) -> None:
-        """Give each free slot a batch while there is one."""
-        self._wake = None
-        while self._free and not self._closed and (batch := self._next()):
-            self._start(batch, self._wide_for(batch))
+        """Give each free slot a batch, and fail the requests that the queue dropped."""
+        self._dispatching = None
+        while (
+            self._free
+            and not self._closed
+            and (batch := self.queue.next_batch(self._clock(), self._free, self._long_running))
+        ):
+            self._start(batch, self._multi_slot_for(batch))
         now = self._clock()
         for job in self.queue.expired:
-            work = _work_of(job)
-            is_over = work.deadline <= now
-            over = DeadlineExceededError(1000 * (work.deadline - work.submitted))
-            self._fail(work, over if is_over else self.queue.refusal(work, now))
+            request = _request_of(job)
+            is_over = request.deadline <= now
+            over = DeadlineExceededError(1000 * (request.deadline - request.submitted))
+            self._fail(request, over if is_over else self.queue.too_late_error(request, now))
         self.queue.expired.clear()
 
-    def _next(self) -> Batch | None:
-        """Return the batch that starts now, None if nobody waits."""
-        return self.queue.take(self._clock(), self._free, self._long_running)
-
-    def _wide_for(self, batch: Batch) -> Wide | None:
-        """Return the wide engine if the batch is alone and faster on it: who waits is better served side by side."""
-        wide = self._wide.get(batch.model)
-        if wide is None or self.queue.texts or self._free < self._slots:
+    def _multi_slot_for(self, batch: Batch) -> MultiSlotEngine | None:
+        """Return the multi-slot engine if nothing else waits or runs and it is faster for the batch."""
+        found = self._multi_slot.get(batch.model)
+        if found is None or self.queue.texts or self._free < self._slots:
             return None
-        return wide if batch.tokens >= wide.from_tokens else None
+        return found if batch.tokens >= found.from_tokens else None
 
-    def _start(self, batch: Batch, wide: Wide | None = None) -> None:
-        """Send a batch to a worker thread; the loop hears of its end by `_finish`."""
+    def _start(self, batch: Batch, multi_slot: MultiSlotEngine | None) -> None:
+        """Send a batch to a worker thread, which calls `_finish` on the loop."""
         now, encodings = self._clock(), list[Encoding]()
-        for share in batch.shares:
-            work = _work_of(share.job)
-            work.started = now if work.started is None else work.started
-            encodings += work.encodings[share.start : share.stop]
-        engine, slots = (wide.engine, wide.slots) if wide else (self._engines[batch.model], 1)
+        for item in batch.items:
+            request = _request_of(item.job)
+            request.started = now if request.started is None else request.started
+            encodings += request.encodings[item.start : item.stop]
+        engine = multi_slot.engine if multi_slot else self._engines[batch.model]
+        slots = multi_slot.slots if multi_slot else 1
         self._free -= slots
         self._running[id(batch)] = now
         self._long_running += batch.is_long
@@ -243,72 +235,71 @@ class Scheduler:
 
         self._tasks.put(task)
 
-    def _run(self, engine: Engine, encodings: Sequence[Encoding]) -> Ran:
+    def _run(self, engine: Engine, encodings: Sequence[Encoding]) -> BatchResult:
         """Run a batch, on a worker thread."""
         start = self._clock()
         try:
             outputs, error = engine.run(encodings), None
-        except Exception as caught:  # whatever it was: the requests in this batch fail, the service goes on
+        except Exception as caught:  # any error fails this batch's requests and nothing else
             outputs, error = None, caught
-        return Ran(outputs, error, self._clock() - start)
+        return BatchResult(outputs, error, self._clock() - start)
 
-    def _finish(self, batch: Batch, slots: int, ran: Ran) -> None:
-        """Hand the outputs of a batch to its jobs, and use its slots again."""
+    def _finish(self, batch: Batch, slots: int, result: BatchResult) -> None:
+        """Free a batch's slots, dispatch, and then deliver its outputs."""
         self._free += slots
-        now = self._clock()
-        seconds = now - self._running.pop(id(batch))
+        seconds = self._clock() - self._running.pop(id(batch))
         self._long_running -= batch.is_long
-        if ran.outputs is not None and slots == 1 and (speed := self.queue.speeds.get(batch.model)):
-            # The slot's seconds: the engine's, and the event loop's when it was late.
-            speed.learn(batch.tokens, seconds)
+        throughput = self.queue.throughput.get(batch.model)
+        if result.outputs is not None and slots == 1 and throughput is not None:
+            # Seconds of the slot: the engine's, and those in which the event loop was late.
+            throughput.learn(batch.tokens, seconds)
         self._dispatch()
-        if ran.outputs is None:
-            self._failed(batch, ran.error)
+        if result.outputs is None:
+            self._retry_or_fail(batch, result.error)
         else:
             self._failures.pop(batch.model, None)
-            self._observe(batch.model, batch.tokens, batch.texts, ran.outputs.padding_ratio, ran.seconds)
-            self._deliver(batch, ran.outputs.texts)
+            padding_ratio = result.outputs.padding_ratio
+            self._observe(batch.model, batch.tokens, batch.texts, padding_ratio, result.seconds)
+            self._deliver(batch, result.outputs.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
-        at, is_finite = 0, bool(np.isfinite(joined(outputs)).all())
-        for share in batch.shares:
-            work, count = _work_of(share.job), share.stop - share.start
-            part = outputs[at : at + count]
-            at += count
+        """Hand outputs to their requests, and complete those that have all."""
+        start, is_finite = 0, bool(np.isfinite(joined(outputs)).all())
+        for item in batch.items:
+            request, count = _request_of(item.job), item.stop - item.start
+            part = outputs[start : start + count]
+            start += count
             if not is_finite and not all(np.isfinite(output).all() for output in part):
-                self._fail(work, EngineError("the model gave a number that is not finite"))
+                self._fail(request, EngineError("the model gave a number that is not finite"))
                 continue
-            work.outputs[share.start : share.stop] = part
-            work.left -= count
-            if work.left == 0 and not work.done.done():
-                work.finished = self._clock()
-                work.done.set_result(None)
+            request.outputs[item.start : item.stop] = part
+            request.left -= count
+            if request.left == 0 and not request.done.done():
+                request.finished = self._clock()
+                request.done.set_result(None)
 
-    def _failed(self, batch: Batch, error: Exception | None) -> None:
-        """Run each job of a failed batch alone, so that only the one at fault fails.
-
-        Fail one that was alone.
-        """
-        if len({id(share.job) for share in batch.shares}) > 1:
-            self.queue.retry_alone(batch)
+    def _retry_or_fail(self, batch: Batch, error: Exception | None) -> None:
+        """Retry the requests of a failed batch separately; fail one that had the batch to itself."""
+        if len({id(item.job) for item in batch.items}) > 1:
+            self.queue.retry_separately(batch)
             self._dispatch_soon()
             return
         self._failures[batch.model] += 1
         failure = error if isinstance(error, EngineError) else EngineError(f"the engine failed: {error!r}")
         failure.__cause__ = error if failure is not error else error.__cause__
-        self._fail(_work_of(batch.shares[0].job), failure)
+        self._fail(_request_of(batch.items[0].job), failure)
 
-    def _fail(self, work: Work, error: Exception) -> None:
-        self.queue.withdraw(work)
-        if not work.done.done():
-            work.done.set_exception(error)
+    def _fail(self, request: QueuedRequest, error: Exception) -> None:
+        self.queue.cancel(request)
+        if not request.done.done():
+            request.done.set_exception(error)
 
 
-def stuck(busy_s: float) -> str:
+def stuck_message(busy_s: float) -> str:
     """Say that a batch has been in the engine for too long."""
     return f"stuck: a batch has been in the engine for {busy_s:.0f} s"
 
 
-def _work_of(job: Job) -> Work:
-    assert isinstance(job, Work)
+def _request_of(job: Job) -> QueuedRequest:
+    assert isinstance(job, QueuedRequest)
     return job

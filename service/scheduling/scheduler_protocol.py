@@ -1,4 +1,4 @@
-"""What the pipeline needs of a scheduler, wherever that is: in this process, or in the engine's."""
+"""Interface of the scheduler, whether it runs in this process or in the engine's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,27 @@ class Result:
 
     outputs: list[Floats]
     queue_s: float
-    """Until the first sequence was in a batch."""
+    """Seconds until the first sequence was in a batch."""
     inference_s: float
-    """From then until the last sequence was done, turns of others included."""
+    """Seconds from the first batch to the end of the last, including turns of other requests."""
 
 
 class SchedulerProtocol(Protocol):
-    """What the pipeline needs of a scheduler, in this process or in another."""
+    """What the pipeline needs of a scheduler."""
 
     @property
     def max_tokens(self) -> int:
-        """Most tokens that can wait: no larger request is taken."""
+        """Largest number of tokens that can wait, and so the size of the largest request."""
         ...
 
     async def submit(
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
     ) -> Result:
-        """Run the encodings; cancel the caller to take them back.
+        """Run the encodings; cancel the caller to withdraw them. `deadline` is on `time.monotonic`.
 
-        Raises QueueFullError, with nothing queued, if they do not fit or would be done too late; EngineError if
-        the engine fails on them; DeadlineExceededError when the deadline has passed, TooLateError when it
-        cannot be met any more; NotReadyError when the scheduler closes first. `deadline` is on `time.monotonic`.
+        Raises QueueFullError, with nothing queued, if they do not fit; TooLateError if they cannot meet the deadline;
+        DeadlineExceededError once it has passed; EngineError if the engine fails on them; NotReadyError if the
+        scheduler closes first.
         """
         ...
 
@@ -43,9 +43,9 @@ class SchedulerProtocol(Protocol):
         ...
 
     def health_error(self) -> str | None:
-        """Return what keeps every model from answering, None if nothing."""
+        """Return why no model can answer, None if they can."""
         ...
 
     async def close(self) -> None:
-        """Refuse what still waits, and end."""
+        """Refuse waiting requests, and end."""
         ...

@@ -11,7 +11,7 @@ from service.engine.memory import release_free_memory
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.scheduling.scheduler import Scheduler, stuck
+from service.scheduling.scheduler import Scheduler, stuck_message
 from service.scheduling.scheduler_protocol import Result
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
@@ -177,10 +177,10 @@ class EngineServer:
             health = Health(sorted(self._scheduler.suspects()))
             for link in self._links:
                 link.send(health)
-            before, oldest = oldest, self._scheduler.oldest_run()
+            before, oldest = oldest, self._scheduler.oldest_start()
             # Not by the clock: a machine that was suspended amid a batch would end the process when it goes on.
             if busy.look(happened=oldest is None or oldest != before) > limit_s:
-                self._give_up(f"the engine is {stuck(busy.seconds)}")
+                self._give_up(f"the engine is {stuck_message(busy.seconds)}")
             # A task of its own: it waits in the queue, and what was said above is to be said every second.
             if probe is not None and probe.done():
                 if (name := probe.result()) is not None:

@@ -14,13 +14,13 @@ from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.scheduler import Scheduler, Wide
+from service.scheduling.scheduler import MultiSlotEngine, Scheduler
 from service.scheduling.served_models import ServedModels
-from service.scheduling.throughput import Speed
+from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
 from service.workers.heartbeat import SLOWEST_BATCHES
 
-LEAST_QUEUE_TOKENS, MOST_QUEUE_TOKENS = 16_384, 1_048_576
+MIN_QUEUE_TOKENS, MAX_QUEUE_TOKENS = 16_384, 1_048_576
 """A request of 32 of the longest texts always finds room in an empty service."""
 
 
@@ -47,7 +47,7 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
     )
     speeds = speeds_of(models, measured, settings.batch_tokens, layout.slots)
     budgets = {name: speed.budget for name, speed in speeds.items()}
-    wide = wide_engines(models, measured, layout)
+    multi_slot = multi_slot_engines(models, measured, layout)
     full = full_batches(models, measured)
     # A text alone may be longer than a batch of several.
     longest = {m.name: max(full[m.name], budgets[m.name], m.spec.max_tokens) for m in models}
@@ -63,7 +63,7 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
         engines,
         queue,
         layout.slots,
-        wide=wide,
+        multi_slot=multi_slot,
         observe=metrics.observe_batch,
         stuck_after_s=lambda: max(settings.hung_after_s, SLOWEST_BATCHES * slowest_batch_s(speeds, longest)),
     )
@@ -86,10 +86,13 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
 
 def speeds_of(
     models: Sequence[Model], measured: Mapping[str, Measurement], given: int | None, slots: int
-) -> dict[str, Speed]:
+) -> dict[str, Throughput]:
     """Return how fast each model is, and so the tokens of its batches unless they are `given`."""
     curves = {model.name: measured[model.name].curve for model in models}
-    return {name: Speed.of(curve, given or cost_curve.knee(curve), slots) for name, curve in curves.items()}
+    return {
+        name: Throughput.from_curve(curve, given or cost_curve.knee(curve), slots)
+        for name, curve in curves.items()
+    }
 
 
 def full_batches(models: Sequence[Model], measured: Mapping[str, Measurement]) -> dict[str, int]:
@@ -97,28 +100,30 @@ def full_batches(models: Sequence[Model], measured: Mapping[str, Measurement]) -
     return {model.name: cost_curve.knee(measured[model.name].curve, cost_curve.FULL) for model in models}
 
 
-def slowest_batch_s(speeds: Mapping[str, Speed], longest: Mapping[str, int]) -> float:
+def slowest_batch_s(speeds: Mapping[str, Throughput], longest: Mapping[str, int]) -> float:
     """Return the seconds of the slowest batch; `longest` are the tokens of each model's."""
     return max(speed.seconds(longest[name]) for name, speed in speeds.items())
 
 
-def wide_engines(
+def multi_slot_engines(
     models: Sequence[OpenedModel], measured: Mapping[str, Measurement], layout: SlotLayout
-) -> dict[str, Wide]:
+) -> dict[str, MultiSlotEngine]:
     """Return the engines of several slots, of the models for which they are worth it."""
-    found: dict[str, Wide] = {}
+    found: dict[str, MultiSlotEngine] = {}
     for model in models:
         from_tokens = measured[model.name].multi_slot_tokens
         if model.multi_slot_engine is not None and from_tokens is not None:
-            found[model.name] = Wide(model.multi_slot_engine, layout.slots_for_one_text, from_tokens)
+            found[model.name] = MultiSlotEngine(
+                model.multi_slot_engine, layout.slots_for_one_text, from_tokens
+            )
     return found
 
 
-def queue_bound(speeds: Iterable[Speed], timeout_ms: int) -> int:
+def queue_bound(speeds: Iterable[Throughput], timeout_ms: int) -> int:
     """Return the default of `max_queue_tokens`: what the fastest model can do in a request's time.
 
-    But no less than LEAST_QUEUE_TOKENS: what a request may have must not hang on a measurement that was disturbed.
-    And no more than MOST_QUEUE_TOKENS, however fast the machine: what waits is held in memory.
+    But no less than MIN_QUEUE_TOKENS: what a request may have must not hang on a measurement that was disturbed.
+    And no more than MAX_QUEUE_TOKENS, however fast the machine: what waits is held in memory.
     """
     fastest = max(speed.tokens_per_s for speed in speeds)
-    return min(MOST_QUEUE_TOKENS, max(LEAST_QUEUE_TOKENS, round(fastest * timeout_ms / 1000)))
+    return min(MAX_QUEUE_TOKENS, max(MIN_QUEUE_TOKENS, round(fastest * timeout_ms / 1000)))

@@ -12,7 +12,7 @@ from service.engine.engine_protocol import Outputs
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler
 from service.scheduling.scheduler_protocol import Result
-from service.scheduling.throughput import Speed
+from service.scheduling.throughput import Throughput
 
 
 def text(tokens: int, mark: int = 0) -> Encoding:
@@ -67,7 +67,7 @@ class Bench:
     observed: list[tuple[str, int, int, float, float]] = field(default_factory=list)
 
     def start(self) -> Scheduler:
-        speed = Speed(0.0, self.slots / 1000, self.budget, self.slots)
+        speed = Throughput(0.0, self.slots / 1000, self.budget, self.slots)
         queue = FairQueue(self.max_tokens, {"m": self.budget}, {"m": speed})
         return Scheduler(
             {"m": self.engine},

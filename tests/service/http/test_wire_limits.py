@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service.scheduling.scheduler import SUSPECT_AFTER
-from service.scheduling.throughput import Speed
+from service.scheduling.throughput import Throughput
 from tests.support.live import Live, Reply, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
 from tests.support.slow import gated
@@ -123,11 +123,11 @@ def test_a_full_queue_refuses_at_once_and_whole_and_says_when_to_come_back(
 def test_what_would_be_late_is_refused_at_once_and_says_when_to_come_back(
     small: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    speeds = small.scheduler.queue.speeds
+    speeds = small.scheduler.queue.throughput
     with gated(small, "mood") as engine:
         running = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: engine.batches == 1)
-        monkeypatch.setitem(speeds, "mood", Speed(0.0, token_s=1.0, budget=32))
+        monkeypatch.setitem(speeds, "mood", Throughput(0.0, token_s=1.0, budget=32))
         start = time.monotonic()
         reply = small.post("/classify", TEXT, x_timeout_ms="2000")
         assert time.monotonic() - start < 1

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError, TooLateError
-from service.scheduling.fair_queue import Batch, FairQueue, finish_s
-from service.scheduling.line import Job
-from service.scheduling.throughput import Speed
+from service.scheduling.batch import Batch
+from service.scheduling.fair_queue import FairQueue, finish_s
+from service.scheduling.job_queue import Job
+from service.scheduling.throughput import Throughput
 
 TOKENS_PER_S = 4000.0
 BUDGET = 128
@@ -59,7 +60,7 @@ class Simulation:
 
     def __post_init__(self) -> None:
         token_s = self.slots / TOKENS_PER_S
-        self.speed = Speed(0.0, token_s / self.guess, BUDGET, self.slots)
+        self.speed = Throughput(0.0, token_s / self.guess, BUDGET, self.slots)
         self.queue = FairQueue(10**9, {"m": BUDGET}, {"m": self.speed})
         self._numbers = itertools.count()
 
@@ -85,7 +86,7 @@ class Simulation:
     def _arrive(self, job: Job) -> None:
         self.offered.append(job)
         try:
-            self.queue.offer(job, self.now, engine_is_idle=not self.running)
+            self.queue.try_admit(job, self.now, engine_is_idle=not self.running)
         except QueueFullError as full:
             assert full.retry_after_s > 0
             self.refused += 1
@@ -93,7 +94,7 @@ class Simulation:
     def _dispatch(self) -> None:
         while len(self.running) < self.slots:
             long_running = sum(batch.is_long for _, _, batch in self.running)
-            batch = self.queue.take(self.now, self.slots - len(self.running), long_running)
+            batch = self.queue.next_batch(self.now, self.slots - len(self.running), long_running)
             self.dropped += self.queue.expired
             self.queue.expired.clear()
             if batch is None:
@@ -105,9 +106,9 @@ class Simulation:
         self.now, _, batch = heapq.heappop(self.running)
         self.ran_tokens += batch.tokens
         self.speed.learn(batch.tokens, batch.tokens * self.slots / TOKENS_PER_S)
-        for share in batch.shares:
-            if share.stop == len(share.job.sizes):
-                self.done_at[id(share.job)] = self.now
+        for item in batch.items:
+            if item.stop == len(item.job.sizes):
+                self.done_at[id(item.job)] = self.now
 
     @property
     def in_time(self) -> list[Job]:
@@ -161,41 +162,46 @@ def test_seventeen_lists_at_once_of_which_half_can_be_done() -> None:
 
 def test_a_short_text_amid_documents_is_answered_within_two_batches() -> None:
     chance = random.Random(3)
-    queue = FairQueue(10**9, {"m": BUDGET}, {"m": Speed(0.0, 1 / TOKENS_PER_S, BUDGET)})
+    queue = FairQueue(10**9, {"m": BUDGET}, {"m": Throughput(0.0, 1 / TOKENS_PER_S, BUDGET)})
     for _ in range(12):
-        queue.offer(Job("m", documents(chance)))
+        queue.try_admit(Job("m", documents(chance)))
     for _ in range(200):
         for _ in range(chance.randint(0, 5)):
-            assert queue.take(0.0)
+            assert queue.next_batch(0.0)
         text = Job("m", sentences(chance), deadline=1.0)
-        queue.offer(text)
-        jobs = [share.job for batch in (queue.take(0.0), queue.take(0.0)) if batch for share in batch.shares]
+        queue.try_admit(text)
+        jobs = [
+            item.job
+            for batch in (queue.next_batch(0.0), queue.next_batch(0.0))
+            if batch
+            for item in batch.items
+        ]
         assert text in jobs
-        queue.offer(Job("m", documents(chance)))
+        queue.try_admit(Job("m", documents(chance)))
 
 
 def test_a_service_with_nothing_to_do_refuses_nothing() -> None:
-    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Speed(0.0, 1.0, BUDGET)})
+    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Throughput(0.0, 1.0, BUDGET)})
     job = Job("m", [100] * 100, deadline=1.0)
-    queue.offer(job, engine_is_idle=True)
+    queue.try_admit(job, engine_is_idle=True)
     taken = 0
-    while batch := queue.take(0.5):
+    while batch := queue.next_batch(0.5):
         taken += batch.tokens
     assert taken == 10_000
 
 
 def test_the_estimate_tells_when_to_come_back() -> None:
-    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Speed(0.0, 1e-3, BUDGET)})
-    queue.offer(Job("m", [100] * 30))
+    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Throughput(0.0, 1e-3, BUDGET)})
+    queue.try_admit(Job("m", [100] * 30))
     late = Job("m", [100] * 10, deadline=4.0)
     with pytest.raises(TooLateError) as refused:
-        queue.offer(late)
+        queue.try_admit(late)
     seconds, now = refused.value.retry_after_s, 0.0
     while now < seconds:
-        batch = queue.take(now)
+        batch = queue.next_batch(now)
         assert batch
         now += batch.tokens / 1000
-    queue.offer(Job("m", [100] * 10, deadline=now + 4.0), now)
+    queue.try_admit(Job("m", [100] * 10, deadline=now + 4.0), now)
 
 
 def test_a_line_is_done_when_the_others_had_as_much_as_it_at_most() -> None:
@@ -221,41 +227,41 @@ ARRIVALS = st.lists(
 def test_no_token_is_lost_and_no_job_waits_for_ever(
     arrivals: list[tuple[list[int], str, float, int]], rate: float, data: st.DataObject
 ) -> None:
-    speeds = {model: Speed(1e-3, 1 / rate, BUDGET) for model in "mn"}
+    speeds = {model: Throughput(1e-3, 1 / rate, BUDGET) for model in "mn"}
     queue = FairQueue(10**9, {"m": BUDGET, "n": BUDGET}, speeds)
-    now, let_in, ended = 0.0, list[Job](), list[Job]()
+    now, admit, ended = 0.0, list[Job](), list[Job]()
 
     def work() -> bool:
         nonlocal now
-        batch = queue.take(now)
+        batch = queue.next_batch(now)
         ended.extend(queue.expired)
         queue.expired.clear()
         if batch is None:
             return False
         now += batch.tokens / rate
         speeds[batch.model].learn(batch.tokens, batch.tokens / rate)
-        ended.extend(share.job for share in batch.shares if share.stop == len(share.job.sizes))
+        ended.extend(item.job for item in batch.items if item.stop == len(item.job.sizes))
         return True
 
     for sizes, model, deadline_s, batches in arrivals:
         job = Job(model, sizes, now + deadline_s)
         try:
-            queue.offer(job, now)
-            let_in.append(job)
+            queue.try_admit(job, now)
+            admit.append(job)
         except TooLateError as late:
             assert late.retry_after_s > 0
-        if let_in and data.draw(st.integers(0, 9)) == 0:
-            gone = data.draw(st.sampled_from(let_in))
-            if gone not in ended and not gone.gone:
-                queue.withdraw(gone)
+        if admit and data.draw(st.integers(0, 9)) == 0:
+            gone = data.draw(st.sampled_from(admit))
+            if gone not in ended and not gone.cancelled:
+                queue.cancel(gone)
                 ended.append(gone)
         for _ in range(batches):
             work()
-        waiting = [job for job in let_in if job not in ended]
+        waiting = [job for job in admit if job not in ended]
         assert queue.tokens == sum(job.waiting_tokens for job in waiting)
-        assert queue.texts == sum(len(job.sizes) - job.taken for job in waiting)
+        assert queue.texts == sum(len(job.sizes) - job.dispatched for job in waiting)
     while work():
         pass
-    assert sorted(map(id, ended)) == sorted(map(id, let_in))
+    assert sorted(map(id, ended)) == sorted(map(id, admit))
     assert (queue.tokens, queue.texts) == (0, 0)
-    assert all(line.tokens == 0 and not line.jobs for line in queue._lines.values())
+    assert all(each.tokens == 0 and not each.jobs for each in queue._queues.values())

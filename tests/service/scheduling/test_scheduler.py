@@ -90,7 +90,7 @@ def test_speed_is_measured_on_the_way() -> None:
         bench.clock.now = 0.01
         bench.engine.gate.release(1)
         await task
-        assert 1000 < scheduler.queue.speeds["m"].tokens_per_s < 5000
+        assert 1000 < scheduler.queue.throughput["m"].tokens_per_s < 5000
         assert bench.observed[0][0] == "m"
         assert bench.observed[0][1:] == pytest.approx((50, 1, 0.25, 0.01))
 
@@ -264,21 +264,24 @@ def test_a_model_that_keeps_failing_is_suspected_until_it_answers() -> None:
     bench.run(scenario)
 
 
-def test_it_knows_how_long_the_engine_has_been_at_a_batch() -> None:
+def test_the_oldest_batch_in_the_engine_and_how_long_it_runs_are_known() -> None:
     bench = Bench(slots=2, budget=10)
 
     async def scenario(scheduler: Scheduler) -> None:
-        assert scheduler.longest_run_s() == 0
+        assert scheduler.oldest_start() is None
+        bench.clock.now = 1.0
         first = submitted(scheduler, 0)
         await bench.started(1)
         bench.clock.now = 7.0
         second = submitted(scheduler, 1)
         await bench.started(2)
         bench.clock.now = 9.0
-        assert scheduler.longest_run_s() == 9.0
+        assert scheduler.oldest_start() == 1.0 and scheduler.health_error() is None
+        bench.clock.now = 62.0
+        assert scheduler.health_error() == "stuck: a batch has been in the engine for 61 s"
         bench.engine.gate.release(2)
         await asyncio.gather(first, second)
-        assert scheduler.longest_run_s() == 0
+        assert scheduler.oldest_start() is None and scheduler.health_error() is None
 
     bench.run(scenario)
 

@@ -261,7 +261,7 @@ def test_a_last_attempt_waits_for_a_batch_whose_request_was_cancelled(
     async def scenario(frontend: Frontend) -> None:
         monkeypatch.setattr(OnnxEngine, "run", gated)
         frontend.link.send(service.request(1))
-        while service.server._scheduler.oldest_run() is None:
+        while service.server._scheduler.oldest_start() is None:
             await asyncio.sleep(0.001)
         frontend.link.send(Cancel(1))
         frontend.link.send(replace(service.request(2), attempts=MAX_RETRIES))

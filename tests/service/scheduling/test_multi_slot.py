@@ -17,8 +17,8 @@ from service.engine.engine_protocol import Engine, Outputs
 from service.engine.slot_layout import MAX_SLOTS_FOR_ONE_TEXT, lay_out_slots
 from service.http.lifecycle import Service
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.scheduler import Scheduler, Wide
-from service.scheduling.throughput import Speed
+from service.scheduling.scheduler import MultiSlotEngine, Scheduler
+from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
 from service.workers.open_models import open_models
 
@@ -48,10 +48,10 @@ class Bench:
     def __init__(self) -> None:
         self.ran: list[tuple[str, int]] = []
         self.gate = threading.Semaphore(0)
-        self.speed = Speed(0.0, 1e-3, 1000, 2)
+        self.speed = Throughput(0.0, 1e-3, 1000, 2)
         queue = FairQueue(10_000, {"m": 1000}, {"m": self.speed})
         narrow, wide = (Recorder(name, self.ran, self.gate) for name in ("narrow", "wide"))
-        self.scheduler = Scheduler({"m": narrow}, queue, 2, wide={"m": Wide(wide, 2, 50)})
+        self.scheduler = Scheduler({"m": narrow}, queue, 2, multi_slot={"m": MultiSlotEngine(wide, 2, 50)})
 
     async def submit(self, *tokens: int) -> "asyncio.Task[object]":
         task = asyncio.create_task(self.scheduler.submit("m", [text(count) for count in tokens]))

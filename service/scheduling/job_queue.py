@@ -1,0 +1,66 @@
+"""A job, and the queue of jobs of one model and size class, first in first out."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+SHARE_MEMORY_S = 10.0
+"""Seconds after which a queue's past share of the engine counts a third."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request's sequences for one model."""
+
+    model: str
+    sizes: Sequence[int]
+    """Length of each sequence, in tokens."""
+    deadline: float = float("inf")
+    """Time on the caller's clock after which the job is dropped."""
+    dispatched: int = 0
+    """Number of sequences, from the front, that were put in batches."""
+    queue: "JobQueue | None" = None
+    """Queue that the job was admitted to."""
+    cancelled: bool = False
+    """The job was cancelled or dropped: no further sequence of it runs."""
+
+    @property
+    def waiting_tokens(self) -> int:
+        """Return the tokens that are not in a batch yet."""
+        return sum(self.sizes[self.dispatched :])
+
+
+@dataclass(slots=True, eq=False)
+class JobQueue:
+    """Waiting jobs of one model and size class, in the order of arrival."""
+
+    model: str
+    size_class: int
+    """Index of the size class, 0 for the shortest jobs."""
+    jobs: deque[Job] = field(default_factory=deque)
+    tokens: int = 0
+    """Tokens of its jobs that are not in batches."""
+    texts: int = 0
+    """Sequences of its jobs that are not in batches."""
+    served_s: float = 0.0
+    """Engine seconds served; an empty queue is credited with what the others had meanwhile."""
+    rate: float = 0.0
+    """Highest tokens per second of its model since late jobs were last dropped."""
+    _share: float = 0.0
+    _served_at: float | None = None
+
+    def recent_share(self, now: float) -> float:
+        """Return its recent share of the engine's time."""
+        if self._served_at is None:
+            return 0.0
+        return self._share * math.exp((self._served_at - now) / SHARE_MEMORY_S)
+
+    def was_served_recently(self, now: float) -> bool:
+        """Tell whether it had the engine within SHARE_MEMORY_S."""
+        return self._served_at is not None and now - self._served_at < SHARE_MEMORY_S
+
+    def charge(self, seconds: float, now: float) -> None:
+        """Charge it for engine time."""
+        self.served_s += seconds
+        self._share, self._served_at = self.recent_share(now) + seconds / SHARE_MEMORY_S, now
