@@ -24,12 +24,12 @@ from bert.runtime import session_recipe
 from bert.self_test import SELF_TEST
 from bert.tasks.registry import check_output
 from bert.tokenizer import Tokenizer
-from model_export.candidate import Candidate, Subject, build, prove
 from model_export.graph.graph_checks import fused_operators, output_of
 from model_export.graph.tables import separate_tables
-from model_export.precision import Fp32
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose
+from model_export.verify.candidate import Candidate, Subject, build, prove
+from model_export.verify.precision import Fp32
 from model_export.verify.self_test import self_test
 from model_export.verify.tolerance import AUTO, Tolerance
 

@@ -31,8 +31,8 @@ from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 from model_export.graph.int8_ops import Int8Forms
 from model_export.graph.rounding import round_weight
+from model_export.reference import Floats, Reference
 from model_export.verify.parity import references
-from model_export.verify.reference import Floats, Reference
 from model_export.verify.session import Runner, packer_for
 from model_export.verify.texts import Text, sentences, shipped_texts
 

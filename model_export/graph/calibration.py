@@ -8,7 +8,7 @@ from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
-from model_export.verify.reference import Floats, Reference
+from model_export.reference import Floats, Reference
 
 MAX_TOKENS = 4096
 """Tokens whose inputs are kept for each layer: more changed nothing, and BERT large would fill the memory."""

@@ -23,7 +23,7 @@ from model_export.graph.calibration import Calibration
 from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 from model_export.graph.rounding import round_weight
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
 
 LOWEST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0}
 """A little below each activation's minimum."""

@@ -8,7 +8,7 @@ such a pair are kept small enough together: PAIR_LEVELS.
 import numpy as np
 from numpy.typing import NDArray
 
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
 
 LEVELS = 127
 PAIR_LEVELS = 128

@@ -18,7 +18,7 @@ from bert.tasks import spans
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared, Head
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
 from model_export.verify.texts import Text
 from model_export.verify.tolerance import Tolerance
 

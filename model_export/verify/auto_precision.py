@@ -15,9 +15,9 @@ import onnxruntime as ort
 from bert.errors import ExportError, ParityError
 from bert.manifest import CUDA
 from bert.processor import instructions
-from model_export.candidate import Candidate, Subject, build, prove
 from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
+from model_export.verify.candidate import Candidate, Subject, build, prove
 from model_export.verify.timing import THREADS, Times, speedup, time_graphs
 from model_export.verify.tolerance import AUTO, Tolerance
 

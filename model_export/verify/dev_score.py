@@ -13,8 +13,8 @@ from bert.errors import DataError, ExportError
 from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from model_export.reference import Floats
 from model_export.verify.dev_data import as_recorded, read_questions, read_sentences, read_texts
-from model_export.verify.reference import Floats
 from model_export.verify.texts import Text, make_text
 
 

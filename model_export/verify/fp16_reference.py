@@ -17,7 +17,7 @@ from onnx.reference.op_run import OpRun
 
 from bert.packing import flat_inputs, split
 from model_export.graph.graph_builder import MICROSOFT
-from model_export.verify.reference import Floats, erf
+from model_export.reference import Floats, erf
 from model_export.verify.texts import Text
 
 Array = NDArray[Any]

@@ -9,9 +9,9 @@ from bert.errors import ParityError
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
+from model_export.reference import Floats, Reference
 from model_export.verify.agreement import label_changes
 from model_export.verify.dev_score import DevSet
-from model_export.verify.reference import Floats, Reference
 from model_export.verify.texts import Text
 from model_export.verify.tolerance import Tolerance
 

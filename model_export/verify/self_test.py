@@ -8,7 +8,7 @@ from bert.processor import instructions
 from bert.self_test import SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
-from model_export.candidate import Candidate
+from model_export.verify.candidate import Candidate
 from model_export.verify.texts import make_text, texts_file
 
 TEXTS = (4, 5, 12, 18, 28, 46, 47)

@@ -9,7 +9,7 @@ from bert.config import BertConfig
 from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import Packer, PackingRules, split
 from bert.runtime import open_session, session_options
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
 from model_export.verify.texts import Text
 
 BATCH_TOKENS = 2048

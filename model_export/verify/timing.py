@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from bert.encoding import Encoding
-from model_export.precision import Fp32
+from model_export.verify.precision import Fp32
 from model_export.verify.session import Runner
 from model_export.verify.texts import Text, make_text
 

@@ -14,11 +14,11 @@ from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from model_export.candidate import Subject
 from model_export.cli import main
 from model_export.demo import is_current
-from model_export.precision import Fp32
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
+from model_export.verify.candidate import Subject
+from model_export.verify.precision import Fp32
 from model_export.verify.texts import Text
 from tests.support.checkpoints import SPECS, write_checkpoint
 

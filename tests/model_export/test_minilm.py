@@ -11,9 +11,9 @@ from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from bert.tasks.registry import TASKS
-from model_export.candidate import Subject, build
-from model_export.precision import Fp32
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
+from model_export.verify.candidate import Subject, build
+from model_export.verify.precision import Fp32
 from model_export.verify.session import Runner, packer_for
 from model_export.verify.texts import Text, shipped_texts
 from tests.support.checkpoints import hf_outputs

@@ -14,7 +14,7 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.encoding import Encoding
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from model_export.verify.reference import Floats
+from model_export.reference import Floats
 from model_export.verify.texts import Text, make_text, shipped_texts
 
 SPECS = {

@@ -8,7 +8,7 @@ import numpy as np
 from bert.checkpoint.weights import Checkpoint
 from bert.encoding import Encoding
 from bert.tasks import classification, qa, spans
-from model_export.verify.reference import Reference
+from model_export.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)

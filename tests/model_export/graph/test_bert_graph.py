@@ -11,7 +11,7 @@ from bert.packing import Packer
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.graph_checks import check_structure
-from model_export.verify.reference import Floats, Reference
+from model_export.reference import Floats, Reference
 from model_export.verify.session import Runner
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
 

@@ -16,7 +16,7 @@ from model_export.graph.calibration import Calibration, calibrate
 from model_export.graph.graph_checks import check_structure
 from model_export.graph.int8_ops import Int8Forms
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, pair_sums, round_weight
-from model_export.verify.reference import Reference
+from model_export.reference import Reference
 from model_export.verify.session import Runner, packer_for
 from model_export.verify.texts import Text
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, random_text, write_checkpoint

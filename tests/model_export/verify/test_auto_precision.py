@@ -22,10 +22,10 @@ from bert.tokenizer import Tokenizer
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.export import export
-from model_export.precision import MAKERS, Fp16, Fp32
+from model_export.reference import Floats
 from model_export.verify.agreement import answers_of, check_agreement
 from model_export.verify.auto_precision import SMALLEST_SPEEDUP, check_speed
-from model_export.verify.reference import Floats
+from model_export.verify.precision import MAKERS, Fp16, Fp32
 from model_export.verify.session import Runner
 from model_export.verify.texts import Text
 from model_export.verify.timing import ROUNDS, Times, best_milliseconds, speedup, time_graphs
@@ -234,7 +234,7 @@ class TestWithCuda:
         class OnTheCpu(Fp16):
             def __init__(self, *arguments: Any) -> None:
                 with monkeypatch.context() as patch:
-                    patch.setattr("model_export.precision.CUDA", "none")
+                    patch.setattr("model_export.verify.precision.CUDA", "none")
                     super().__init__(*arguments)
 
         self.use(monkeypatch, OnTheCpu)
@@ -271,7 +271,7 @@ class TestWithCuda:
                     raise RuntimeError("no device\nmore")
                 return super().run(*arguments, **more)
 
-        monkeypatch.setattr("model_export.precision.Runner", Fails)
+        monkeypatch.setattr("model_export.verify.precision.Runner", Fails)
         manifest = run(checkpoint, tmp_path / "b")
         assert manifest.precision == "fp32"
         assert manifest.choice["why"] == "fp16 is refused: a GPU's graph cannot be run here: no device"

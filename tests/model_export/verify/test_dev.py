@@ -13,9 +13,9 @@ from bert.errors import CheckpointError, ConfigError, DataError, ExportError
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from model_export.reference import Floats
 from model_export.verify.dev_data import as_recorded, read_sentences, read_texts, recorded_dev_files
 from model_export.verify.dev_score import read_dev
-from model_export.verify.reference import Floats
 from tests.support.checkpoints import SPECS, vocabulary
 
 

@@ -6,9 +6,9 @@ from scipy.stats import beta
 
 from bert.errors import ParityError
 from bert.tasks.spec import TaskSpec
+from model_export.reference import Floats
 from model_export.verify.agreement import Changes, can_show, label_changes, upper_bound
 from model_export.verify.parity import check_parity, check_score
-from model_export.verify.reference import Floats
 from model_export.verify.tolerance import Tolerance
 from tests.support.checkpoints import SPECS, random_text
 

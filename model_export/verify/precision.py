@@ -17,8 +17,8 @@ from model_export.graph.cpu_ops import RowsForms
 from model_export.graph.cuda_ops import FlatForms
 from model_export.graph.graph_checks import check_types
 from model_export.graph.int8_ops import Int8Forms
+from model_export.reference import Floats
 from model_export.verify import fp16_reference
-from model_export.verify.reference import Floats
 from model_export.verify.session import Runner, packer_for
 from model_export.verify.texts import Text
 

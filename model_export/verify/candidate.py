@@ -11,13 +11,13 @@ from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
 from bert.tasks.registry import TASKS
 from model_export.graph.graph_checks import check_structure
-from model_export.precision import MAKERS, Fp32
 from model_export.progress import say, step
+from model_export.reference import Floats, Reference
 from model_export.verify.agreement import Changes, can_show, label_changes
 from model_export.verify.dev_data import recorded_dev_files, recorded_files
 from model_export.verify.dev_score import DevSet, is_scored, read_dev
 from model_export.verify.parity import check_parity, check_score, references
-from model_export.verify.reference import Floats, Reference
+from model_export.verify.precision import MAKERS, Fp32
 from model_export.verify.texts import Sentences, Text, sentences, shipped_texts
 from model_export.verify.tolerance import Tolerance
 
