@@ -35,7 +35,7 @@ RunGraph = Callable[[Mapping[str, Ints]], Floats]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Shape:
+class BatchShape:
     """Size of a captured batch."""
 
     tokens: int
@@ -50,15 +50,15 @@ class Shape:
         return [1] * (texts - 1) + [tokens - texts + 1] if 0 < texts <= tokens else None
 
 
-def shapes(max_tokens: int) -> list[Shape]:
+def shapes(max_tokens: int) -> list[BatchShape]:
     """Return the shapes for a model that reads `max_tokens`, cheapest first."""
-    return sorted(Shape(tokens, texts) for tokens in TOKENS if tokens <= max_tokens for texts in TEXTS)
+    return sorted(BatchShape(tokens, texts) for tokens in TOKENS if tokens <= max_tokens for texts in TEXTS)
 
 
 def fixed_inputs(
     encodings: Sequence[Encoding],
     heads: Sequence[Positions],
-    shape: Shape,
+    shape: BatchShape,
     padding: Sequence[int],
     head_positions: int,
 ) -> dict[str, Ints]:
@@ -136,7 +136,7 @@ class CapturedGraphs:
         self._session, self._device = session, device
         self._vocab_size, self._one_position_per_text = vocab_size, one_position_per_text
         self._width = session.get_outputs()[0].shape[-1]
-        self._captured: dict[Shape, _CapturedShape] = {}
+        self._captured: dict[BatchShape, _CapturedShape] = {}
         self._thread = ThreadPoolExecutor(1, "captured")
         for graph_id, shape in enumerate(shapes(max_tokens), 1):
             try:
@@ -149,7 +149,7 @@ class CapturedGraphs:
         )
 
     @property
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[BatchShape]:
         """Return the shapes in use."""
         return list(self._captured)
 
@@ -163,7 +163,7 @@ class CapturedGraphs:
                 return output[: sum(map(len, heads))], shape.tokens
         return None
 
-    def _head_positions(self, shape: Shape) -> int:
+    def _head_positions(self, shape: BatchShape) -> int:
         return shape.texts if self._one_position_per_text else shape.tokens
 
     def _sample(self, tokens: int) -> tuple[Encoding, Positions]:
@@ -173,12 +173,12 @@ class CapturedGraphs:
         head = np.zeros(1, np.int32) if self._one_position_per_text else np.arange(tokens)
         return Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), zeros, zeros), head
 
-    def _padded(self, shape: Shape, text: Encoding, head: Positions) -> dict[str, Ints]:
+    def _padded(self, shape: BatchShape, text: Encoding, head: Positions) -> dict[str, Ints]:
         padding = shape.padding([len(text)])
         assert padding is not None
         return fixed_inputs([text], [head], shape, padding, self._head_positions(shape))
 
-    def _capture(self, shape: Shape, graph_id: int, uncaptured: RunGraph) -> None:
+    def _capture(self, shape: BatchShape, graph_id: int, uncaptured: RunGraph) -> None:
         """Capture a shape and keep it if its output is right and it is faster.
 
         The check uses another, longer text than the capture, which exposes a graph that replays its captured inputs. The

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from bert.packing import Ints, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine import cuda_graphs
-from service.engine.cuda_graphs import CapturedGraphs, Shape, fixed_inputs, shapes
+from service.engine.cuda_graphs import BatchShape, CapturedGraphs, fixed_inputs, shapes
 from service.engine.engine_protocol import Floats
 
 VOCAB, POSITIONS, WIDTH = 50, 128, 3
@@ -106,7 +106,7 @@ def made(session: onnxruntime.InferenceSession, *, one_position_per_text: bool =
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12), st.sampled_from(shapes(512)))
 def test_what_fills_up_a_batch_makes_its_shape_and_none_of_it_is_empty(
-    lengths: list[int], shape: Shape
+    lengths: list[int], shape: BatchShape
 ) -> None:
     padding = shape.padding(lengths)
     fits = len(lengths) < shape.texts and sum(lengths) + shape.texts - len(lengths) <= shape.tokens
@@ -119,11 +119,11 @@ def test_what_fills_up_a_batch_makes_its_shape_and_none_of_it_is_empty(
 
 def test_no_shape_is_longer_than_the_model_reads() -> None:
     assert {shape.tokens for shape in shapes(128)} == {32, 64, 128}
-    assert shapes(128)[0] == Shape(32, 2)
+    assert shapes(128)[0] == BatchShape(32, 2)
 
 
 def test_every_input_of_a_shape_has_the_same_size_whatever_is_in_it() -> None:
-    shape, sizes = Shape(64, 9), set()
+    shape, sizes = BatchShape(64, 9), set()
     for lengths in ([5], [20, 30], [3] * 8):
         padding = shape.padding(lengths)
         assert padding is not None

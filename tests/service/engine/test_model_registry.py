@@ -1,98 +1,68 @@
-"""Bundles become models only if their parts belong together."""
+"""The model that a request gets."""
 
-import hashlib
-import json
-import shutil
-from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from bert.bundle import Bundle, read_bundle
-from bert.errors import BundleError
-from bert.manifest import SHA256, own_sha256
-from bert.tasks.spec import TaskSpec
-from service.autotune.warmup import measure
-from service.engine.bundle_folders import bundle_folders
-from service.engine.bundle_loader import load_models
-from service.engine.loaded_model import OpenedModel
-from service.engine.model_registry import default_names
-from service.engine.onnx_engine import OnnxEngine
-from service.engine.slot_layout import SlotLayout
-from service.workers.open_models import speeds_of
-from tests.support.tiny import SPECS, write_tiny_bundle
+from bert.errors import (
+    BertError,
+    ConfigError,
+    InvalidRequestError,
+    ModelLeftOutError,
+    NoDefaultModelError,
+    UnknownModelError,
+)
+from service.engine.loaded_model import LeftOut, Model
+from service.engine.model_registry import Registry, default_names
 
 
-def load(folder: Path) -> list[OpenedModel]:
-    return load_models([folder], threads=1, verify_hashes=True, workers=1).models
+def model(name: str, task: str) -> Model:
+    return cast(Model, SimpleNamespace(name=name, spec=SimpleNamespace(task=task)))
 
 
-def test_a_tokenizer_with_more_pieces_than_the_model_knows_is_refused(bundles: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mood"
-    shutil.copytree(bundles / "mood", folder)
-    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    vocabulary = tokenizer["model"]["vocab"]
-    vocabulary["surplus"] = len(vocabulary)
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-    manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    digest = hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest()
-    manifest["files"]["tokenizer.json"] = digest
-    manifest[SHA256] = own_sha256(manifest)
-    (folder / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
-    known = read_bundle(folder).manifest.vocab_size
-    with pytest.raises(BundleError, match=f"has {known + 1} pieces and the model knows {known}"):
-        load(folder)
+REGISTRY = Registry.of(
+    [model("mood", "classification"), model("names", "ner")],
+    {"classification": "mood", "ner": "broken"},
+    [LeftOut("broken", "ner", "its graph is damaged")],
+    first="names",
+)
 
 
-def test_a_graph_that_is_replaced_between_check_and_use_is_refused(
-    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "task", "expected"),
+    [
+        ("mood", "classification", "mood"),
+        (None, "classification", "mood"),
+        ("names", None, "names"),
+        (None, None, "names"),
+    ],
+)
+def test_a_request_gets_the_named_model_or_the_default(
+    name: str | None, task: str | None, expected: str
 ) -> None:
-    folder = tmp_path / "mood"
-    shutil.copytree(bundles / "mood", folder)
-
-    class Replaced(OnnxEngine):
-        def __init__(self, bundle: Bundle, threads: int, **others: Any) -> None:
-            shutil.copy(bundle.model_path, tmp_path / "same.onnx")
-            (tmp_path / "same.onnx").replace(bundle.model_path)
-            super().__init__(bundle, threads, **others)
-
-    monkeypatch.setattr("service.engine.bundle_loader.OnnxEngine", Replaced)
-    with pytest.raises(BundleError, match="was replaced while it was loaded"):
-        load(folder)
+    assert REGISTRY.find(name, task).name == expected
 
 
-@pytest.mark.parametrize("task", sorted({spec.task for spec in SPECS.values()}))
-def test_a_model_of_16_positions_is_measured_with_texts_that_it_can_read(tmp_path: Path, task: str) -> None:
-    labels = ("O", "B-X") if task in ("classification", "ner") else ()
-    write_tiny_bundle(tmp_path / "short", "short", TaskSpec(task, labels, max_tokens=16), 0, positions=16)
-    models = load(tmp_path)
-    speed = speeds_of(models, measure(models, SlotLayout(1, 1)), None, 1)["short"]
-    assert speed.budget >= 64 and speed.tokens_per_s > 0
+@pytest.mark.parametrize(
+    ("name", "task", "error", "message"),
+    [
+        ("nope", None, UnknownModelError, "there is no model 'nope'; loaded are mood, names"),
+        (None, "qa", NoDefaultModelError, "no model for qa is loaded; loaded are mood, names"),
+        (None, "ner", ModelLeftOutError, "model 'broken' is not served"),
+        ("broken", None, ModelLeftOutError, "model 'broken' is not served"),
+        ("mood", "ner", InvalidRequestError, "model 'mood' is for classification, .* one for ner: names"),
+    ],
+)
+def test_a_request_without_a_model_is_told_why(
+    name: str | None, task: str | None, error: type[BertError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        REGISTRY.find(name, task)
 
 
-def created(folder: Path, time: str) -> None:
-    manifest = json.loads((folder / "bundle.json").read_text(encoding="utf-8"))
-    manifest["created"] = time
-    manifest[SHA256] = own_sha256(manifest)
-    (folder / "bundle.json").write_text(json.dumps(manifest), encoding="utf-8")
-
-
-def test_a_bundle_that_is_added_does_not_become_the_default(tmp_path: Path) -> None:
-    write_tiny_bundle(tmp_path / "sentiment", "sentiment", SPECS["mood"], 0)
-    created(tmp_path / "sentiment", "2026-01-02T00:00:00+00:00")
-    assert default_names(load_models([tmp_path], threads=1, verify_hashes=True, workers=1).names, {}) == {
-        "classification": "sentiment"
-    }
-    write_tiny_bundle(tmp_path / "alarms", "alarms", SPECS["mood"], 1)
-    created(tmp_path / "alarms", "2026-01-03T00:00:00+00:00")
-    names = load_models([tmp_path], threads=1, verify_hashes=True, workers=1).names
-    assert default_names(names, {}) == {"classification": "sentiment"}
-    assert default_names(names, {"classification": "alarms"}) == {"classification": "alarms"}
-
-
-def test_folders_are_taken_in_their_order_and_bundles_in_one_by_age(tmp_path: Path) -> None:
-    for folder, time in (("a/new", "2026-02-02"), ("a/old", "2026-01-01"), ("b/oldest", "2025-01-01")):
-        write_tiny_bundle(tmp_path / folder, folder[2:], SPECS["mood"], 0)
-        created(tmp_path / folder, time)
-    found = bundle_folders([tmp_path / "a", tmp_path / "b"])
-    assert [folder.name for folder in found] == ["old", "new", "oldest"]
+def test_a_chosen_default_must_be_of_its_task() -> None:
+    bundles = [("mood", "classification"), ("names", "ner"), ("unreadable", "")]
+    assert default_names(bundles, {"ner": "unreadable"})["ner"] == "unreadable"
+    with pytest.raises(ConfigError, match="default_models: 'mood' is no loaded ner model"):
+        default_names(bundles, {"ner": "mood"})

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 from bert.tokenizer import Encoding
-from service.autotune.engine_timing import RETRY_EVERY_S, RETRY_FOR_S, TextTiming, find_multi_slot_tokens
 from service.engine.engine_protocol import Engine, Outputs
-from service.engine.slot_layout import MAX_SLOTS_FOR_ONE_TEXT, lay_out_slots
 from service.http.lifecycle import Service
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import MultiSlotEngine, Scheduler
@@ -108,42 +106,6 @@ def test_the_speed_of_slots_is_not_learned_from_a_run_on_several() -> None:
     asyncio.run(scenario())
 
 
-@dataclass
-class TimedEngine:
-    """Moves the clock by so many seconds for a run and for each token."""
-
-    clock: list[float]
-    run_s: float
-    token_s: float
-
-    def run(self, encodings: Sequence[Encoding]) -> Outputs:
-        self.clock[0] += self.run_s + self.token_s * sum(len(encoding) for encoding in encodings)
-        return Outputs([np.zeros((1, 1), np.float32) for _ in encodings], 0.0)
-
-
-@pytest.mark.parametrize(
-    ("wide_run_s", "max_tokens", "expected"),
-    [(0.0, 512, 16), (3e-3, 512, 128), (3e-3, 64, None), (1.0, 512, None)],
-    ids=["always", "where its meetings are paid for", "not for texts so short", "never"],
-)
-def test_wide_from_is_where_it_is_clearly_faster(
-    wide_run_s: float, max_tokens: int, expected: int | None
-) -> None:
-    clock = [0.0]
-    narrow, wide = TimedEngine(clock, 0.0, 1e-4), TimedEngine(clock, wide_run_s, 5e-5)
-    assert (
-        find_multi_slot_tokens(narrow, wide, max_tokens, 2, clock=lambda: clock[0], sleep=lambda _: None)
-        == expected
-    )
-
-
-def test_slots_of_one_thread_can_be_joined_and_others_cannot() -> None:
-    assert lay_out_slots(1).slots_for_one_text == 1
-    assert lay_out_slots(2).slots_for_one_text == 2
-    assert lay_out_slots(64).slots_for_one_text == MAX_SLOTS_FOR_ONE_TEXT
-    assert lay_out_slots(8, 2).slots_for_one_text == 1, "its slots have four threads already"
-
-
 def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,32 +125,3 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
         await service.close()
 
     asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("runs", "expected", "waits"),
-    [
-        ([TextTiming(16, 3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
-        (
-            [TextTiming(16, 3.0, 3.5, 1.1), TextTiming(16, 3.0, 3.4, 1.2), TextTiming(16, 3.0, 2.3, 2.0)],
-            16,
-            2,
-        ),
-        (
-            [TextTiming(16, 3.0, 2.9, 2.0), TextTiming(32, 5.0, 3.9, 2.0)],
-            32,
-            0,
-        ),  # undisturbed, and not worth it
-        ([TextTiming(16, 0.2, 0.3, 0.5), TextTiming(32, 0.3, 0.4, 0.5)], None, 0),  # too short to say
-        ([TextTiming(16, 3.0, 3.5, 1.0)] * 30, None, round(RETRY_FOR_S / RETRY_EVERY_S)),
-    ],
-)
-def test_where_something_else_has_the_cores_it_is_measured_again(
-    monkeypatch: pytest.MonkeyPatch, runs: list[TextTiming], expected: int | None, waits: int
-) -> None:
-    """As at a start, when the service's other processes begin too: a wrong answer would be kept."""
-    given, waited = iter(runs), list[float]()
-    monkeypatch.setattr("service.autotune.engine_timing.time_text", lambda *_: next(given))
-    engine = TimedEngine([0.0], 1.0, 1.0)
-    assert find_multi_slot_tokens(engine, engine, 32, 2, sleep=waited.append) == expected
-    assert len(waited) == waits
