@@ -1,50 +1,52 @@
-"""`bert-serve`: reads the settings, serves, and ends on a signal."""
+"""`bert-serve`: read the settings, serve until a signal.
+
+What takes long to import is imported inside functions: --help and wrong settings need none of it, and a signal during the
+imports ends the process with exit code 0.
+"""
 
 import os
 import sys
+import tempfile
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from service.exit_signals import INTERRUPTED, exit_on_stop
+from service.cpu_count import usable_cores
+from service.exit_signals import FAILURE, INTERRUPTED, exit_on_stop
+from service.workers.runtime_dir import can_meet
 
 if TYPE_CHECKING:
     from service.settings import ServeSettings
 
+CORES_PER_FRONTEND = 8
+"""A request takes 0.4 ms in a frontend and, in int8, 4 ms on a core of the engine (docs/performance.md)."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the service.
-
-    Returns 0 after a signal, 1 if it could not start, 2 for settings that break a rule.
-    """
+    """Run the command; returns 0 after a signal, 1 if the service could not start, 2 for invalid settings."""
     with exit_on_stop():
-        return _run(arguments)
+        return _run(sys.argv[1:] if arguments is None else arguments)
 
 
-def _run(arguments: Sequence[str] | None) -> int:
-    # Here and not above: a signal that comes while these are imported is to end the process with 0 too.
+def _run(arguments: Sequence[str]) -> int:
     from service import logs
     from service.command_line import USAGE_ERROR, SettingsRefusedError, read_command
     from service.settings import unknown_variables
 
     try:
-        command = read_command(sys.argv[1:] if arguments is None else arguments)
+        command = read_command(arguments)
     except SettingsRefusedError as refused:
         for line in (*refused.lines, "`bert-serve --help` lists every setting"):
-            print(f"bert-serve: {line}", file=sys.stderr)
+            _print_error(line)
         return USAGE_ERROR
     settings = command.settings
     logs.configure(settings.log_level, settings.log_format)
     for name in unknown_variables(os.environ):
         logs.LOGGER.warning("%s is no setting and has no effect; `bert-serve --help` lists them", name)
-    if command.tune:
-        return _tune(settings)
-    from service.serve import serve  # takes a second, which --help and wrong settings need not wait for
-
-    return serve(settings)
+    return _tune(settings) if command.tune else serve(settings)
 
 
 def _tune(settings: "ServeSettings") -> int:
-    """Print what the machine gives; returns 1 where the models cannot be loaded, 130 after Ctrl-C."""
+    """Print what was measured; returns 1 if the models cannot be loaded, 130 after Ctrl-C."""
     from bert.errors import BertError
     from service.autotune.tune import print_curves
 
@@ -52,9 +54,80 @@ def _tune(settings: "ServeSettings") -> int:
         with exit_on_stop(INTERRUPTED):
             print_curves(settings)
     except BertError as error:
-        print(f"bert-serve: {error}", file=sys.stderr)
-        return 1
+        _print_error(str(error))
+        return FAILURE
     return 0
+
+
+def serve(settings: "ServeSettings") -> int:
+    """Serve until a signal, in one process or several; returns the exit code."""
+    from bert.errors import BertError, ConfigError
+    from service.command_line import USAGE_ERROR
+    from service.http.app import create_app
+    from service.http.server import Server
+    from service.listener import address, listen
+    from service.workers.open_models import open_models
+    from service.workers.supervisor import Supervisor
+
+    try:
+        check_settings(settings)
+    except BertError as error:
+        _print_error(str(error))
+        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
+    try:
+        listener = listen(settings)
+    except OSError as error:
+        _print_error(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; stop what uses it, or take "
+            "another with --port"
+        )
+        return FAILURE
+    url = address(listener)
+    if settings.log_format == "text":
+        print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
+    if frontends := count_frontends(settings):
+        return Supervisor(settings, listener, frontends).run()
+    app = create_app(settings, open_models)
+    return Server(app, app.service, url).serve_until_signal(listener)
+
+
+def check_settings(settings: "ServeSettings") -> None:
+    """Check what can be checked before anything is loaded.
+
+    Raises ConfigError for settings that this machine or these bundles cannot have. Raises BundleError if there are no
+    bundles, no folder for the processes' sockets, or, with `strict`, a manifest that cannot be read.
+    """
+    from bert.errors import ServiceError
+    from service.autotune.warmup import slot_layout
+    from service.engine.bundle_folders import read_manifests
+    from service.engine.loaded_model import LeftOut
+    from service.engine.model_registry import default_names
+
+    slot_layout(settings, usable_cores())
+    found = read_manifests(settings.bundles, strict=settings.strict)
+    names = [(each.name, each.task if isinstance(each, LeftOut) else each.task.task) for each in found]
+    default_names(names, settings.default_models)
+    if settings.frontends and not can_meet():
+        raise ServiceError(
+            f"frontends ({settings.frontends}) need a folder to meet in, and none can be made under "
+            f"{tempfile.gettempdir()}: set TMPDIR, or --frontends 0"
+        )
+
+
+def count_frontends(settings: "ServeSettings") -> int:
+    """Return how many processes speak HTTP besides the engine's, 0 if one process does everything.
+
+    The default is one for each CORES_PER_FRONTEND, or 0 without POSIX or a folder for the processes' sockets.
+    """
+    if settings.frontends is not None:
+        return settings.frontends
+    if os.name != "posix" or not can_meet():
+        return 0
+    return max(1, usable_cores() // CORES_PER_FRONTEND)
+
+
+def _print_error(message: str) -> None:
+    print(f"bert-serve: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def test_a_port_in_use_is_said_at_once(bundles: Path) -> None:
 
 
 def test_serving_imports_nothing_that_trains_or_exports() -> None:
-    modules = "service.cli, service.serve, service.autotune.tune, service.workers.worker_main"
+    modules = "service.cli, service.autotune.tune, service.workers.supervisor, service.workers.worker_main"
     code = f"import sys, {modules}; print(*(name.partition('.')[0] for name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     heavy = {

@@ -12,7 +12,6 @@ import os
 import pstats
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from bert.tokenizer import Encoding
 from service import cli
 from service.engine import bundle_loader
 from service.engine.engine_protocol import Outputs
+from service.workers import supervisor
 
 LONGEST_TEXT = 512
 NO_ENTITY = 2.5
@@ -56,11 +56,8 @@ class InstantEngine:
 def put_in() -> None:
     """Put the instant engine in the place of the real one, in this process and in those that it starts."""
     bundle_loader.OnnxEngine = InstantEngine  # type: ignore[assignment, attr-defined]
-    with suppress(ImportError):  # a service of before had no other processes
-        from service import serve
-
-        sys.path.append(str(Path(__file__).parent))
-        serve.Supervisor = partial(serve.Supervisor, entry="instant_child")  # type: ignore[assignment, attr-defined]
+    sys.path.append(str(Path(__file__).parent))
+    supervisor.Supervisor = partial(supervisor.Supervisor, entry="instant_child")  # type: ignore[assignment, misc]
 
 
 def main() -> int:
