@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError
-from bert.files import move_into_place, put_back, sync, write_synced, written_aside
+from bert.files import atomic_dir, put_back
 from bert.manifest import SHA256, Manifest, own_sha256
 
 __all__ = [
@@ -144,7 +144,7 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
 def write_bundle(
     folder: Path, manifest: Manifest, files: Mapping[str, bytes], *, overwrite: bool = False
 ) -> Bundle:
-    """Write a bundle aside, sync it to the disk, and rename it into place, so that no half of one is ever seen.
+    """Write a bundle atomically.
 
     The manifest's `files` is filled in here. Raises BundleError where the folder cannot be written or replaced,
     or if `files` lacks the model or the tokenizer.
@@ -158,12 +158,10 @@ def write_bundle(
     manifest = replace(manifest, files={n: hashlib.sha256(files[n]).hexdigest() for n in sorted(files)})
     text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False) + "\n"
     try:
-        with written_aside(folder) as aside:
+        with atomic_dir(folder, replace_old=overwrite) as aside:
             for name, content in files.items():
-                write_synced(aside / name, content)
-            write_synced(aside / MANIFEST, text.encode("utf-8"))
-            sync(aside)
-            move_into_place(aside, folder, replace_old=overwrite)
+                (aside / name).write_bytes(content)
+            (aside / MANIFEST).write_text(text, encoding="utf-8")
     except OSError as error:
         raise _unwritable(folder, error) from error
     return Bundle(folder, manifest)

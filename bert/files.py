@@ -1,8 +1,7 @@
-"""A folder written aside and renamed into place: no half of one is ever seen, and no whole one is ever lost.
+"""Atomic writes: a file or folder is written aside and renamed into place, so that readers see the old or the new one.
 
-Whether another process still writes is told by its lock on what it writes, never by its number: in containers
-every process has the same one. Names beside the folder NAME: `.NAME.partial-*` is being written, `.NAME.previous`
-is what NAME was until a moment ago.
+Names beside a folder NAME: `.NAME.partial-*` is being written, `.NAME.previous` is the old one between two renames. A lock
+on a partial folder shows that its writer is alive; process numbers would not: in containers all processes have the same.
 """
 
 import errno
@@ -13,15 +12,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
 from pathlib import Path
+from typing import BinaryIO
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
+def atomic_write(file: Path, content: bytes | str) -> None:
+    """Replace a file's whole content, also after a power cut. Raises OSError."""
+    with atomic_file(file) as stream:
+        stream.write(content if isinstance(content, bytes) else content.encode("utf-8"))
+
+
+@contextmanager
+def atomic_file(file: Path) -> Iterator[BinaryIO]:
+    """Open a new file that replaces `file` when the block ends, and goes if it raises. Raises OSError."""
+    aside = file.with_name(f".{file.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with aside.open("xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside.replace(file)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_dir(folder: Path, *, replace_old: bool = True) -> Iterator[Path]:
+    """Give an empty folder to fill, which becomes `folder` when the block ends, and goes if it raises.
+
+    Raises OSError; FileExistsError where another process made `folder` meanwhile and it is not to be replaced.
+    """
+    with written_aside(folder) as aside:
+        yield aside
+        for path in aside.rglob("*"):
+            sync(path)
+        sync(aside)
+        move_into_place(aside, folder, replace_old=replace_old)
+
+
 @contextmanager
 def written_aside(folder: Path) -> Iterator[Path]:
-    """Give a new folder beside `folder`; whatever happens, it is gone afterwards. Raises OSError.
+    """Give a new folder beside `folder`, removed when the block ends. Raises OSError.
 
-    What killed processes left is put right first.
+    Leftovers of killed processes are cleared first.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = folder.with_name(f".{folder.name}.partial-{secrets.token_hex(4)}")
@@ -38,20 +72,14 @@ def written_aside(folder: Path) -> Iterator[Path]:
 
 
 def put_back(folder: Path) -> None:
-    """Give `folder` back what a process that was killed between two renames had moved out of its place.
-
-    Raises OSError.
-    """
+    """Restore `folder` where a process was killed between two renames. Raises OSError."""
     if _previous(folder).exists():
         with _alone_in(folder.parent):
             _put_back(folder)
 
 
 def move_into_place(aside: Path, folder: Path, *, replace_old: bool) -> None:
-    """Rename `aside`, synced to the disk, to `folder`, in place of the one that may be there.
-
-    Raises OSError; FileExistsError where one came into being meanwhile that is not to be replaced.
-    """
+    """Rename `aside`, synced to the disk, to `folder`. Raises OSError; FileExistsError unless `replace_old`."""
     # A folder that is not empty cannot be renamed over: the old one steps aside first, and back if the rename fails.
     previous = _previous(folder)
     with _alone_in(folder.parent):
@@ -70,23 +98,8 @@ def move_into_place(aside: Path, folder: Path, *, replace_old: bool) -> None:
         shutil.rmtree(previous, ignore_errors=True)
 
 
-def replace_text(file: Path, text: str) -> None:
-    """Replace a file at once: no reader sees half of it, and a killed process leaves the old one. Raises OSError."""
-    aside = file.with_name(f".{file.name}.writing")
-    aside.write_text(text, encoding="utf-8")
-    os.replace(aside, file)
-
-
-def write_synced(file: Path, content: bytes) -> None:
-    """Write a new file down to the disk. Raises OSError."""
-    with file.open("xb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def sync(path: Path) -> None:
-    """Bring a file, or a folder's list of files, down to the disk. Raises OSError."""
+    """Write a file's content, or a folder's list of files, to the disk. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,7 +3,7 @@
 import logging
 
 from bert.errors import BertError, TrainingError
-from bert.files import replace_text
+from bert.files import atomic_write
 from training.evaluation.plan import ProbeRun, plan
 from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json
 from training.evaluation.settings import EvaluateSettings
@@ -74,5 +74,5 @@ class Comparison:
             "checkpoints": as_json(self.cells, self.rows, self.tasks),
         }
         write_json(folder / "table.json", content)
-        replace_text(folder / "table.md", heading + table)
+        atomic_write(folder / "table.md", heading + table)
         return table

@@ -6,7 +6,6 @@ A bundle is immutable and travels; its speed belongs to the machine. If the file
 import functools
 import json
 import math
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import onnxruntime
 
 from bert.bundle import Bundle
+from bert.files import atomic_write
 from bert.manifest import CUDA
 from bert.processor import instructions, processor_name
 from service.autotune.cost_curve import CostPoint
@@ -103,10 +103,8 @@ def write(bundle: Bundle, machine: dict[str, object], measured: Measurement) -> 
         "curve": [asdict(point) for point in measured.curve],
         "wide_from": measured.multi_slot_tokens,
     }
-    aside = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        aside.write_text(json.dumps([*others, entry][-MAX_MACHINES:], indent=1), encoding="utf-8")
-        aside.replace(file)
+        atomic_write(file, json.dumps([*others, entry][-MAX_MACHINES:], indent=1))
     except OSError as error:
         LOGGER.debug("%s is not written: %s", file, error)
         return False

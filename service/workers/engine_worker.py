@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bert.errors import EngineError, ServiceError
+from bert.files import atomic_write
 from service.engine.memory import release_free_memory
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
@@ -96,9 +97,7 @@ class EngineServer:
         counted = int(file.read_text()) if file.exists() else 0
         if self._metrics.engine_restarts is not None:
             self._metrics.engine_restarts.inc(self._restarts - counted)
-        aside = file.with_suffix(".new")
-        aside.write_text(str(self._restarts))
-        aside.replace(file)
+        atomic_write(file, str(self._restarts))
 
     async def _close(self) -> None:
         """End the scheduler; end the process where a batch keeps it from ending."""

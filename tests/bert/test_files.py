@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from bert.files import move_into_place, put_back, replace_text, sync, write_synced, written_aside
+from bert.files import atomic_dir, atomic_file, atomic_write, put_back
 
 ROOT = Path(__file__).parents[2]
 
 
 def write(folder: Path, content: bytes, *, replace_old: bool = True) -> None:
-    with written_aside(folder) as aside:
-        write_synced(aside / "file", content)
-        sync(aside)
-        move_into_place(aside, folder, replace_old=replace_old)
+    with atomic_dir(folder, replace_old=replace_old) as aside:
+        (aside / "file").write_bytes(content)
 
 
 def killed(folder: Path, before: str) -> None:
@@ -55,9 +53,10 @@ def test_the_old_one_comes_back_after_a_kill_between_the_renames(folder: Path) -
 
 def test_a_new_one_clears_the_way_without_losing_the_old_one(folder: Path) -> None:
     killed(folder, before=".partial-")
-    with written_aside(folder):
+    with pytest.raises(KeyError), atomic_dir(folder):
         assert (folder / "file").read_bytes() == b"old"
-    assert names(folder.parent) == ["b"]
+        raise KeyError
+    assert (folder / "file").read_bytes() == b"old" and names(folder.parent) == ["b"]
 
 
 def test_what_a_killed_process_left_of_tidying_goes(folder: Path) -> None:
@@ -75,13 +74,10 @@ def test_left_overs_of_the_same_process_number_are_no_hindrance(tmp_path: Path) 
 
 
 def test_what_another_process_is_writing_stays(tmp_path: Path) -> None:
-    with written_aside(tmp_path / "b") as first:
-        write_synced(first / "file", b"first")
+    with atomic_dir(tmp_path / "b") as first:
+        (first / "file").write_bytes(b"first")
         write(tmp_path / "b", b"second")
         assert first.is_dir()
-        with pytest.raises(FileExistsError):
-            move_into_place(first, tmp_path / "b", replace_old=False)
-        move_into_place(first, tmp_path / "b", replace_old=True)
     assert (tmp_path / "b" / "file").read_bytes() == b"first" and names(tmp_path) == ["b"]
 
 
@@ -111,7 +107,29 @@ def test_a_folder_is_readable_as_the_users_others_are(folder: Path) -> None:
     assert folder.stat().st_mode == (folder.parent / "plain").stat().st_mode
 
 
-def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    for text in ("old", "new"):
-        replace_text(tmp_path / "report.md", text)
-        assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("report.md", text)]
+def test_a_folder_that_another_process_made_meanwhile_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError), atomic_dir(tmp_path / "b", replace_old=False):
+        write(tmp_path / "b", b"sooner")
+    assert (tmp_path / "b" / "file").read_bytes() == b"sooner" and names(tmp_path) == ["b"]
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    for content in ("old", "ü", b"\xff\x00"):
+        atomic_write(tmp_path / "f", content)
+        assert (tmp_path / "f").read_bytes() == (content.encode() if isinstance(content, str) else content)
+        assert names(tmp_path) == ["f"]
+
+
+def test_a_file_stays_as_it_was_where_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    atomic_write(tmp_path / "f", "old")
+    with pytest.raises(KeyboardInterrupt), atomic_file(tmp_path / "f") as stream:
+        stream.write(b"half")
+        raise KeyboardInterrupt
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError):
+        atomic_write(tmp_path / "f", "new")
+    assert (tmp_path / "f").read_text() == "old" and names(tmp_path) == ["f"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import TrainingError
-from bert.files import sync
+from bert.files import atomic_dir, sync
 
 MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -39,17 +39,13 @@ class CheckpointStore:
 
         Raises TrainingError where the disk is full or cannot be written; checkpoints from before stay as they are.
         """
-        aside, folder = self.folder / f".step-{step:08d}.writing", self.folder / f"step-{step:08d}"
+        folder = self.folder / f"step-{step:08d}"
         with self.writing(folder):
-            try:
-                shutil.rmtree(aside, ignore_errors=True)
-                aside.mkdir(parents=True)
+            with atomic_dir(folder) as aside:
                 write(aside)
                 _seal(aside, step)
-                return self._publish(aside, folder)
-            except BaseException:
-                shutil.rmtree(aside, ignore_errors=True)
-                raise
+            self._prune(folder)
+        return folder
 
     @contextmanager
     def writing(self, what: Path) -> Iterator[None]:
@@ -80,19 +76,11 @@ class CheckpointStore:
         steps = {int(match[1]): path for path in found if (match := _NAME.fullmatch(path.name))}
         return (steps[step] for step in sorted(steps, reverse=True))
 
-    def _publish(self, aside: Path, folder: Path) -> Path:
-        # The same step again: it was damaged, or a run without resume goes over it.
-        shutil.rmtree(folder, ignore_errors=True)
-        aside.rename(folder)
-        sync(self.folder)
-        self._prune(folder)
-        return folder
-
     def _prune(self, kept: Path) -> None:
         for old in list(self.newest_first())[self.keep :]:
             if old != kept:
                 shutil.rmtree(old, ignore_errors=True)
-        for left in self.folder.glob(".step-*.writing"):
+        for left in self.folder.glob(".step-*"):
             shutil.rmtree(left, ignore_errors=True)
 
     def _why(self, what: Path, reason: str) -> str:
@@ -145,10 +133,9 @@ def step_of(folder: Path) -> int:
 
 
 def _seal(folder: Path, step: int) -> None:
-    """Write the hashes beside the files, and everything to the disk."""
+    """Write the hashes beside the files."""
     files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
-    sync_files(folder)
 
 
 def sync_files(folder: Path) -> None:

@@ -12,18 +12,19 @@ Little endian. D documents, S sentences, T tokens. Shards are memory-mapped: ope
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert.errors import DataError
+from bert.files import atomic_file, atomic_write
 
 SCHEMA_VERSION = 1
 SPLITS = ("train", "held_out")
@@ -162,14 +163,14 @@ def token_type(token_bytes: int) -> np.dtype[Any]:
 
 
 def write_shard(folder: Path, name: str, documents: Iterable[Document], token_bytes: int) -> dict[str, Any]:
-    """Write a shard document by document, aside, then rename it into place; return its entry for corpus.json.
+    """Write a shard atomically, document by document; return its entry for corpus.json.
 
     Memory holds one document and the borders. A run that dies leaves only files that end in .partial.
     """
     with _Writer(folder, name, token_type(token_bytes)) as writer:
         for document in documents:
             writer.add(document)
-        return writer.finish()
+        return writer.entry()
 
 
 def write_index(folder: Path, info: Mapping[str, Any]) -> None:
@@ -186,13 +187,8 @@ def write_index(folder: Path, info: Mapping[str, Any]) -> None:
 
 
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a json file so that it is there whole or not at all, also after a power cut."""
-    aside = file.with_name(f"{file.name}.{os.getpid()}.partial")
-    with aside.open("w", encoding="utf-8") as stream:
-        stream.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        stream.flush()
-        os.fsync(stream.fileno())
-    aside.replace(file)
+    """Write a json file atomically."""
+    atomic_write(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def file_sha256(file: Path) -> str:
@@ -213,7 +209,11 @@ class _Writer:
         self._tokens = self._sentences = self._documents = 0
 
     def __enter__(self) -> Self:
-        self._streams: dict[str, BinaryIO] = {part: self._aside(part).open("wb") for part in PARTS}
+        self._stack = ExitStack()
+        self._streams = {
+            part: self._stack.enter_context(atomic_file(self._folder / f"{self._name}.{part}"))
+            for part in PARTS
+        }
         for part in ("sentences", "documents"):
             self._write(part, np.zeros(1, np.int64))
         return self
@@ -221,10 +221,7 @@ class _Writer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for part, stream in self._streams.items():
-            stream.close()
-            if kind is not None:
-                self._aside(part).unlink(missing_ok=True)
+        self._stack.__exit__(kind, error, trace)
 
     def add(self, document: Document) -> None:
         """Append one document; raises ValueError where its parts do not fit together."""
@@ -246,13 +243,8 @@ class _Writer:
         self._documents += 1
         self._write("documents", np.array([self._sentences]))
 
-    def finish(self) -> dict[str, Any]:
-        """Put the files in place and return the entry."""
-        for stream in self._streams.values():
-            stream.flush()
-            os.fsync(stream.fileno())
-        for part in PARTS:
-            self._aside(part).replace(self._folder / f"{self._name}.{part}")
+    def entry(self) -> dict[str, Any]:
+        """Return the entry."""
         return {
             "name": self._name,
             "documents": self._documents,
@@ -260,10 +252,6 @@ class _Writer:
             "tokens": self._tokens,
             "sha256": {part: self._hashes[part].hexdigest() for part in PARTS},
         }
-
-    def _aside(self, part: str) -> Path:
-        # A worker of a killed run may still be writing while the next run begins: each has its own file.
-        return self._folder / f"{self._name}.{part}.{os.getpid()}.partial"
 
     def _write(self, part: str, values: NDArray[Any]) -> None:
         raw = values.astype(self._types[part]).tobytes()

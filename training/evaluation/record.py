@@ -9,7 +9,7 @@ from typing import Any
 
 from bert.checkpoint.weights import file_hashes
 from bert.errors import TrainingError
-from bert.files import replace_text
+from bert.files import atomic_write
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.core.model import base_folder, is_random
@@ -110,4 +110,4 @@ def as_json(result: Result) -> dict[str, Any]:
 def write_json(path: Path, content: Any) -> None:
     """Write JSON; whoever is killed leaves the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    atomic_write(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -7,10 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bert.files import move_into_place, written_aside
+from bert.files import atomic_dir
 from bert.nn.checkpoint import save_weights
 from bert.tokenizer import Tokenizer
-from training.core.checkpoints import sync_files
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 
@@ -33,10 +32,8 @@ def save_model(
     prefix = "model."
     named = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
     recipe = {"command": command, "scores": scores, "settings": settings.model_dump(mode="json")}
-    with written_aside(folder) as aside:
+    with atomic_dir(folder) as aside:
         save_weights(named, objective.model.config, aside, objective.architecture, {})
         tokenizer.save(aside)
         objective.save_beside(aside, weights)
         (aside / RECIPE).write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
-        sync_files(aside)
-        move_into_place(aside, folder, replace_old=True)

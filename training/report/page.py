@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert.files import replace_text
+from bert.files import atomic_write
 
 HISTORY_POINTS = 500
 """Steps of the history that report.json keeps, evenly spaced."""
@@ -15,8 +15,8 @@ History = Sequence[Mapping[str, float]]
 
 def write_pages(folder: Path, content: Mapping[str, Any], page: str) -> Path:
     """Write report.json and report.md into a folder that exists; return the path of report.md."""
-    replace_text(folder / "report.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    replace_text(folder / "report.md", page)
+    atomic_write(folder / "report.json", json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    atomic_write(folder / "report.md", page)
     return folder / "report.md"
 
 

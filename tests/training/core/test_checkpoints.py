@@ -84,7 +84,7 @@ def test_a_disk_that_takes_no_more_is_said_whoever_tells_of_it(number: int) -> N
 def test_what_a_kill_left_half_written_is_not_a_checkpoint(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     saved(store, 1)
-    half = tmp_path / ".step-00000002.writing"
+    half = tmp_path / ".step-00000002.partial-12345678"
     half.mkdir()
     (half / "state.txt").write_text("ste")
     newest = store.newest()
