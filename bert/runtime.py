@@ -9,7 +9,9 @@ from typing import Any
 
 import onnxruntime
 
-from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
+from bert.errors import BundleError
+from bert.manifest import CUDA, PROVIDER_OF_LAYOUT, Manifest
+from bert.tasks.registry import TASKS
 
 OPTIMIZATION_LEVEL = "ORT_ENABLE_BASIC"
 """Rewrites that all providers share. Higher levels would restore fused operators that were measured slower on CPU."""
@@ -67,3 +69,18 @@ def share_memory_arena() -> None:
         "Cpu", onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, onnxruntime.OrtMemType.DEFAULT
     )
     onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg({"arena_extend_strategy": 1}))
+
+
+def check_output(manifest: Manifest, name: str, width: object) -> None:
+    """Raise BundleError unless a graph's output has the name and the width that task and labels ask for.
+
+    `width` is the last dimension of its shape; one that is no number is that of a graph of any width.
+    """
+    spec = manifest.task
+    wanted, numbers = TASKS[spec.task].output(spec, manifest.hidden_size, manifest.vocab_size)
+    if name != wanted or (isinstance(width, int) and width != numbers):
+        labels = f" with {len(spec.labels)} labels" if spec.labels else ""
+        raise BundleError(
+            f"the graph gives {name} of width {width}; a {spec.task} model{labels} gives {wanted} of "
+            f"width {numbers}: manifest and graph do not belong together"
+        )

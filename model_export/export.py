@@ -20,9 +20,8 @@ from bert.bundle import (
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.data.labelled_file import LabelledFile
-from bert.runtime import session_recipe
+from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST
-from bert.tasks.registry import check_output
 from bert.tokenizer import Tokenizer
 from model_export.graph.graph_checks import fused_operators, output_of
 from model_export.graph.tables import separate_tables

@@ -12,8 +12,8 @@ from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
 from bert.manifest import PROVIDER_OF_LAYOUT
 from bert.packing import Packer, PackingRules, Positions, flat_groups, split
-from bert.runtime import OPTIMIZATION_LEVEL, open_session, session_options
-from bert.tasks.registry import TASKS, check_output
+from bert.runtime import OPTIMIZATION_LEVEL, check_output, open_session, session_options
+from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs

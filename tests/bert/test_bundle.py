@@ -12,7 +12,7 @@ import pytest
 from bert.bundle import Bundle, Manifest, check_target, read_bundle, write_bundle
 from bert.errors import BundleError, BundleIntegrityError
 from bert.manifest import own_sha256
-from bert.tasks.registry import check_output
+from bert.runtime import check_output
 from bert.tasks.spec import TaskSpec
 
 FILES = {"model.onnx": b"graph", "tokenizer.json": b"{}"}
