@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     texts = read_texts(args.texts) if args.texts else made_up_texts(1000)
     lengths = [len(model.tokenizer.single(pieces)) for pieces in model.tokenizer.pieces(texts)]
     curve = warmup.measure_curve(model, layout, CURVE_S)
-    speed = Throughput.from_curve(
+    speed = cost_curve.fit_throughput(
         [cost_curve.CostPoint(p.tokens, p.seconds) for p in curve], cost_curve.knee(curve), layout.slots
     )
 

@@ -7,6 +7,8 @@ only makes everyone in it wait longer, so the token budget of a batch is the kne
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from service.scheduling.throughput import Throughput
+
 MIN_BUDGET = 64
 """Minimum budget in tokens: a disturbed measurement must not make batches of single words."""
 KNEE = 0.9
@@ -35,3 +37,17 @@ def knee(curve: Sequence[CostPoint], share: float = KNEE) -> int:
     """Return the tokens of the smallest batch with this share of the best throughput, at least MIN_BUDGET."""
     best = max(point.tokens_per_s for point in curve)
     return max(MIN_BUDGET, min(point.tokens for point in curve if point.tokens_per_s >= share * best))
+
+
+def fit_throughput(curve: Sequence[CostPoint], budget: int, slots: int) -> Throughput:
+    """Fit a line through the ends of one slot's cost curve, then learn from its wall times."""
+    first, last = curve[0], curve[-1]
+    token_s, overhead_s = last.seconds / last.tokens, 0.0
+    if last.tokens > first.tokens and last.seconds > first.seconds:
+        token_s = (last.seconds - first.seconds) / (last.tokens - first.tokens)
+        overhead_s = max(0.0, first.seconds - first.tokens * token_s)
+    throughput = Throughput(overhead_s, token_s, budget, slots)
+    for point in curve:
+        if point.wall_s:
+            throughput.learn(point.tokens, point.wall_s)
+    return throughput

@@ -1,4 +1,4 @@
-"""Estimate of how fast a model's batches run, from its cost curve and then from the batches themselves. Pure.
+"""Estimate of how fast a model's batches run, corrected by the batches themselves. Pure.
 
 A batch takes `overhead_s` plus `token_s` per token, times a learned factor: measured over estimated seconds of recent
 batches. The factor is learned rather than tokens per second, because a batch of one short text has few tokens: a quiet
@@ -6,11 +6,7 @@ evening must not make the service think itself slow.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Self
-
-from service.autotune.cost_curve import CostPoint
 
 MEMORY_S = 5.0
 """Engine seconds after which a measurement counts a third: long enough to absorb one slow batch, short enough to follow a
@@ -39,20 +35,6 @@ class Throughput:
     def __post_init__(self) -> None:
         """Derive `tokens_per_s`."""
         self.tokens_per_s = self.slots * self.budget / self.batch_s
-
-    @classmethod
-    def from_curve(cls, curve: Sequence[CostPoint], budget: int, slots: int) -> Self:
-        """Fit a line through the ends of one slot's cost curve, then learn from its wall times."""
-        first, last = curve[0], curve[-1]
-        token_s, overhead_s = last.seconds / last.tokens, 0.0
-        if last.tokens > first.tokens and last.seconds > first.seconds:
-            token_s = (last.seconds - first.seconds) / (last.tokens - first.tokens)
-            overhead_s = max(0.0, first.seconds - first.tokens * token_s)
-        throughput = cls(overhead_s, token_s, budget, slots)
-        for point in curve:
-            if point.wall_s:
-                throughput.learn(point.tokens, point.wall_s)
-        return throughput
 
     def learn(self, tokens: int, seconds: float) -> None:
         """Learn from a batch that ran on one slot."""

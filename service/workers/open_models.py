@@ -90,7 +90,7 @@ def speeds_of(
     """Return how fast each model is, and so the tokens of its batches unless they are `given`."""
     curves = {model.name: measured[model.name].curve for model in models}
     return {
-        name: Throughput.from_curve(curve, given or cost_curve.knee(curve), slots)
+        name: cost_curve.fit_throughput(curve, given or cost_curve.knee(curve), slots)
         for name, curve in curves.items()
     }
 

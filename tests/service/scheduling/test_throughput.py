@@ -2,36 +2,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.autotune.cost_curve import CostPoint
-from service.scheduling.throughput import Throughput
+from service.autotune.cost_curve import CostPoint, fit_throughput
 from service.workers.open_models import MIN_QUEUE_TOKENS, queue_bound
 
 CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
 
 
 def test_the_first_estimate_is_the_cost_curve() -> None:
-    speed = Throughput.from_curve(CURVE, budget=64, slots=2)
+    speed = fit_throughput(CURVE, budget=64, slots=2)
     assert speed.batch_s == pytest.approx(0.009)
     assert speed.tokens_per_s == pytest.approx(2 * 64 / 0.009)
 
 
 def test_a_curve_of_one_point_and_one_that_was_disturbed_give_an_estimate_too() -> None:
-    assert Throughput.from_curve(CURVE[:1], budget=16, slots=1).batch_s == pytest.approx(0.003)
-    assert Throughput.from_curve(
+    assert fit_throughput(CURVE[:1], budget=16, slots=1).batch_s == pytest.approx(0.003)
+    assert fit_throughput(
         [CostPoint(16, 0.5), CostPoint(32, 0.01)], budget=32, slots=1
     ).batch_s == pytest.approx(0.01)
 
 
 def test_what_the_curve_took_by_the_wall_counts_at_once() -> None:
     curve = [CostPoint(point.tokens, point.seconds, 10 * point.seconds + 0.3) for point in CURVE]
-    assert (
-        Throughput.from_curve(curve, 64, 1).tokens_per_s
-        < 0.5 * Throughput.from_curve(CURVE, 64, 1).tokens_per_s
-    )
+    assert fit_throughput(curve, 64, 1).tokens_per_s < 0.5 * fit_throughput(CURVE, 64, 1).tokens_per_s
 
 
 def test_single_short_texts_do_not_make_the_service_think_itself_slow() -> None:
-    speed = Throughput.from_curve(CURVE, 64, 1)
+    speed = fit_throughput(CURVE, 64, 1)
     for _ in range(1000):
         speed.learn(6, 0.001 + 6 * 0.000125)
     assert speed.tokens_per_s == pytest.approx(64 / 0.009)
@@ -39,7 +35,7 @@ def test_single_short_texts_do_not_make_the_service_think_itself_slow() -> None:
 
 @given(st.floats(0.02, 50))
 def test_a_wrong_estimate_is_mended_in_some_seconds_of_work(slower: float) -> None:
-    speed, worked_s = Throughput.from_curve(CURVE, 64, 1), 0.0
+    speed, worked_s = fit_throughput(CURVE, 64, 1), 0.0
     while worked_s < 20:
         speed.learn(64, slower * 0.009)
         worked_s += slower * 0.009
@@ -47,7 +43,7 @@ def test_a_wrong_estimate_is_mended_in_some_seconds_of_work(slower: float) -> No
 
 
 def test_one_batch_that_was_held_up_changes_little() -> None:
-    speed = Throughput.from_curve(CURVE, 64, 1)
+    speed = fit_throughput(CURVE, 64, 1)
     for _ in range(1000):
         speed.learn(64, 0.009)
     speed.learn(64, 1.0)
@@ -55,12 +51,12 @@ def test_one_batch_that_was_held_up_changes_little() -> None:
 
 
 def test_a_process_that_was_stopped_for_a_minute_does_not_think_itself_slow() -> None:
-    speed = Throughput.from_curve(CURVE, 64, 1)
+    speed = fit_throughput(CURVE, 64, 1)
     speed.learn(6, 60.0)
     assert speed.batch_s < 1.2 * 0.009
 
 
 def test_the_queue_holds_what_is_done_in_a_requests_time_and_at_least_a_document() -> None:
-    speeds = [Throughput.from_curve(CURVE, 64, 4), Throughput.from_curve(CURVE, 64, 1)]
+    speeds = [fit_throughput(CURVE, 64, 4), fit_throughput(CURVE, 64, 1)]
     assert queue_bound(speeds, 30_000) == round(30 * 4 * 64 / 0.009)
     assert queue_bound(speeds, 10) == MIN_QUEUE_TOKENS
