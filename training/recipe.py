@@ -1,4 +1,4 @@
-"""Learning rate and epochs of a run whose settings leave them open."""
+"""Default learning rate and epochs."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from bert.tasks.task import Head
 from training.settings import FinetuneSettings
 
 BERT_BASE_WEIGHTS = 12 * 12 * 768**2
-"""Weights of the layers of BERT base."""
+"""Number of weights in the layers of BERT base."""
 BERT_BASE_RATE = 5e-5
 HIGHEST_RATE = 3e-4
 SIMILARITY_SHARE = 0.4
@@ -22,7 +22,7 @@ ADAPTER_RATE = 5e-4
 FEATURES_RATE = 1e-3
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
 ENOUGH_STEPS = 200
-"""Optimizer steps that epochs beyond MIN_EPOCHS are added for."""
+"""Optimizer steps to reach by epochs beyond MIN_EPOCHS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class Recipe:
     learning_rate: float
     epochs: float
     reasons: Mapping[str, str]
-    """Setting -> where its value comes from; none for one that was given."""
+    """Setting → origin of its value; a given setting has none."""
 
     def applied(self, settings: FinetuneSettings) -> FinetuneSettings:
-        """Return the settings with nothing left open."""
+        """Return the settings with both filled in."""
         return settings.model_copy(update={"learning_rate": self.learning_rate, "epochs": self.epochs})
 
     def sentence(self, total_steps: int, warmup_steps: int) -> str:
-        """Say all of it in a line."""
+        """Return the recipe in a line."""
         rate = np.format_float_scientific(self.learning_rate, trim="-", exp_digits=1)
         values = {"learning_rate": rate, "epochs": f"{self.epochs:g}"}
         parts = [
@@ -56,7 +56,7 @@ def make_recipe(
     steps_an_epoch: int,
     saved: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """Choose what the settings leave open; `saved` are the settings of the run that is resumed."""
+    """Choose the values that the settings leave out; `saved` are the settings of the resumed run."""
     saved = saved or {}
     reasons: dict[str, str] = {}
     rate = settings.learning_rate
@@ -77,7 +77,7 @@ def make_recipe(
 
 
 def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float, str]:
-    """Return the peak learning rate for a base of this size, and what it is the default for.
+    """Return the peak learning rate for a base of this size, and the reason for it.
 
     The published rates fall with the size: 3e-4 for the miniatures (Turc et al. 2019, arXiv 1908.08962), 5e-5 for BERT
     base and 2e-5 for BERT large (Devlin et al. 2018). The power 2/3 goes through base and large.

@@ -1,4 +1,4 @@
-"""What a fine-tuning run is told: YAML file, environment and command line, one description of each field."""
+"""Settings of `bert-finetune`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -15,37 +15,37 @@ from training.command_line import CommandSettings, SettingsPart, fill_in, read_s
 from training.removed_settings import drop_removed
 
 RANDOM = "random:"
-"""Before a base's folder: its shape and vocabulary, with fresh weights."""
+"""Prefix of a base's folder that takes its shape and vocabulary, with fresh weights."""
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
 ClassWeights = Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]]
 
 
 class DataFile(SettingsPart):
-    """One file of labelled data. A plain path stands for a file that says the rest itself."""
+    """One file of labelled data. A plain path is enough where the file itself decides the rest."""
 
     path: Path
     format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
     columns: dict[str, str] = Field(default_factory=dict)
-    """csv, tsv, jsonl, hub: which column is `text`, `text_pair`, `label`."""
+    """Columns that hold `text`, `text_pair` and `label` (csv, tsv, jsonl, hub)."""
     label_map: dict[str, str | None] = Field(default_factory=dict)
-    """ner: other names for types; null makes them O."""
+    """Other names for entity types (ner); null makes a type O."""
     label_names: list[str] = Field(default_factory=list)
     """Names of labels or tags 0, 1, 2, ... in a file that has numbers for them."""
     skip_empty: bool = False
-    """csv, tsv, jsonl, hub: leave out rows with an empty text or label, and count them, instead of refusing the file."""
+    """True skips and counts rows with an empty text or label instead of refusing the file (csv, tsv, jsonl, hub)."""
     glue_task: str | None = None
-    """glue: the task's name; None takes it from the folder."""
+    """Name of the GLUE task; None takes it from the folder."""
     hub_split: str = "train"
     hub_config: str | None = None
-    """hub: the part of a data set that has several, such as sst2 of glue."""
+    """Part of a hub data set that has several, such as sst2 of glue."""
     hub_revision: str | None = None
-    """hub: a commit, tag or branch; the data cannot change under a run that names a commit."""
+    """Commit, tag or branch of a hub data set; the data of a commit cannot change under a run."""
     name: str = ""
-    """What reports and task.json call a dev or test file; empty takes the file name without its ending."""
+    """Name of a dev or test file in reports and task.json; empty takes the file name without its ending."""
     repeat: Annotated[float, Field(gt=0)] = 1.0
-    """How often the file's examples are drawn an epoch; 0.5 draws a half, another one each epoch."""
+    """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
-    """qa: unanswerable questions to make for each answerable one, from other paragraphs."""
+    """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -58,17 +58,17 @@ class DataFile(SettingsPart):
 
     @property
     def labelled(self) -> LabelledFile:
-        """The file as readers want it."""
+        """The file in the form that readers take."""
         return LabelledFile(**{field.name: getattr(self, field.name) for field in fields(LabelledFile)})
 
     @property
     def source_name(self) -> str:
-        """What its examples are called."""
+        """Name of its examples in reports and scores."""
         return self.name or self.path.stem
 
     @property
     def unanswerable_name(self) -> str:
-        """What the questions are called that are made from other paragraphs."""
+        """Name of the questions that are made from other paragraphs."""
         return f"{self.source_name}-unanswerable"
 
     @property
@@ -91,7 +91,7 @@ class FeatureSettings(SettingsPart):
     layers: Literal["embeddings", "second_to_last", "last", "last_four", "weighted_last_four", "weighted"] = (
         "last_four"
     )
-    """The states that are read: one layer's, the last four side by side, or a learned sum of four or of all."""
+    """States that the BiLSTM reads: one layer's, the last four side by side, or a learned sum of four or all."""
     lstm_size: Annotated[int, Field(ge=1)] = 768
     """Width of each direction of each LSTM layer."""
 

@@ -28,8 +28,7 @@ from training.pretrain import make_objective
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.loop import PretrainLoop
-from training.pretraining.settings import PretrainSettings
-from training.pretraining.settings_parts import MaskingSettings, ModelSettings
+from training.pretraining.settings import MaskingSettings, ModelSettings, PretrainSettings
 from training.pretraining.streams import masking
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task

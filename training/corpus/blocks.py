@@ -10,7 +10,7 @@ from training.corpus.readers import Reader
 
 
 class Place(NamedTuple):
-    """Where a block begins: its number, its first document, and the records before it in its file."""
+    """Start of a block: its number, its first document, and the records before it in its file."""
 
     block: int = 0
     document: int = 0
@@ -22,7 +22,7 @@ BEGINNING = Place()
 
 
 class Raw(NamedTuple):
-    """A document as it was stored, and where: index of the file, and line."""
+    """A stored document and its place: index of the file, and line."""
 
     file: int
     line: int
@@ -31,7 +31,7 @@ class Raw(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What one worker turns into one shard."""
+    """Documents of one shard, for one worker."""
 
     start: Place
     end: Place
@@ -44,7 +44,7 @@ class BlockReader:
     def __init__(
         self, files: Sequence[TextFile], block_bytes: int, start: Place = BEGINNING, max_documents: int = 0
     ) -> None:
-        """Begin at `start`, which is the end of a block of an earlier run; 0 `max_documents` reads all."""
+        """Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all."""
         self._files, self._block_bytes, self._limit = files, block_bytes, max_documents
         self._at = start
         self._reader: Reader | None = None
@@ -63,7 +63,7 @@ class BlockReader:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes on disk of what has been read, compressed where the files are."""
+        """Bytes read so far, as they lie on disk: compressed where the files are."""
         done = sum(file.size for file in self._files[: self._at.file])
         return done + int(self._reader.share * self._reader.file.size if self._reader else 0)
 
@@ -80,6 +80,6 @@ class BlockReader:
 
 
 def is_chosen(seed: int, document: int, share: float) -> bool:
-    """Whether a document is among a `share` of all: by a hash of its number, so that no order or count matters."""
+    """Choose a `share` of all documents by a hash of their numbers: neither order nor count matters."""
     digest = hashlib.blake2b(f"{seed}:{document}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < share * 2**64

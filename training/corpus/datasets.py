@@ -1,4 +1,4 @@
-"""From what the settings name to the list of files that are read, in an order that is always the same."""
+"""The files to read, listed from the sources in the settings, always in the same order."""
 
 import glob
 from collections.abc import Iterable, Iterator
@@ -18,28 +18,28 @@ FORMATS = {
     ".text": "text",
 }
 SAVED = ("dataset_info.json", "dataset_dict.json")
-"""What `save_to_disk` of `datasets` leaves in its folder."""
+"""Files that mark a folder of `save_to_disk` of `datasets`."""
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """One file, or one data set of the hub, and how its documents are found."""
+    """One file, or one data set of the hub, and the place of its documents."""
 
     path: str
     format: str
-    """jsonl, parquet, text or hub."""
+    """One of jsonl, parquet, text, hub."""
     column: str = "text"
     size: int = 0
-    """Bytes on disk; 0 where it is not known."""
+    """Bytes on disk; 0 if unknown."""
     hub_split: str = "train"
     hub_config: str | None = None
     hub_revision: str | None = None
 
 
 def list_files(sources: Iterable[str | TextSource], besides: Path | None = None) -> tuple[TextFile, ...]:
-    """Name every file, those of a folder or a pattern sorted, without those in the folder `besides`.
+    """Return all files, those of a folder or pattern sorted, except those in the folder `besides`.
 
-    Raises DataError for what is not there.
+    Raises DataError for a missing source.
     """
     found: list[TextFile] = []
     for source in sources:
@@ -53,7 +53,7 @@ def list_files(sources: Iterable[str | TextSource], besides: Path | None = None)
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether a folder is what `save_to_disk` of `datasets` leaves."""
+    """Return True for a folder that `save_to_disk` of `datasets` wrote."""
     return any((folder / name).is_file() for name in SAVED)
 
 
@@ -90,5 +90,5 @@ def _format(path: Path) -> str:
 
 
 def _ending(path: Path) -> str:
-    """The ending that tells the format: .jsonl of a.jsonl.xz."""
+    """Return the ending that names the format: .jsonl of a.jsonl.xz."""
     return Path(path.stem if path.suffix.lower() in COMPRESSED else path.name).suffix.lower()

@@ -1,4 +1,4 @@
-"""Sentences to ids, several times as fast as the tokenizer: it is asked only for words not met before.
+"""Sentences to ids, several times as fast as the tokenizer, which gets only words not met before.
 
 BERT's tokenizer treats each part of a text between spaces, and each Chinese character, apart from all others. So the
 ids of a text are those of its parts, one after the other, and a table of the parts met so far gives most of them.
@@ -18,20 +18,20 @@ from training.corpus.words import CHINESE, is_chinese, word_starts
 
 Ints = NDArray[np.int64]
 MAX_PARTS = 200_000
-"""Parts that the table holds, about 40 MB; then it starts afresh."""
+"""Most parts in the table, about 40 MB; a full table is cleared."""
 BATCH_CHARACTERS = 1 << 18
-"""Text that is taken apart at a time: the parts of a long document need many times its memory."""
+"""Text to split at a time: the parts of a long document need many times its memory."""
 _AROUND_CHINESE = re.compile(f"[{CHINESE}]|[ \n]|[^ \n{CHINESE}]+")
 _LINES = re.compile("\n|[^\n]+")
 
 
 class SentenceEncoder:
-    """Gives the tokens of sentences, and which of them go on with a word."""
+    """Encodes sentences to tokens, with flags for tokens that continue a word."""
 
     def __init__(self, tokenizer: Tokenizer, *, chinese: bool = False, segment_words: bool = False) -> None:
-        """`chinese`: the texts are Chinese for the most part. Words of it are found by jieba with `segment_words`.
+        """Encode texts that are mostly `chinese` or not; `segment_words` finds Chinese words with jieba.
 
-        Raises ConfigError for words of Chinese with a tokenizer that does not take its characters apart.
+        Raises ConfigError for `segment_words` with a tokenizer that does not split Chinese characters.
         """
         if segment_words and not tokenizer.splits_chinese:
             raise ConfigError("word_segmenter needs a tokenizer that makes each Chinese character a token")
@@ -43,7 +43,7 @@ class SentenceEncoder:
         self._goes_on = np.array([piece.startswith("##") for piece in pieces], np.bool_)  # (V,)
 
     def encode(self, sentences: Sequence[str]) -> Document:
-        """Return the tokens of sentences that have no line breaks; one of S may have no tokens."""
+        """Return the tokens of S sentences without line breaks; a sentence may have no tokens."""
         made = [self._encode(batch) for batch in _batches(sentences)]
         if len(made) == 1:
             return made[0]
@@ -69,7 +69,7 @@ class SentenceEncoder:
         return Document(tokens, continues, np.insert(borders, 0, 0).astype(np.int32))
 
     def _parts(self, sentences: Sequence[str]) -> list[str]:
-        """Take sentences apart, with a line break between any two."""
+        """Split sentences into parts, with a line break between any two."""
         if self._chinese:
             return _AROUND_CHINESE.findall("\n".join(sentences))
         if self._spaces:
@@ -77,7 +77,7 @@ class SentenceEncoder:
         return _LINES.findall("\n".join(sentences))
 
     def _inside_words(self, sentences: Sequence[str], parts: list[str], rows: Ints) -> NDArray[np.bool_]:
-        """Say which parts (P,) are a Chinese character that goes on with the word of the one before it."""
+        """Return (P,), True for a Chinese character that continues the word of the character before it."""
         lengths = np.fromiter(map(len, parts), np.int64, len(parts))
         begins_word = word_starts("\n".join(sentences))[np.cumsum(lengths) - lengths]
         chinese = self._table.chinese[rows]
@@ -87,7 +87,7 @@ class SentenceEncoder:
 
 
 class PartTable:
-    """The ids of parts of text met before, in flat arrays; row 0 is the line break, which has none."""
+    """Ids of the parts of text met so far, in flat arrays; row 0 is the line break, without ids."""
 
     LINE_BREAK = 0
 
@@ -97,7 +97,7 @@ class PartTable:
         self._clear()
 
     def rows(self, parts: Sequence[str]) -> Ints:
-        """Return the row of each part, after the tokenizer has been asked for those that are new."""
+        """Return the row of each part, after adding the new parts."""
         new = set(parts).difference(self._rows)
         if new and len(self._rows) + len(new) > self._max_parts:
             self._clear()
@@ -109,13 +109,13 @@ class PartTable:
     def _clear(self) -> None:
         self._rows: dict[str, int] = {"\n": self.LINE_BREAK}
         self.ids: NDArray[np.int32] = np.zeros(0, np.int32)
-        """The ids of all parts."""
+        """Ids of all parts."""
         self.firsts: Ints = np.zeros(1, np.int64)
-        """(rows,) where a part begins in `ids`."""
+        """(rows,) start of each part in `ids`."""
         self.counts: Ints = np.zeros(1, np.int64)
-        """(rows,) how many ids it has."""
+        """(rows,) number of ids of each part."""
         self.chinese: NDArray[np.bool_] = np.zeros(1, np.bool_)
-        """(rows,) whether it is a Chinese character."""
+        """(rows,) True for a Chinese character."""
 
     def _add(self, parts: list[str]) -> None:
         encoded = self._tokenizer.ids(parts)

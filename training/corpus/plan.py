@@ -1,4 +1,4 @@
-"""What decides the content of a prepared folder: runs that go on in it must agree, and one works in it at a time."""
+"""Content of a prepared folder: runs that continue in it must agree on it, and one works there at a time."""
 
 import fcntl
 import json
@@ -16,16 +16,14 @@ from training.corpus.settings import PrepareSettings
 from training.corpus.shards import file_sha256, write_json
 from training.corpus.worker import LOG_FOLDER
 
-Plan = dict[str, Any]
-
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make an output folder and keep other runs out of it. Raises ConfigError where one is at work there."""
+    """Make an output folder and lock it. Raises ConfigError where another run holds the lock."""
     (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
     handle = os.open(folder / LOG_FOLDER, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go by the system when the process ends
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system releases it when the process ends
         yield
     except BlockingIOError:
         raise ConfigError(f"another bert-prepare is at work in {folder}") from None
@@ -33,8 +31,8 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Plan:
-    """Return all that decides what the shards hold; the number of processes is not among it."""
+def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> dict[str, Any]:
+    """Return everything that decides the content of the shards; the number of processes does not."""
     free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer", "on_error"}
     plan = settings.model_dump(mode="json", exclude=free)
     if settings.tokenizer is not None:
@@ -46,16 +44,16 @@ def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Plan:
     return plan
 
 
-def _source(file: TextFile) -> Plan:
-    """Return what tells a file from another one; a data set of the hub has no size that would."""
+def _source(file: TextFile) -> dict[str, Any]:
+    """Return what distinguishes a file from others; a data set of the hub has no size."""
     source = {"path": file.path, "bytes": file.size, "column": file.column}
     if file.format == "hub":
         source |= {"split": file.hub_split, "config": file.hub_config, "revision": file.hub_revision}
     return source
 
 
-def keep_plan(folder: Path, plan: Plan) -> None:
-    """Write the plan at the first run, and compare at the others. Raises ConfigError where they differ."""
+def keep_plan(folder: Path, plan: dict[str, Any]) -> None:
+    """Write the plan in the first run, compare it in later ones. Raises ConfigError where they differ."""
     file = folder / LOG_FOLDER / "plan.json"
     if not file.is_file():
         write_json(file, plan)
@@ -70,7 +68,7 @@ def keep_plan(folder: Path, plan: Plan) -> None:
 
 
 def _tokenizer_sha256(path: Path | None) -> str | None:
-    """Hash what a tokenizer does, in whichever file it lies; None where one is to be trained."""
+    """Hash a tokenizer as this project saves it, whatever its file; None where one will be trained."""
     if path is None:
         return None
     with TemporaryDirectory() as folder:

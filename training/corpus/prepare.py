@@ -1,6 +1,6 @@
-"""The run of `bert-prepare`: blocks to worker processes, and again from where a killed run stopped.
+"""The run of `bert-prepare`: blocks to worker processes, resumed where a killed run stopped.
 
-OUT/.prepare/plan.json      what decides the content of the shards; a run with another plan is refused
+OUT/.prepare/plan.json      settings that decide the content of the shards; a run with others is refused
 OUT/.prepare/00000.json     written once the shards of block 0 are in place
 OUT/corpus.json             written last
 """
@@ -29,8 +29,8 @@ from training.corpus.shards import SPLITS, file_sha256, write_index
 from training.corpus.vocabulary import train_vocabulary
 from training.corpus.worker import (
     LOG_FOLDER,
+    BlockSettings,
     Outcome,
-    Recipe,
     is_whole,
     start_worker,
     write_block,
@@ -38,13 +38,13 @@ from training.corpus.worker import (
 
 Note = dict[str, Any]
 WAITING_BLOCKS = 1
-"""Blocks that are read ahead of the workers, so that none waits for the disk."""
+"""Blocks to read ahead of the workers, so that none waits for the disk."""
 
 
 def prepare(settings: PrepareSettings) -> PrepareProgress:
-    """Write the shards that are missing, then the index; return what was counted.
+    """Write the missing shards, then the index; return the counts.
 
-    Raises DataError for what cannot be read, ConfigError for a folder that was begun otherwise, and TrainingError
+    Raises DataError for unreadable sources, ConfigError for a folder begun with other settings, and TrainingError
     where a worker process died.
     """
     files = list_files(settings.sources, besides=settings.output_dir)
@@ -60,16 +60,16 @@ def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareP
     progress = PrepareProgress(sum(file.size for file in files))
     tokenizer = find_tokenizer(settings, files, progress)
     if not settings.vocab_only:
-        recipe = make_recipe(settings, files, tokenizer)
-        notes = write_blocks(settings, recipe, progress)
-        write_index(folder, describe(settings, recipe, tokenizer, notes))
+        block_settings = block_settings_of(settings, files, tokenizer)
+        notes = write_blocks(settings, block_settings, progress)
+        write_index(folder, describe(settings, block_settings, tokenizer, notes))
     return progress
 
 
 def find_tokenizer(
     settings: PrepareSettings, files: tuple[TextFile, ...], progress: PrepareProgress
 ) -> Tokenizer:
-    """Return the tokenizer of the output folder, after it was copied or trained by the first run."""
+    """Return the tokenizer of the output folder; the first run copies or trains it."""
     folder = settings.output_dir
     kept = folder / "tokenizer.json"
     if not kept.is_file():
@@ -92,7 +92,7 @@ def find_tokenizer(
 
 
 def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Iterator[str]:
-    """Yield the texts that the vocabulary is trained on: a share of all documents but those held out."""
+    """Yield the texts for the vocabulary: a share of all documents that are not held out."""
     number = 0
     for file in files:
         for record in Reader(file).records():
@@ -110,11 +110,13 @@ def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> 
                     raise DataError(file.path, record.line, str(error)) from None
 
 
-def make_recipe(settings: PrepareSettings, files: tuple[TextFile, ...], tokenizer: Tokenizer) -> Recipe:
-    """Return what every worker is told."""
+def block_settings_of(
+    settings: PrepareSettings, files: tuple[TextFile, ...], tokenizer: Tokenizer
+) -> BlockSettings:
+    """Return the settings of every worker."""
     if settings.segmenter and not tokenizer.splits_chinese:
         raise ConfigError(f"word_segmenter {settings.segmenter!r} needs a tokenizer that takes Chinese apart")
-    return Recipe(
+    return BlockSettings(
         folder=settings.output_dir,
         files=files,
         language=settings.language,
@@ -128,9 +130,11 @@ def make_recipe(settings: PrepareSettings, files: tuple[TextFile, ...], tokenize
     )
 
 
-def write_blocks(settings: PrepareSettings, recipe: Recipe, progress: PrepareProgress) -> list[Note]:
-    """Give every block that is not finished to a worker; return the notes of all blocks in order."""
-    notes = finished_blocks(recipe)
+def write_blocks(
+    settings: PrepareSettings, block_settings: BlockSettings, progress: PrepareProgress
+) -> list[Note]:
+    """Give every unfinished block to a worker; return the notes of all blocks in order."""
+    notes = finished_blocks(block_settings)
     for note in notes.values():
         progress.earlier(note)
     if notes:
@@ -138,10 +142,10 @@ def write_blocks(settings: PrepareSettings, recipe: Recipe, progress: PreparePro
     start = BEGINNING
     while start.block in notes:
         start = Place(*notes[start.block]["end"])
-    blocks = BlockReader(recipe.files, int(settings.shard_mb * 1e6), start, settings.max_documents)
+    blocks = BlockReader(block_settings.files, int(settings.shard_mb * 1e6), start, settings.max_documents)
     progress.begin(blocks.bytes_read)
     todo = (block for block in blocks if block.start.block not in notes)
-    with closing(_outcomes(todo, recipe, settings.processes or usable_cores())) as outcomes:
+    with closing(_outcomes(todo, block_settings, settings.processes or usable_cores())) as outcomes:
         for outcome, block in outcomes:
             if outcome.problem:
                 raise DataError(*outcome.problem)
@@ -151,22 +155,22 @@ def write_blocks(settings: PrepareSettings, recipe: Recipe, progress: PreparePro
     return [notes[block] for block in sorted(notes)]
 
 
-def finished_blocks(recipe: Recipe) -> dict[int, Note]:
-    """Read what earlier runs have finished; a block whose files are not whole any more is not."""
+def finished_blocks(block_settings: BlockSettings) -> dict[int, Note]:
+    """Return the notes of earlier runs, without blocks whose files are not whole any more."""
     found = {}
-    for file in sorted((recipe.folder / LOG_FOLDER).glob("[0-9]*.json")):
+    for file in sorted((block_settings.folder / LOG_FOLDER).glob("[0-9]*.json")):
         note = json.loads(file.read_text(encoding="utf-8"))
-        if is_whole(recipe.folder, note, recipe.token_bytes):
+        if is_whole(block_settings.folder, note, block_settings.token_bytes):
             found[int(file.stem)] = note
     return found
 
 
 def _outcomes(
-    blocks: Iterator[Block], recipe: Recipe, processes: int
+    blocks: Iterator[Block], block_settings: BlockSettings, processes: int
 ) -> Generator[tuple[Outcome, int], None, None]:
-    """Yield what the workers say as they finish. No more blocks are in memory than workers, and one waiting."""
+    """Yield the outcomes as workers finish. Memory holds a block for each worker, and one waiting."""
     pending: dict[Future[Outcome], int] = {}
-    with _workers(recipe, processes) as pool:
+    with _workers(block_settings, processes) as pool:
         for block in blocks:
             # One that is still importing would show a traceback at Ctrl-C.
             with deaf_children(signal.SIGINT):
@@ -186,10 +190,10 @@ def _finished(pending: dict[Future[Outcome], int]) -> Iterator[tuple[Outcome, in
 
 
 @contextmanager
-def _workers(recipe: Recipe, processes: int) -> Iterator[ProcessPoolExecutor]:
+def _workers(block_settings: BlockSettings, processes: int) -> Iterator[ProcessPoolExecutor]:
     """Start worker processes afresh (spawn), which is safe beside the threads of `tokenizers`."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, start_worker, (recipe,))
+    pool = ProcessPoolExecutor(processes, context, start_worker, (block_settings,))
     try:
         yield pool
     except BrokenProcessPool:
@@ -201,8 +205,10 @@ def _workers(recipe: Recipe, processes: int) -> Iterator[ProcessPoolExecutor]:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def describe(settings: PrepareSettings, recipe: Recipe, tokenizer: Tokenizer, notes: list[Note]) -> Note:
-    """Return corpus.json, but for the totals."""
+def describe(
+    settings: PrepareSettings, block_settings: BlockSettings, tokenizer: Tokenizer, notes: list[Note]
+) -> Note:
+    """Return the content of corpus.json, without the totals."""
     config = settings.output_dir / "tokenizer_config.json"
     stated = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     return {
@@ -212,12 +218,14 @@ def describe(settings: PrepareSettings, recipe: Recipe, tokenizer: Tokenizer, no
             "vocab_size": tokenizer.vocab_size,
             "uncased": bool(stated.get("do_lower_case", False)),
         },
-        "token_bytes": recipe.token_bytes,
+        "token_bytes": block_settings.token_bytes,
         "language": settings.language,
         "word_segmenter": settings.segmenter,
         "line_breaks": settings.line_breaks,
         "held_out": settings.held_out,
-        "sources": [{"path": file.path, "format": file.format, "bytes": file.size} for file in recipe.files],
+        "sources": [
+            {"path": file.path, "format": file.format, "bytes": file.size} for file in block_settings.files
+        ],
         "splits": {split: [note[split] for note in notes if note[split]] for split in SPLITS},
         "left_out": {reason: sum(note[reason] for note in notes) for reason in ("empty", "broken")},
     }

@@ -1,4 +1,4 @@
-"""What a user sees of a preparation: a line every few seconds, and what it came to at the end."""
+"""Progress of a preparation: a line every few seconds, and a summary at the end."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ MAX_SHOWN = 20
 
 @dataclass
 class Totals:
-    """What has been prepared, in this run and before it."""
+    """Totals of this run and earlier ones."""
 
     documents: int = 0
     sentences: int = 0
@@ -36,7 +36,7 @@ class Totals:
 
 @dataclass
 class PrepareProgress:
-    """Collects what the workers say; the clock is passed in. Time and memory are counted from `begin` on."""
+    """Collects the results of the workers. Time and memory count from `begin` on."""
 
     total_bytes: int
     stream: TextIO = field(default_factory=lambda: sys.stderr)
@@ -58,14 +58,14 @@ class PrepareProgress:
 
     @contextmanager
     def vocabulary(self) -> Iterator[None]:
-        """Note what training the vocabulary takes; the summary says it apart."""
+        """Measure the training of the vocabulary, which the summary shows apart."""
         began = self.clock()
         yield
         mib, taken = peak_memory_bytes() / 2**20, format_seconds(self.clock() - began)
         self._vocabulary = [f"vocabulary trained in {taken} with at most {mib:,.0f} MiB"]
 
     def begin(self, bytes_read: int = 0) -> None:
-        """Begin to make tokens, after `bytes_read` that earlier runs have finished."""
+        """Begin to make tokens, after `bytes_read` of earlier runs."""
         forget_peak_memory()
         self._start(bytes_read)
 
@@ -75,7 +75,7 @@ class PrepareProgress:
         self.earlier_tokens = self.found.tokens
 
     def block(self, note: Mapping[str, Any], process: int, peak_bytes: int, bytes_read: int) -> None:
-        """Count a block of this run, and print a line if it is time."""
+        """Count a block of this run, and print a line if one is due."""
         for problem in note["problems"][: max(0, MAX_SHOWN - self.found.broken)]:
             self.say(f"skipped {problem}")
         self.found.add(note)
@@ -91,7 +91,7 @@ class PrepareProgress:
         print(message, file=self.stream, flush=True)
 
     def summary(self) -> str:
-        """Say what the whole came to; asked for once the worker processes have ended."""
+        """Return the summary, once the worker processes have ended."""
         found, seconds = self.found, self.clock() - self._began
         cores = usable_cores()
         made = self._made
@@ -111,12 +111,12 @@ class PrepareProgress:
 
     @property
     def _made(self) -> int:
-        """Tokens of this run."""
+        """Tokens made by this run."""
         return self.found.tokens - self.earlier_tokens
 
     @property
     def peak_bytes(self) -> int:
-        """The peaks of the main process and of all workers, added up."""
+        """Sum of the peaks of the main process and all workers."""
         return peak_memory_bytes() + sum(self._peaks.values())
 
     def _line(self, bytes_read: int) -> str:

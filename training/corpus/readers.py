@@ -1,6 +1,6 @@
 """Raw text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
 
-A reader hands out undecoded bytes with their place; `text_of` turns them into text, in another process.
+A reader yields undecoded bytes with their place; `text_of` decodes them in another process.
 """
 
 import bz2
@@ -21,18 +21,18 @@ from training.corpus.datasets import TextFile, is_saved
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000
-"""A document of plain text is cut at the first line border past this: a file without a blank line is no one text."""
+"""Size past which a plain-text document is cut at the next line: a file without blank lines is no single text."""
 
 
 class Record(NamedTuple):
-    """One document as it was stored; `line` (parquet, hub: the row) counts from 1."""
+    """One stored document; `line` (parquet, hub: the row) counts from 1."""
 
     line: int
     data: bytes
 
 
 def text_of(file: TextFile, data: bytes) -> str:
-    """Decode a record; an empty text is no document. Raises ValueError with what is wrong."""
+    """Decode a record; an empty text is no document. Raises ValueError with the reason."""
     if file.format == "jsonl":
         return _json_text(data, file.column)
     try:
@@ -42,10 +42,10 @@ def text_of(file: TextFile, data: bytes) -> str:
 
 
 class Reader:
-    """Goes through one file; `share` says how much of it has been read."""
+    """Reads one file; `share` is the part of it read so far."""
 
     def __init__(self, file: TextFile) -> None:
-        """Nothing is opened before the first record is asked for."""
+        """Open nothing yet: the first record does."""
         self.file = file
         self.share = 0.0
 
@@ -125,7 +125,7 @@ class Reader:
 
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[Iterable[bytes], BinaryIO]]:
-    """Open a file, decompressed, and the file under it. What goes wrong while it is read is a DataError too."""
+    """Open a file, decompressed, and the raw file below it. Read errors become DataError."""
     suffix = Path(path).suffix.lower()
     damage: tuple[type[Exception], ...] = (EOFError, OSError, lzma.LZMAError, zlib.error)
     if suffix == ".zst":
@@ -152,7 +152,7 @@ def _decompressed(raw: BinaryIO, suffix: str) -> IO[bytes]:
 
 
 class _Zstd(io.RawIOBase):
-    """The text of a file of zstd frames. zstandard's own reader takes a file that was cut off for a whole one."""
+    """Content of a file of zstd frames. zstandard's own reader takes a truncated file for a whole one."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw, self._frame, self._found = raw, None, b""

@@ -1,4 +1,4 @@
-"""Sentences of a text, by the rules of sentencex (Wikimedia), language by language."""
+"""Sentences of a text, by the rules of sentencex (Wikimedia) for its language."""
 
 import re
 from typing import Literal
@@ -14,9 +14,8 @@ _WIDE_SPACE = re.compile("[\xa0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 def split_sentences(text: str, language: str, line_breaks: LineBreaks = "paragraph") -> list[str]:
     """Return the sentences in order, stripped, none empty and none with a line break.
 
-    A blank line always ends a sentence. `line_breaks` says what a single one is: the end of a paragraph, and so of
-    a sentence; a space; or the end of a sentence, in which nothing is looked for. A space of any width becomes a
-    plain one, as for the tokenizer.
+    A blank line always ends a sentence. A single line break ends a paragraph, stands for a space, or ends a sentence
+    that is not split further, as `line_breaks` says. Spaces of any width become plain ones, as in the tokenizer.
     """
     if "\r" in text or not text.isascii():
         # sentencex 1.0.32 panics at a wide space between a capital and a full stop: "A\xa0."
@@ -34,7 +33,7 @@ def split_sentences(text: str, language: str, line_breaks: LineBreaks = "paragra
 
 
 def _segment(language: str, paragraph: str) -> list[str]:
-    """Ask sentencex; a paragraph that makes it panic is one sentence, and does not end a run of days."""
+    """Split by sentencex. A paragraph that makes it panic counts as one sentence: it must not end a run of days."""
     try:
         found: list[str] = sentencex.segment(language, paragraph)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What `bert-prepare` is told: YAML file, environment and command line, one description of each field."""
+"""Settings of `bert-prepare`."""
 
 from pathlib import Path
 from typing import Literal
@@ -10,18 +10,18 @@ from training.command_line import CommandSettings, SettingsPart
 
 
 class TextSource(SettingsPart):
-    """Where texts are: a file, a folder of files, a pattern such as `wiki-*.jsonl.xz`, or a data set of the hub."""
+    """Source of texts: a file, a folder of files, a pattern such as `wiki-*.jsonl.xz`, or a data set of the hub."""
 
     path: str
     format: Literal["auto", "jsonl", "parquet", "text", "hub"] = "auto"
-    """auto goes by the ending, under .gz, .xz, .bz2 or .zst."""
+    """Format of the files; auto goes by the ending, under .gz, .xz, .bz2 or .zst."""
     column: str = "text"
-    """jsonl, parquet, hub: the field that holds the text."""
+    """Field that holds the text (jsonl, parquet, hub)."""
     hub_split: str = "train"
     hub_config: str | None = None
-    """hub: the part of a data set that has several, such as 20231101.en of wikimedia/wikipedia."""
+    """Part of a hub data set that has several, such as 20231101.en of wikimedia/wikipedia."""
     hub_revision: str | None = None
-    """hub: a commit, tag or branch; the data cannot change under a run that names a commit."""
+    """Commit, tag or branch of a hub data set; the data of a commit cannot change under a run."""
 
 
 class PrepareSettings(CommandSettings):
@@ -76,11 +76,11 @@ class PrepareSettings(CommandSettings):
 
     @property
     def segmenter(self) -> Literal["jieba"] | None:
-        """The word segmenter that is used."""
+        """Word segmenter after "auto" is resolved; None for none."""
         chosen = self.word_segmenter
         return "jieba" if chosen == "jieba" or (chosen == "auto" and self.is_chinese) else None
 
     @property
     def is_chinese(self) -> bool:
-        """Whether the language is written in Chinese characters, without spaces."""
+        """True for a language in Chinese characters, without spaces."""
         return self.language.split("-")[0] == "zh"

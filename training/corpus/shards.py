@@ -1,7 +1,7 @@
-"""Prepared text on disk: flat files of token ids with the borders of sentences and documents beside them.
+"""Prepared text on disk: flat files of token ids beside the borders of sentences and documents.
 
-    corpus.json             what was prepared and how, and every shard with its hashes
-    tokenizer.json          what made the ids
+    corpus.json             settings of the preparation, and every shard with its hashes
+    tokenizer.json          tokenizer of the ids
     NAME.tokens             uint16, or uint32 for a vocabulary over 65,536: the ids of all documents, no special tokens
     NAME.continues          uint8 for each token: 1 where it goes on with the word of the token before
     NAME.sentences          uint32 (S + 1): the first token of each sentence, and the end
@@ -32,23 +32,23 @@ PARTS = ("tokens", "continues", "sentences", "documents")
 INDEX = "corpus.json"
 _OFFSETS = np.dtype("<u4")
 Entry = Mapping[str, Any]
-"""What corpus.json says of a shard."""
+"""Entry of a shard in corpus.json."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Document:
-    """The tokens of one document, special tokens not among them."""
+    """The tokens of one document, without special tokens."""
 
     tokens: NDArray[np.int32]
     """(T,) ids."""
     continues: NDArray[np.bool_]
-    """(T,) True where a token goes on with the word of the token before."""
+    """(T,) True where a token continues the word of the token before."""
     sentences: NDArray[np.int32]
-    """(S + 1,) the first token of each sentence, and T."""
+    """(S + 1,) first token of each sentence, and T."""
 
 
 class Shard:
-    """One shard's files, memory-mapped; cheap to open, and safe to share between threads."""
+    """Memory-mapped files of one shard; cheap to open and safe to share between threads."""
 
     def __init__(self, folder: Path, entry: Entry, token_bytes: int) -> None:
         """Map the files of an entry of corpus.json; raises DataError where one is missing or of another size."""
@@ -80,10 +80,10 @@ class Shard:
 
 
 class Corpus:
-    """A prepared folder: what corpus.json says, and its shards."""
+    """A prepared folder: the content of corpus.json, and the shards."""
 
     def __init__(self, folder: Path, info: dict[str, Any]) -> None:
-        """Use `Corpus.open`, which checks what it reads."""
+        """Keep the content of corpus.json; `Corpus.open` reads and checks it."""
         self.folder, self.info = folder, info
 
     @classmethod
@@ -109,7 +109,7 @@ class Corpus:
         return [self.shard(entry) for entry in self.entries(split)]
 
     def entries(self, split: str) -> list[Entry]:
-        """Return what corpus.json says of each shard of a split; raises DataError for another split."""
+        """Return the entries of a split's shards; raises DataError for another split."""
         if split not in self.info["splits"]:
             raise DataError(
                 self.folder, None, f"has no split {split!r}, only {', '.join(self.info['splits'])}"
@@ -141,12 +141,12 @@ class Corpus:
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Where `bert.tokenizer.Tokenizer.load` finds what made the ids."""
+        """Folder of the tokenizer that made the ids."""
         return self.folder
 
     @cached_property
     def vocab_size(self) -> int:
-        """Pieces of the vocabulary; every id is below."""
+        """Number of pieces in the vocabulary; every id is below it."""
         return int(self.info["tokenizer"]["vocab_size"])
 
     @property
@@ -198,7 +198,7 @@ def file_sha256(file: Path) -> str:
 
 
 class _Writer:
-    """The four files of a shard while they are written, hashed on the way."""
+    """The four files of a shard while they are written and hashed."""
 
     def __init__(self, folder: Path, name: str, ids: np.dtype[Any]) -> None:
         self._folder, self._name, self._ids = folder, name, ids

@@ -21,12 +21,12 @@ from bert.wordpiece import SPECIAL_PIECES, from_vocabulary
 FIRST_PIECES = ("[PAD]", *(f"[unused{number}]" for number in range(99)), *SPECIAL_PIECES[1:])
 """Ids 0 … 103 as in bert-base-uncased: [PAD] 0, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103."""
 MAX_ALPHABET_SHARE = 0.7
-"""Of the vocabulary; Chinese has thousands of characters, and BERT's own has 7,322 in 21,128 pieces."""
+"""Largest share of characters in a Chinese vocabulary; BERT's own has 7,322 in 21,128 pieces."""
 MAX_ALPHABET = 1000
-"""Characters of a language with an alphabet, as in the trainer's examples."""
+"""Most characters for a language with an alphabet, as in the trainer's examples."""
 
 _LONG_WORD = re.compile(r"[^\W\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]{101,}")
-"""What WordPiece takes for one word, over 100 letters; Chinese characters are words of their own."""
+"""Words of over 100 letters; Chinese characters are words of their own."""
 
 Texts = Callable[[], Iterable[str]]
 
@@ -76,7 +76,7 @@ def _alphabet(backend: Any, texts: Iterable[str], limit: int) -> list[str]:
 
 
 def _goes_on(backend: Any, character: str) -> bool:
-    """Whether a character can stand inside a word: punctuation and Chinese characters are words of their own."""
+    """Return True for a character that can stand inside a word, unlike punctuation and Chinese characters."""
     normal = backend.normalizer.normalize_str(f"a{character}")
     return len(backend.pre_tokenizer.pre_tokenize_str(normal)) == 1
 

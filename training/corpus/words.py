@@ -1,4 +1,4 @@
-"""Words of Chinese, which writes no spaces: without them a masked word would be one character."""
+"""Words of Chinese text, which has no spaces: without them a masked word would be one character."""
 
 import re
 
@@ -10,12 +10,12 @@ CHINESE = (
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
 )
-"""The characters that BERT's tokenizer sets apart, each a token of its own (`is_chinese_char` of `tokenizers`)."""
+"""Characters that BERT's tokenizer makes tokens of their own (`is_chinese_char` of `tokenizers`)."""
 _IS_CHINESE = re.compile(f"[{CHINESE}]")
 
 
 def is_chinese(character: str) -> bool:
-    """Whether a character is a token of its own."""
+    """Return True for a character that is a token of its own."""
     return _IS_CHINESE.fullmatch(character) is not None
 
 

@@ -1,4 +1,4 @@
-"""What a worker process does: a block of raw documents to the shard files of both splits."""
+"""Worker process: a block of raw documents to the shard files of both splits."""
 
 import os
 import signal
@@ -21,14 +21,14 @@ from training.corpus.sentences import LineBreaks, split_sentences
 from training.corpus.shards import PARTS, SPLITS, Document, write_json, write_shard
 
 MAX_PROBLEMS = 20
-"""Problems of a block that are kept word for word."""
+"""Most problems of a block whose messages are kept."""
 LOG_FOLDER = ".prepare"
-"""Where finished blocks are noted."""
+"""Folder of the notes on finished blocks."""
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """What every worker is told once."""
+class BlockSettings:
+    """Settings of every worker, sent once."""
 
     folder: Path
     files: tuple[TextFile, ...]
@@ -44,7 +44,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a worker says of a block: what it wrote down, or the problem that stopped it."""
+    """Result of a block: its note, or the problem that stopped it."""
 
     note: dict[str, Any] | None
     problem: tuple[str, int | None, str] | None
@@ -55,19 +55,21 @@ class Outcome:
 class BlockWriter:
     """Writes the shards of blocks, one after the other."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, block_settings: BlockSettings) -> None:
         """Load the tokenizer of the output folder."""
-        self._recipe = recipe
+        self._settings = block_settings
         self._encoder = SentenceEncoder(
-            Tokenizer.load(recipe.folder), chinese=recipe.chinese, segment_words=recipe.segment_words
+            Tokenizer.load(block_settings.folder),
+            chinese=block_settings.chinese,
+            segment_words=block_settings.segment_words,
         )
 
     def write(self, block: Block) -> dict[str, Any]:
-        """Write the shards, then the note that says so; return the note. Raises DataError."""
+        """Write the shards, then the note on them; return the note. Raises DataError."""
         self._empty, self._problems = 0, list[tuple[str, int, str]]()
         of_split: dict[str, list[Raw]] = {split: [] for split in SPLITS}
         for number, raw in enumerate(block.records, block.start.document):
-            chosen = is_chosen(self._recipe.seed, number, self._recipe.held_out)
+            chosen = is_chosen(self._settings.seed, number, self._settings.held_out)
             of_split["held_out" if chosen else "train"].append(raw)
         note = {
             "end": list(block.end),
@@ -76,17 +78,17 @@ class BlockWriter:
             "broken": len(self._problems),
             "problems": [f"{path}:{line}: {reason}" for path, line, reason in self._problems[:MAX_PROBLEMS]],
         }
-        write_json(note_file(self._recipe.folder, block.start.block), note)
+        write_json(note_file(self._settings.folder, block.start.block), note)
         return note
 
     def _shard(self, split: str, block: int, raws: list[Raw]) -> dict[str, Any] | None:
-        """Write a shard and return its entry; None where no document has text, and nothing is written."""
+        """Write a shard and return its entry; None, and no shard, where no document has text."""
         documents = self._documents(raws)
         first = next(documents, None)
         if first is None:
             return None
         name = f"{split}-{block:05d}"
-        return write_shard(self._recipe.folder, name, _chain(first, documents), self._recipe.token_bytes)
+        return write_shard(self._settings.folder, name, _chain(first, documents), self._settings.token_bytes)
 
     def _documents(self, raws: Iterable[Raw]) -> Iterator[Document]:
         batch: list[list[str]] = []
@@ -95,7 +97,7 @@ class BlockWriter:
             text = self._text(raw)
             if text is None:
                 continue
-            batch.append(split_sentences(text, self._recipe.language, self._recipe.line_breaks))
+            batch.append(split_sentences(text, self._settings.language, self._settings.line_breaks))
             size += len(text)
             if size >= BATCH_CHARACTERS:
                 yield from self._encoded(batch)
@@ -103,12 +105,12 @@ class BlockWriter:
         yield from self._encoded(batch)
 
     def _text(self, raw: Raw) -> str | None:
-        """Decode a document; one that cannot be read is a problem and gives None, or stops the run."""
-        file = self._recipe.files[raw.file]
+        """Decode a document. An unreadable one is noted as a problem and gives None, or stops the run."""
+        file = self._settings.files[raw.file]
         try:
             return text_of(file, raw.data)
         except ValueError as error:
-            if self._recipe.stop_at_problem:
+            if self._settings.stop_at_problem:
                 raise DataError(file.path, raw.line, str(error)) from None
             self._problems.append((file.path, raw.line, str(error)))
             return None
@@ -135,12 +137,12 @@ def _chain(first: Document, others: Iterator[Document]) -> Iterator[Document]:
 
 
 def note_file(folder: Path, block: int) -> Path:
-    """Return where it is noted that a block is finished; it is written after the shards."""
+    """Return the file of a block's note, which is written after its shards."""
     return folder / LOG_FOLDER / f"{block:05d}.json"
 
 
 def is_whole(folder: Path, note: dict[str, Any], token_bytes: int) -> bool:
-    """Whether the shards that a note names are there, all of their bytes."""
+    """Return True where all bytes of a note's shards are there."""
     for entry in (note[split] for split in SPLITS if note[split]):
         tokens, sentences, documents = (entry[count] for count in ("tokens", "sentences", "documents"))
         sizes = (tokens * token_bytes, tokens, 4 * (sentences + 1), 4 * (documents + 1))
@@ -154,13 +156,13 @@ def is_whole(folder: Path, note: dict[str, Any], token_bytes: int) -> bool:
 _writer: BlockWriter  # a worker process has one, made before its first block
 
 
-def start_worker(recipe: Recipe) -> None:
-    """Make ready, in the worker process."""
+def start_worker(block_settings: BlockSettings) -> None:
+    """Prepare a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one decides
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process for each core already
     end_with_parent()
     global _writer
-    _writer = BlockWriter(recipe)
+    _writer = BlockWriter(block_settings)
 
 
 def write_block(block: Block) -> Outcome:

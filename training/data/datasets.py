@@ -1,4 +1,4 @@
-"""The files of a run, read by their format into examples of the task."""
+"""Examples of a run, read from its files by their format."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

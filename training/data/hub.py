@@ -20,25 +20,25 @@ from training.data.choice import Raw, choice_examples
 
 Row = Mapping[str, Any]
 SAVED = ("dataset_info.json", "dataset_dict.json")
-"""What `save_to_disk` leaves in its folder."""
+"""Files that mark a folder of `save_to_disk`."""
 
 _FILE_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".conll", ".arrow")
 
 
 @dataclass(frozen=True)
 class HubData:
-    """Which rows are read: a name of the hub (`glue`), or a local folder of files or of `save_to_disk`."""
+    """Name of a data set of the hub (`glue`), or a local folder of files or of `save_to_disk`, and the rows to read."""
 
     name: str
     split: str = "train"
     config: str | None = None
-    """The part of a data set with several, such as sst2 of glue."""
+    """Part of a data set that has several, such as sst2 of glue."""
     revision: str | None = None
-    """A commit, tag or branch of the hub: the data cannot change under a run that names a commit."""
+    """Commit, tag or branch of the hub; the data of a commit cannot change under a run."""
 
     @property
     def source(self) -> str:
-        """How messages name it."""
+        """Name of the data in messages."""
         return "/".join(part for part in (self.name, self.config, self.split) if part)
 
 
@@ -137,7 +137,7 @@ def _load(data: HubData) -> Any:
 
 
 def _not_of_the_hub(name: str) -> str | None:
-    """Return why a name is no data set's: the library would ask the network for a file that is here, or mistyped."""
+    """Return why a name is not that of a data set. The library would ask the network for a local or mistyped file."""
     path = Path(name)
     if path.is_file():
         return "is a file here; `format: hub` reads folders and data sets of the hub: leave `format` out, or name the file's"
@@ -148,7 +148,7 @@ def _not_of_the_hub(name: str) -> str | None:
 
 
 def _reason(error: BaseException) -> str:
-    """Return an error's message with that of its first cause, as the library's own often says only that it failed."""
+    """Return an error's message with that of its first cause; the library's own often says little."""
     first = error
     while first.__cause__ is not None:
         first = first.__cause__
@@ -200,5 +200,5 @@ def _choice(
 ) -> Raw:
     values: Iterable[Any] = row[choices[0]] if len(choices) == 1 else [row[name] for name in choices]
     before = f"{row[start]} " if start else ""
-    texts = [f"{before}{value}" if value else "" for value in values]  # an empty one must be seen as such
+    texts = [f"{before}{value}" if value else "" for value in values]  # an empty one must stay empty
     return number, str(row[prompt]), texts, str(row[label])

@@ -76,7 +76,7 @@ class FileSummary:
     """Counts of one data file."""
 
     part: str
-    """train, dev or test."""
+    """Part of the data: train, dev or test."""
     name: str
     examples: int
     unit: str

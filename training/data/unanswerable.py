@@ -1,8 +1,7 @@
 """Unanswerable questions made from answerable ones, by pairing a question with another paragraph.
 
-The other paragraph is of the same article where there is one, shares words with the question, and holds none
-of the answers. So the model learns that words in common are not yet an answer. Plain random paragraphs would
-be told apart by their subject alone.
+The other paragraph shares words with the question, holds none of the answers, and is of the same article if possible. So the
+model learns that words in common are not yet an answer. Random paragraphs would differ by their subject alone.
 """
 
 import re
@@ -18,7 +17,7 @@ from bert.data.examples import QaExample
 _WORD = re.compile(r"[^\W_]+")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
 POOL = 3
-"""One of this many best paragraphs is drawn, so that a very general one does not serve for every question."""
+"""Best paragraphs to draw from, so that a very general one does not serve for every question."""
 
 
 def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed: int) -> list[QaExample]:

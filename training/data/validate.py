@@ -1,4 +1,4 @@
-"""What can only be seen in all examples together, or in train and dev together, before training starts."""
+"""Checks of all examples together, and of train against dev, before training starts."""
 
 import logging
 from collections import Counter

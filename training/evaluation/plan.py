@@ -19,11 +19,11 @@ from training.settings import FinetuneSettings
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A checkpoint as the table calls it."""
+    """A checkpoint and its name in the table."""
 
     name: str
     base: str
-    """What bert-finetune takes as `base`."""
+    """Setting `base` of bert-finetune."""
 
 
 @dataclass(frozen=True, slots=True)

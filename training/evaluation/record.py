@@ -1,4 +1,4 @@
-"""One run of a comparison and its `run.json`: what it is a run of, and its scores once it is finished."""
+"""One run of a comparison and its `run.json`: its identity, and its scores once it is finished."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ Finetune = Callable[[FinetuneSettings, str], Path]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a finished run reached."""
+    """Scores of a finished run."""
 
     metric: str
     score: float
@@ -33,7 +33,7 @@ class Result:
 
 
 def identity(settings: FinetuneSettings) -> dict[str, Any]:
-    """Return all that decides a run's scores: settings but for places, and the hashes of the checkpoint's files."""
+    """Return everything that decides a run's scores: settings without paths, and the hashes of the checkpoint's files."""
     places = {"config", "base", "output_dir", "threads", "resume", "save_every_steps"}
     hashes = file_hashes(base_folder(settings.base))
     needed = ("config.json", "tokenizer", "vocab", "model")
@@ -43,7 +43,7 @@ def identity(settings: FinetuneSettings) -> dict[str, Any]:
 
 
 def finished(run: ProbeRun) -> Result | None:
-    """Return the result of a run that was finished before.
+    """Return the result of an earlier run, None if there is none or it is unfinished.
 
     Raises TrainingError where its folder holds a run with other settings or another checkpoint.
     """
@@ -55,7 +55,7 @@ def finished(run: ProbeRun) -> Result | None:
     saved = with_newer_settings(then)
     changed = [name for name in {**now, **then} if saved.get(name) != now.get(name)]
     if changed and not content["result"] and not (run.settings.output_dir / CHECKPOINTS).is_dir():
-        return None  # it never began: nothing is lost
+        return None  # it never started, so nothing is lost
     if changed:
         raise TrainingError(
             f"{run.settings.output_dir} holds a run of {run} with other values ({', '.join(sorted(changed))}); "
@@ -65,12 +65,12 @@ def finished(run: ProbeRun) -> Result | None:
 
 
 def forget(run: ProbeRun) -> None:
-    """Remove what an earlier run left."""
+    """Remove the files of an earlier run."""
     shutil.rmtree(run.settings.output_dir, ignore_errors=True)
 
 
 def carry_out(run: ProbeRun, finetune: Finetune, command: str, keep_checkpoint: bool) -> Result:
-    """Fine-tune, or go on with a run that was killed; then write down the result and clear the weights away."""
+    """Fine-tune, or resume a killed run; then write the result and remove the weights."""
     folder = run.settings.output_dir
     content = {"identity": identity(run.settings), "result": None}
     write_json(folder / "run.json", content)
@@ -84,7 +84,7 @@ def carry_out(run: ProbeRun, finetune: Finetune, command: str, keep_checkpoint: 
 
 
 def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
-    """Take the scores out of a checkpoint's `task.json`."""
+    """Read the scores of a checkpoint's `task.json`."""
     tests = {name for file in settings.test for name in file.source_names}
     dev = {name: scores for name, scores in spec.scores.items() if name not in tests}
     tokenizer = Tokenizer.load(base_folder(settings.base))

@@ -1,4 +1,4 @@
-"""What `bert-evaluate` is told: which checkpoints, on which tasks, with which seeds."""
+"""Settings of `bert-evaluate`: checkpoints, tasks and seeds."""
 
 import sys
 from pathlib import Path
@@ -10,7 +10,7 @@ from pydantic_settings import SettingsConfigDict
 from training.command_line import CommandSettings, read_settings
 
 _OWNED = ("base", "output_dir", "seed", "resume", "config")
-"""Fine-tuning settings that every run gets from here."""
+"""Fine-tuning settings that the comparison sets for every run."""
 
 
 class EvaluateSettings(CommandSettings):
@@ -68,7 +68,7 @@ def from_command_line(arguments: list[str] | None = None) -> EvaluateSettings:
 
 
 def spelled_out(arguments: list[str]) -> list[str]:
-    """Turn `--checkpoint A`, `--task x=y` and `--seeds 1 2 3` into the forms that settings are read from."""
+    """Turn `--checkpoint A`, `--task x=y` and `--seeds 1 2 3` into the options that the settings have."""
     names = {"--checkpoint": "--checkpoints", "--task": "--tasks", "--seed": "--seeds"}
     out: list[str] = []
     for argument in arguments:

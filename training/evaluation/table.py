@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Cell:
-    """One checkpoint on one task: scores by seed, and what stopped the runs that have none."""
+    """One checkpoint on one task: scores by seed, and the reasons of failed runs."""
 
     metric: str = ""
     scores: dict[int, float] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Cell:
 
 
 Cells = Mapping[tuple[str, str], Cell]
-"""By row and task."""
+"""Cell of each row and task."""
 NOTE = "Mean ± standard deviation over seeds, times 100, on held-out data; in brackets the number of runs."
 
 

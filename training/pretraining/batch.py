@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PretrainBatch:
-    """What an objective reads. How many targets there are is counted on the host: asking a GPU would stall it."""
+    """Input of an objective. Targets are counted on the host: asking a GPU would stall it."""
 
     input_ids: Tensor
     """(R, T), after masking"""
@@ -35,34 +35,34 @@ class PretrainBatch:
     real: Tensor
     """(R, T) bool, False at padding"""
     owners: Tensor | None
-    """(R, T) which example of its row a token is in, -1 at padding; None where each row holds a single one"""
+    """(R, T) index of the token's example in its row, -1 at padding; None where each row holds a single one"""
     masked: Tensor
     """(M,) flat indices"""
     labels: Tensor
-    """(M,) the ids that stood there"""
+    """(M,) original ids"""
     firsts: Tensor
     """(N,) flat indices of each example's [CLS]"""
     pair_labels: Tensor
     """(N,) 0 or 1; IGNORED where an example is no pair"""
     spans: Tensor | None
-    """(M, 2) flat indices of the tokens just outside the masked span that a position is in"""
+    """(M, 2) flat indices of the tokens just outside the masked span of a position"""
     span_offsets: Tensor | None
     """(M,) positions in the span, from 0"""
     tokens: int
-    """real tokens"""
+    """Number of real tokens"""
     pairs: int
-    """examples with a pair label"""
+    """Number of examples with a pair label"""
 
     @property
     def examples(self) -> int:
-        """N."""
+        """Number of examples, N."""
         return len(self.firsts)
 
     @property
     def attention_mask(self) -> Tensor | None:
-        """True where a key may be seen: (R, T) by key, (R, T, T) by pairs in packed rows, None where all may be.
+        """True where attention may look: (R, T) by key, (R, T, T) by pairs in packed rows, None for everywhere.
 
-        Made anew on the batch's device at each reading: (R, T, T) is better made there than sent there.
+        It is computed on the batch's device: sending (R, T, T) there would cost more.
         """
         if self.owners is not None:
             return self.owners[:, :, None] == self.owners[:, None, :]
@@ -85,7 +85,7 @@ class PretrainBatch:
 
 
 def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, packed: bool) -> PretrainBatch:
-    """Lay examples into rows: of `max_tokens` each and as full as can be, or one example each, padded to the longest.
+    """Lay examples into full rows of `max_tokens`, or one into each row, padded to the longest.
 
     Raises ConfigError for an example longer than `max_tokens`.
     """
@@ -97,7 +97,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
     starts, order = _starts(rows, lengths, width)
     size = np.asarray(lengths, np.int64)
     within = np.arange(size.sum()) - np.repeat(np.cumsum(size) - size, size)
-    at = np.repeat(starts, size) + within  # where each token of each example goes
+    at = np.repeat(starts, size) + within  # flat index of each token
 
     def laid(values: Sequence[NDArray[np.generic]], empty: int) -> Tensor:
         flat = np.full(len(rows) * width, empty, np.int64)
@@ -129,7 +129,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
 def pack(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Return rows of indices, each row at most `max_tokens` long: best fit, the longest first.
 
-    It takes at most 11/9 of the fewest rows possible, plus one (Johnson 1973).
+    There are at most 11/9 of the fewest rows possible, plus one (Johnson 1973).
     """
     rows: list[list[int]] = []
     open_rows: list[tuple[int, int]] = []  # space left and row, ascending
@@ -147,7 +147,7 @@ def pack(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def _starts(rows: Sequence[Sequence[int]], lengths: Sequence[int], width: int) -> tuple[Ints, list[int]]:
-    """Return where each example starts, as a flat index, and which of its row it is."""
+    """Return the start of each example as a flat index, and its place in its row."""
     starts, order = np.zeros(len(lengths), np.int64), [0] * len(lengths)
     for row, members in enumerate(rows):
         start = row * width
@@ -158,7 +158,7 @@ def _starts(rows: Sequence[Sequence[int]], lengths: Sequence[int], width: int) -
 
 
 def _spans(examples: Sequence[MaskedExample], starts: Ints) -> tuple[Tensor | None, Tensor | None]:
-    """Return the tokens outside each position's span, and the position's place in it."""
+    """Return the tokens just outside each position's span, and the position's place in it."""
     outside, offsets = [], []
     for example, start in zip(examples, starts, strict=True):
         if example.spans is None:

@@ -25,7 +25,7 @@ def save_model(
     scores: Mapping[str, Any],
     command: str,
 ) -> None:
-    """Write `config.json`, `model.safetensors`, the tokenizer, and `pretrain.json` with the recipe and its scores.
+    """Write `config.json`, `model.safetensors`, the tokenizer, and `pretrain.json` with settings and scores.
 
     `weights` are the objective's parameters by name, whole and on the CPU.
     """

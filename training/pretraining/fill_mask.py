@@ -1,4 +1,4 @@
-"""What a pretrained model puts in place of a masked word, on sentences that it was not trained on."""
+"""Guesses of a pretrained model for masked words of held-out sentences."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -14,35 +14,35 @@ from training.pretraining.examples.base import Bools, Ints, MaskedExample
 from training.pretraining.objectives.base import Objective
 
 MIN_PIECES, MAX_PIECES = 8, 40
-"""A sentence of fewer pieces says too little of the word, one of more is tiresome to read."""
+"""Shortest and longest sentence shown: a shorter one says too little of the word."""
 CLOSING, OPENING = frozenset(".,;:!?)]}%’'"), frozenset("([{’'")
-"""What stands close to the word before it, and to the word after it; an apostrophe does both."""
+"""Characters without a space before them, and without one after them; an apostrophe is both."""
 MAX_SENTENCES_TRIED = 64
-"""How many of a document's sentences are looked at, at most, for one that will do."""
+"""Most sentences of a document that are tried for a suitable one."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A sentence with one word to be told."""
+    """A sentence with one word to guess."""
 
     ids: Ints
     """(T,) pieces, no special tokens."""
     position: int
-    """Of the word, which is one piece."""
+    """Position of the word, which is one piece."""
 
 
 @dataclass(frozen=True)
 class Filled:
-    """What the model says of one gap."""
+    """Guesses of the model for one gap."""
 
     text: str
-    """With [MASK] in place of the word."""
+    """Sentence with [MASK] in place of the word."""
     truth: str
     truth_probability: float
     truth_rank: int
     """1 where the model's first guess is right."""
     guesses: tuple[tuple[str, float], ...]
-    """The likeliest pieces with their probabilities."""
+    """Likeliest pieces with their probabilities."""
 
 
 def gaps(
@@ -53,14 +53,14 @@ def gaps(
     split: str = "held_out",
     max_pieces: int = MAX_PIECES,
 ) -> list[Gap]:
-    """Choose sentences of a split, from as many documents as there are, and a word of each; fewer if it has fewer.
+    """Choose up to `count` sentences of a split, spread over its documents, and a word of each.
 
-    The word is one piece of letters; digits and punctuation are left alone. No sentence has more than `max_pieces`.
+    The word is one piece of letters, no digits or punctuation. No sentence has more than `max_pieces`.
     """
     rng = np.random.default_rng(seed)
     places = [(entry, index) for entry in corpus.entries(split) for index in range(int(entry["documents"]))]
     found: list[Gap] = []
-    # More than one round where the documents are fewer than the sentences wanted.
+    # Several rounds where there are fewer documents than sentences wanted.
     for _ in range(-(-count // max(1, len(places)))):
         for place in rng.permutation(len(places)):
             if len(found) == count:
@@ -74,9 +74,9 @@ def gaps(
 
 @torch.no_grad()
 def fill(objective: Objective, tokenizer: Tokenizer, chosen: Sequence[Gap], top_k: int = 5) -> list[Filled]:
-    """Ask the model for the word of each gap; empty if the objective has no MLM head.
+    """Return the model's guesses for each gap; empty if the objective has no MLM head.
 
-    Guesses are over the tokenizer's pieces: rows that fill up the embedding table are none.
+    Guesses are pieces of the tokenizer, without the padding rows of the embedding table.
     """
     if not chosen:
         return []
@@ -93,7 +93,7 @@ def fill(objective: Objective, tokenizer: Tokenizer, chosen: Sequence[Gap], top_
 
 
 def readable(pieces: Sequence[str]) -> str:
-    """Put pieces together to a text for people: no space inside words, before a comma or between Chinese signs."""
+    """Join pieces to readable text: no space inside words, before a comma or between Chinese characters."""
     text = ""
     for piece in pieces:
         if piece.startswith("##"):
@@ -104,7 +104,7 @@ def readable(pieces: Sequence[str]) -> str:
 
 
 def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, max_pieces: int) -> Gap | None:
-    """Choose one sentence of a document that is neither short nor long, and a word in it."""
+    """Choose a sentence of suitable length in a document, and a word in it."""
     lengths = np.diff(document.sentences)
     fitting = np.flatnonzero((lengths >= MIN_PIECES) & (lengths <= min(MAX_PIECES, max_pieces)))
     for sentence in rng.permutation(fitting)[:MAX_SENTENCES_TRIED]:

@@ -1,8 +1,8 @@
-"""How much of the machine a run uses: model FLOPs utilisation (MFU), and the two numbers that it is made of.
+"""Model FLOPs utilisation (MFU), and the two rates of which it is the ratio.
 
-MFU is the rate of multiplications and additions that the model asks for, over the rate that the machine reaches in
-plain matrix products (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B). What is spent on padding, on masked
-blocks of packed rows or on activation checkpointing is not asked for, so it lowers the MFU.
+MFU is the rate of multiplications and additions that the model needs, over the rate of the machine in plain matrix
+products (Chowdhery et al. 2022, PaLM, arXiv 2204.02311, appendix B). Padding, masked blocks of packed rows and activation
+checkpointing are not needed, so they lower the MFU.
 """
 
 import time
@@ -14,18 +14,18 @@ from torch import Tensor
 from bert.config import BertConfig
 
 BACKWARD = 2.0
-"""The backward pass has two products, for the input and for the weight, where the forward pass has one."""
+"""Matrix products of the backward pass for each one of the forward pass: for the input and for the weight."""
 SIDES = {"cpu": (512, 1024, 2048, 4096), "cuda": (4096, 8192)}
-"""Sides of the square matrices that are tried: no one size is the fastest everywhere, and 64 cores want large ones."""
+"""Sides of the square matrices to try: no size is the fastest everywhere, and 64 cores need large ones."""
 GPU_QUEUE_S = 0.01
-"""Products are queued for about this long between two looks at the clock, else the launch would be timed."""
+"""Time of the products between two readings of the clock; with less, launches would be timed."""
 
 
 def flops_per_token(config: BertConfig, mean_length: float, masked_share: float) -> float:
     """Return FLOPs, forward and backward, that one real token of a training step costs.
 
-    `mean_length` is how many tokens a token attends to, itself included: the mean length of an example, also in packed
-    rows. `masked_share` is the share of tokens that the MLM head predicts; 0 where there is no such head.
+    `mean_length` is the number of tokens that a token attends to, itself included: the mean length of an example, also in
+    packed rows. `masked_share` is the share of tokens that the MLM head predicts; 0 without that head.
     """
     return (1 + BACKWARD) * forward_flops_per_token(config, mean_length, masked_share)
 
@@ -33,9 +33,8 @@ def flops_per_token(config: BertConfig, mean_length: float, masked_share: float)
 def forward_flops_per_token(config: BertConfig, mean_length: float, masked_share: float) -> float:
     """Return FLOPs of the forward pass a token (a teacher has no other); arguments as in `flops_per_token`.
 
-    Matrix products only, two FLOPs a weight: 4·H² and 2·H·I weights a layer, scores and their use in attention 4·T·H,
-    and at a predicted position H² + H·V. Left out, far below 1%: the pooler, one row an example, and all that is done
-    element by element.
+    Only matrix products count, two FLOPs a weight: 4·H² and 2·H·I weights a layer, 4·T·H for scores and their use in
+    attention, H² + H·V at a predicted position. The pooler and all element-wise work, far below 1%, are left out.
     """
     width, inner = config.hidden_size, config.intermediate_size
     layer = 2 * (4 * width * width + 2 * width * inner) + 4 * mean_length * width
@@ -44,15 +43,15 @@ def forward_flops_per_token(config: BertConfig, mean_length: float, masked_share
 
 
 def utilisation(tokens_per_second: float, token_flops: float, peak_flops: float) -> float:
-    """Return the MFU, 0 to 1. With several processes: the tokens of all, and the sum of their peaks."""
+    """Return the MFU, 0 to 1. Several processes give the tokens of all and the sum of their peaks."""
     return tokens_per_second * token_flops / peak_flops if peak_flops > 0 else 0.0
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype, seconds: float = 0.3) -> float:
     """Return FLOPs a second of square matrix products in `dtype`, on all of torch's threads or the whole GPU.
 
-    The best of a few sizes and of many products, measured in about `seconds`, once a process. It takes up to 800 MB on
-    a GPU for that time and gives them back: measure before the training begins.
+    It is the best of a few sizes and many products, measured in about `seconds`, once a process. Measure before the
+    training begins: up to 800 MB of a GPU are in use meanwhile.
     """
     index = torch.cuda.current_device() if device.type == "cuda" and device.index is None else device.index
     place = str(torch.device(device.type, index))
@@ -90,7 +89,7 @@ def _rate(device: torch.device, dtype: torch.dtype, side: int, seconds: float) -
 
 
 def _time(a: Tensor, b: Tensor, out: Tensor, repeats: int) -> float:
-    """Return the seconds of one product, of `repeats` that follow one another."""
+    """Return the seconds of a product, averaged over `repeats`."""
     _wait(a.device)
     started = time.perf_counter()
     for _ in range(repeats):

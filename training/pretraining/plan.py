@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from training.core.schedules import ramp, rate_share
-from training.pretraining.settings import PretrainSettings
-from training.pretraining.settings_parts import Phase
+from training.pretraining.settings import Phase, PretrainSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""`recipe: bert` and its relatives: what each paper asks of the model, under one name.
+"""`recipe: bert` and its relatives: the settings of each paper, under one name.
 
-A recipe is the objective, how examples are put together, what is masked, and what its paper changes in the optimiser.
-Length, batch, rate and shape are a run's own; `configs/` has the published ones. What is given beside a recipe wins.
+A recipe holds the objective, the examples, the masking, and what its paper changes in the optimiser. Length, batch, rate
+and shape are the run's own; `configs/` has the published ones. Settings beside a recipe win.
 """
 
 from collections.abc import Mapping
@@ -38,13 +38,13 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
 
 
 def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with those of the recipe that they name; one that is not known is left for validation to refuse."""
+    """Return settings with those of the recipe that they name; validation refuses an unknown name."""
     name = given.get("recipe")
     recipe = next((recipe for known, recipe in RECIPES.items() if known == name), {})
     merged = {**recipe, **given}
     masking, asked = recipe.get("masking"), given.get("masking")
     if masking and isinstance(asked, Mapping) and asked.get("kind", masking["kind"]) == masking["kind"]:
-        merged["masking"] = {**masking, **asked}  # what belongs to another kind is left out
+        merged["masking"] = {**masking, **asked}  # another kind has no use for them
     if merged.get("objective") == "left_to_right" and asked is None:
         merged.pop("masking", None)
     return merged

@@ -1,28 +1,96 @@
-"""What a pretraining run is told: YAML file, environment and command line, one description of each field."""
+"""Settings of `bert-pretrain`."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, fill_in
+from training.command_line import CommandSettings, SettingsPart, fill_in
 from training.core.schedules import Schedule
 from training.pretraining.recipes import Recipe, with_recipe
-from training.pretraining.settings_parts import (
-    DistillationSettings,
-    MaskingSettings,
-    ModelSettings,
-    Phase,
-    ReplacedTokenSettings,
-)
-from training.removed_settings import REMOVED_IN
+from training.removed_settings import REMOVED_IN, drop_removed
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
-"""Objectives that learn how two segments belong together, and the examples that say so."""
+"""Objectives over pairs → the examples with their labels."""
+
+
+class MaskingSettings(SettingsPart):
+    """Choice of the tokens to predict, and their replacements."""
+
+    kind: Literal["tokens", "whole_words", "spans", "similar_words", "phrases"] = "tokens"
+    rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    """Share of the tokens that are predicted."""
+    max_predictions: Annotated[int, Field(ge=0)] = 0
+    """Most predicted tokens of one example; 0 sets no bound (the paper: 20 at 128 tokens, 77 at 512)."""
+    mask_share: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Share of the predicted tokens that become [MASK]."""
+    random_share: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of the predicted tokens that become a random piece; the rest stay."""
+    static_dupes: Annotated[int, Field(ge=0)] = 0
+    """Copies of the corpus that are masked once (the paper's dupe_factor, 5 to 10); 0 masks afresh at each draw."""
+    span_shares: list[float] = Field(default_factory=list)
+    """Shares of spans of 1, 2, … words, for spans (ALBERT: 6/11, 3/11, 2/11); empty for SpanBERT's 1 to 10 words."""
+    phrases: Path | None = None
+    """Text file with a phrase a line, for phrases."""
+    vectors: Path | None = None
+    """File .npy with a vector a piece (V, D), for similar_words; None takes the base's embeddings."""
+
+
+class ModelSettings(SettingsPart):
+    """Shape of a new model, by default that of BERT base."""
+
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: Annotated[int, Field(ge=1)] | None = None
+    """Width of the feed-forward layers; None for four times the hidden size."""
+    hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    max_position_embeddings: int = 512
+    initializer_range: Annotated[float, Field(gt=0)] = 0.02
+    """Standard deviation of fresh weights. The paper's suits its width; narrow models learn sooner from a larger one."""
+    vocab_multiple: Annotated[int, Field(ge=1)] = 1
+    """Number that the rows of the embedding table are padded to a multiple of; 64 is faster on GPUs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_removed(cls, given: Any) -> Any:
+        return drop_removed(given, "embeddings", "random", "word embeddings start from random numbers")
+
+
+class DistillationSettings(SettingsPart):
+    """A small model learns the predictions of a large one (Sanh et al. 2019, arXiv 1910.01108)."""
+
+    teacher: Path
+    """Checkpoint folder with an MLM head and the same vocabulary."""
+    temperature: Annotated[float, Field(gt=0)] = 2.0
+    soft_weight: Annotated[float, Field(ge=0)] = 5.0
+    hard_weight: Annotated[float, Field(ge=0)] = 2.0
+    cosine_weight: Annotated[float, Field(ge=0)] = 1.0
+    start_from_teacher: bool = False
+    """True copies the teacher's embeddings, head, and layers spread over its depth; both must be equally wide."""
+
+
+class ReplacedTokenSettings(SettingsPart):
+    """A small generator fills the masks, and the model detects the replaced tokens (Clark et al. 2020, arXiv 2003.10555)."""
+
+    generator_width: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Width of the generator as a share of the model's."""
+    discriminator_weight: Annotated[float, Field(gt=0)] = 50.0
+
+
+class Phase(SettingsPart):
+    """A part of the run with examples of one length."""
+
+    max_tokens: Annotated[int, Field(ge=16)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    """Share of the run's steps; shares add up to 1."""
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    """Examples a step; None for the run's."""
 
 
 class PretrainSettings(CommandSettings):
@@ -126,16 +194,20 @@ class PretrainSettings(CommandSettings):
             rule(self)
         return self
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest example of any phase."""
+        return max([self.max_tokens, *(phase.max_tokens for phase in self.phases)])
+
 
 def _length(settings: PretrainSettings) -> None:
     if bool(settings.max_steps) == bool(settings.max_minutes):
         raise ValueError(
             f"give max_steps ({settings.max_steps}) or max_minutes ({settings.max_minutes:g}), and one only"
         )
-    longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
-    if settings.base is None and longest > settings.model.max_position_embeddings:
+    if settings.base is None and settings.longest > settings.model.max_position_embeddings:
         raise ValueError(
-            f"max_tokens ({longest}) must be at most model.max_position_embeddings "
+            f"max_tokens ({settings.longest}) must be at most model.max_position_embeddings "
             f"({settings.model.max_position_embeddings})"
         )
 
@@ -209,7 +281,7 @@ def _schedule(settings: PretrainSettings) -> None:
 
 
 def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
-    """Return the settings that a run cannot change and still be the same run; its length and rhythm can."""
+    """Return the settings that a resumed run cannot change, unlike its length and rhythm."""
     free = {
         "config", "recipe", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
         "save_every_steps", "save_every_minutes", "keep_checkpoints", "eval_every_steps", "eval_examples",
@@ -221,5 +293,5 @@ def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
 
 
 def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a save as this version writes them: what it did not know yet, at its default."""
+    """Return the settings of a save as this version writes them, with new settings at their defaults."""
     return fill_in(PretrainSettings, saved, output_dir="", max_steps=1)

@@ -1,4 +1,4 @@
-"""From settings to streams of examples: which builder, which masking, which phrases and similar words."""
+"""Streams of examples from the settings: builder, masking, phrases and similar words."""
 
 import logging
 from pathlib import Path
@@ -29,9 +29,9 @@ def stream(
 
 
 def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking) -> list[MaskedExample]:
-    """Return examples of text that is not trained on, masked the plain way: figures of all recipes compare.
+    """Return held-out examples with plain masking, so that the scores of all recipes compare.
 
-    Where there is too little for pairs, a warning says so, and they are single sequences.
+    With too little text for pairs they are single sequences, and a warning says so.
     """
     documents = sum(entry["documents"] for entry in corpus.info["splits"]["held_out"]["shards"])
     if not settings.eval_examples or not documents:
@@ -43,12 +43,13 @@ def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking)
             corpus.folder,
         )
         settings = settings.model_copy(update={"examples": "full_sentences"})
-    longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
-    return stream(settings, corpus, mask, longest, settings.seed).held_out_examples(settings.eval_examples)
+    return stream(settings, corpus, mask, settings.longest, settings.seed).held_out_examples(
+        settings.eval_examples
+    )
 
 
 def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Masking:
-    """Return the masking that the settings describe; similar words take a while to find, so make it once."""
+    """Return the masking of the settings. Make it once: similar words take a while to find."""
     chosen = settings.masking
     return strategy(
         chosen.kind,

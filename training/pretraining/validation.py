@@ -1,6 +1,6 @@
-"""How well masked words of text that was not trained on are told, and whether pairs belong together.
+"""Scores of masked words and pairs on held-out text.
 
-The same figures for every recipe: plain masking of 15% of the tokens, whatever the model was trained with.
+They are the same for every recipe: plain masking of 15% of the tokens, whatever the model was trained with.
 N examples, M masked positions, V vocabulary.
 """
 
@@ -24,21 +24,21 @@ BATCH_TOKENS = 8192
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Scores; None where the objective has no such head, or the examples no such labels."""
+    """Scores; None for a head or labels that are missing."""
 
     mlm_loss: float | None = None
     """Mean over masked positions, in nats."""
     mlm_accuracy: float | None = None
     pair_accuracy: float | None = None
-    """Of next sentence prediction, or of sentence order."""
+    """Accuracy of next sentence prediction, or of sentence order."""
 
     @property
     def perplexity(self) -> float | None:
-        """Of how many words the model hesitates between, as it were; exp of the loss."""
+        """Perplexity of masked words: exp of the loss."""
         return None if self.mlm_loss is None else math.exp(min(self.mlm_loss, 700.0))
 
     def scores(self) -> dict[str, float]:
-        """Return what there is by name."""
+        """Return the scores that there are, by name."""
         values = {**vars(self), "perplexity": self.perplexity}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -47,10 +47,10 @@ class HeldOut:
 def evaluate(
     objective: Objective, examples: Sequence[MaskedExample], pad_id: int, *, bf16: bool = False
 ) -> HeldOut:
-    """Score examples without dropout on the objective's device; it is left in the mode that it was in.
+    """Score examples without dropout on the objective's device, and restore its mode.
 
-    No random number is drawn, so that a run goes on as if nobody had looked. Sharded over processes (FSDP), all of
-    them call this with the same examples.
+    No random number is drawn, so the run continues as without the evaluation. Processes that share a model (FSDP) all call
+    this with the same examples.
     """
     device, was_training = next(objective.parameters()).device, objective.training
     objective.eval()
@@ -72,7 +72,7 @@ def evaluate(
 
 
 def unigram_entropy(examples: Sequence[MaskedExample]) -> float:
-    """Return the entropy of the tokens in nats: the least loss of a model that does not read the context.
+    """Return the entropy of the tokens in nats: the lowest loss of a model that does not read the context.
 
     Estimated after Chao & Shen (2003), because a sample shows only a part of the rare words. 0 without examples.
     """
@@ -82,10 +82,9 @@ def unigram_entropy(examples: Sequence[MaskedExample]) -> float:
     counts = np.bincount(tokens)
     counts = counts[counts > 0]
     once = min(int((counts == 1).sum()), len(tokens) - 1)
-    shares = (1 - once / len(tokens)) * counts / len(tokens)  # what is left goes to words that were not seen
-    seen = -np.expm1(
-        len(tokens) * np.log1p(-np.minimum(shares, 1 - 1e-12))
-    )  # how likely each was to be seen at all
+    shares = (1 - once / len(tokens)) * counts / len(tokens)  # the rest belongs to unseen words
+    # Probability that each was seen at all.
+    seen = -np.expm1(len(tokens) * np.log1p(-np.minimum(shares, 1 - 1e-12)))
     return float(-(shares * np.log(shares) / seen).sum())
 
 

@@ -1,1 +1,1 @@
-"""What fine-tuning needs of each task: features, loss, and scores on held-out data."""
+"""Fine-tuning of each task: features, loss, and scores on held-out data."""

@@ -1,4 +1,4 @@
-"""The seam between the training loop and a task."""
+"""Interface between the training loop and a task."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,20 +23,20 @@ from training.settings import FinetuneSettings
 
 Floats = NDArray[np.float32]
 Predict = Callable[[Sequence[Encoding]], list[Floats]]
-"""Encodings to logits, one array an encoding, in order: (K,) for a text's head, (T, K) for a token's."""
+"""Function from encodings to logits, an array each, in order: (K,) for a text's head, (T, K) for a token's."""
 
 COUNTED_AT_ONCE = 10_000
-"""Texts whose ids are in memory at once while tokens are counted."""
+"""Number of texts whose ids are in memory at once while tokens are counted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Feature:
-    """What is trained on at once: one row of a batch, or several that are compared, and their target."""
+    """One target with its row of a batch, or with several rows that are compared."""
 
     encodings: tuple[Encoding, ...]
     target: Any
     soft: Floats | None = None
-    """A teacher's logits, where one is learned from: (K,), (C,) one a choice, or (T, K)."""
+    """Logits of a teacher, if there is one: (K,), (C,) one a choice, or (T, K)."""
     weight: float = 1.0
     """Factor of its loss."""
 
@@ -62,7 +62,7 @@ class Batch:
     counts: list[int]
     """Rows of each feature."""
     soft: list[Floats]
-    """A teacher's logits, one array a feature; empty without a teacher."""
+    """Logits of a teacher, an array a feature; empty without a teacher."""
     weights: Tensor | None = None
     """(F,): factor of each feature's loss; None where all are 1."""
 
@@ -75,7 +75,7 @@ class Evaluation:
     findings: Findings | None
     """Errors and confusions, for the report."""
     predictions: Any = None
-    """What `tune` and `rescore` need, where a task has something to tune."""
+    """Input of `tune` and `rescore`, for a task that tunes something."""
 
 
 class FinetuneTask(ABC):
@@ -87,7 +87,7 @@ class FinetuneTask(ABC):
     """Modules that LoRA trains whole."""
 
     def __init__(self, tokenizer: Tokenizer, spec: TaskSpec) -> None:
-        """Keep what encoding and decoding need."""
+        """Keep tokenizer and spec for encoding and decoding."""
         self.tokenizer, self.spec = tokenizer, spec
 
     @property
@@ -100,15 +100,15 @@ class FinetuneTask(ABC):
     def metrics(self) -> tuple[str, ...]:
         """Names of the scores that may decide; a held-out file may lack one, as it may lack a type of entity."""
 
-    def prepare(self, examples: Sequence[Any]) -> None:  # noqa: B027 - most tasks need no such look
-        """Look at all training examples together, before `features` gets those of each file."""
+    def prepare(self, examples: Sequence[Any]) -> None:  # noqa: B027 - most tasks have nothing to prepare
+        """Inspect all training examples together, before `features` gets those of each file."""
 
     def configure(  # noqa: B027
         self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
     ) -> None:
-        """Take over what the settings say of this task alone. Raises ConfigError.
+        """Take over the settings of this task alone. Raises ConfigError.
 
-        An epoch draws `examples`, and of each label as many as `label_counts` says.
+        An epoch draws `examples` in all and `label_counts` of each label.
         """
 
     @abstractmethod
@@ -137,14 +137,14 @@ class FinetuneTask(ABC):
 
     @abstractmethod
     def lengths(self, examples: Sequence[Any]) -> Lengths:
-        """Return how long the inputs are before anything is cut."""
+        """Return the lengths of the inputs before anything is cut."""
 
     def tune(self, found: Sequence[Evaluation]) -> dict[str, float]:
-        """Return fields of the TaskSpec, chosen on all held-out files together; none, as a rule."""
+        """Return fields of the TaskSpec, chosen on all held-out files together; most tasks have none."""
         return {}
 
     def rescore(self, found: Evaluation) -> Evaluation:
-        """Score predictions again by the spec as it is now."""
+        """Score predictions again by the present spec."""
         return found
 
 
@@ -191,7 +191,7 @@ def token_counts(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int64
 
 
 def padded(rows: Sequence[NDArray[np.int64]], tokens: int, fill: int) -> Tensor:
-    """Return targets of a token's head as (B, T), filled up."""
+    """Return targets of a token's head as (B, T), padded."""
     out = np.full((len(rows), tokens), fill, np.int64)
     for index, row in enumerate(rows):
         out[index, : len(row)] = row
@@ -199,7 +199,7 @@ def padded(rows: Sequence[NDArray[np.int64]], tokens: int, fill: int) -> Tensor:
 
 
 def padded_logits(rows: Sequence[Floats], tokens: int) -> Tensor:
-    """Return a teacher's logits of a token's head, (T, K) each, as (B, T, K), filled up with zeros."""
+    """Return a teacher's logits of a token's head, (T, K) each, as (B, T, K), padded with zeros."""
     out = np.zeros((len(rows), tokens, rows[0].shape[-1]), np.float32)
     for index, row in enumerate(rows):
         out[index, : len(row)] = row

@@ -27,12 +27,12 @@ class ChoiceTask(FinetuneTask):
 
     @property
     def metric(self) -> str:
-        """What decides which checkpoint is best."""
+        """Name of the score that decides which checkpoint is best."""
         return "accuracy"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What may decide instead."""
+        """Names of the scores that may decide instead."""
         return ("accuracy",)
 
     def model(self, config: BertConfig) -> BertHead:
@@ -53,18 +53,18 @@ class ChoiceTask(FinetuneTask):
         return [Feature(rows, x.label) for rows, x in zip(self._rows(examples), examples, strict=True)]
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        """Cross entropy among the choices."""
+        """Compute the cross entropy among the choices."""
         return losses.cross_entropy(
             _by_feature(logits, batch), torch.tensor(batch.targets, device=logits.device)
         )
 
     def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
-        """How the teacher spreads its belief over the choices."""
+        """Compare with the teacher's distribution over the choices."""
         teacher = torch.from_numpy(np.concatenate(batch.soft)).to(logits.device)
         return losses.soft_targets(_by_feature(logits, batch), _by_feature(teacher, batch), temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[ChoiceExample]) -> Evaluation:
-        """How often the right ending scores highest."""
+        """Score accuracy: how often the right ending has the highest score."""
         rows = self._rows(examples)
         scores = iter(predict([row for choices in rows for row in choices]))
         chosen = [int(np.argmax([next(scores)[0] for _ in choices])) for choices in rows]
@@ -86,7 +86,7 @@ class ChoiceTask(FinetuneTask):
 
 
 def _by_feature(logits: Tensor, batch: Batch) -> Tensor:
-    """Return one logit a row (R, 1) as (B, C); examples with fewer choices than others are filled up."""
+    """Return one logit a row (R, 1) as (B, C); examples with fewer choices than others are padded."""
     parts = torch.split(logits.reshape(-1), batch.counts)
     # Finite, so that a teacher's and a student's can be subtracted.
     return pad_sequence(list(parts), batch_first=True, padding_value=-1e9)

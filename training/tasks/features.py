@@ -1,4 +1,4 @@
-"""The paper's feature-based use: the encoder stays as it is, a BiLSTM on its states learns the named entities.
+"""The paper's feature-based approach: a BiLSTM on the states of a frozen encoder learns the named entities.
 
 Source: Devlin et al. 2018 (arXiv 1810.04805), section 5.3. The weighted sum is that of Peters et al. 2018 (ELMo, arXiv
 1802.05365), equation 1. B texts, T tokens, H width, K labels, S states.
@@ -19,7 +19,7 @@ from bert.tokenizer import Tokenizer
 from training.settings import FeatureSettings
 from training.tasks.ner import NerTask
 
-# The states that are read, of the embeddings and L layers; and the fewest layers that they ask for.
+# Choice of the states to read, of the embeddings and L layers, and the fewest layers that it needs.
 _CHOSEN: dict[str, tuple[Callable[[Sequence[Tensor]], Sequence[Tensor]], int]] = {
     "embeddings": (lambda states: states[:1], 1),
     "second_to_last": (lambda states: states[-2:-1], 2),
@@ -112,7 +112,7 @@ class FeatureNerTask(NerTask):
     architecture = "BiLstmTagger"
 
     def __init__(self, tokenizer: Tokenizer, spec: TaskSpec, settings: FeatureSettings) -> None:
-        """Keep which states are read."""
+        """Keep the choice of states."""
         super().__init__(tokenizer, spec)
         self.settings = settings
 

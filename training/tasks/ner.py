@@ -28,19 +28,19 @@ from training.tasks.base import (
 
 
 class NerTask(FinetuneTask):
-    """Words are the tokenizer's own, as the service meets them; a sentence too long is read in windows, not cut."""
+    """Named entities. Words are the tokenizer's own, as in the service; a long sentence is read in windows."""
 
     architecture = "BertForTokenClassification"
     head_modules = ("classifier",)
 
     @property
     def metric(self) -> str:
-        """What decides which checkpoint is best."""
+        """Name of the score that decides which checkpoint is best."""
         return "f1"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What may decide instead."""
+        """Names of the scores that may decide instead."""
         kinds = dict.fromkeys(label[2:] for label in self.spec.labels if label != "O")
         return ("f1", "precision", "recall", *(f"f1_{kind}" for kind in kinds))
 
@@ -67,20 +67,20 @@ class NerTask(FinetuneTask):
         return features
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        """Cross entropy at the first piece of each word."""
+        """Compute the cross entropy at the first piece of each word."""
         return losses.cross_entropy(
             logits, padded(batch.targets, batch.input_ids.shape[1], IGNORED).to(logits.device)
         )
 
     def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
-        """What the teacher says of the first piece of each word."""
+        """Compare with the teacher at the first piece of each word."""
         tokens = batch.input_ids.shape[1]
         labelled = padded(batch.targets, tokens, IGNORED).to(logits.device) != IGNORED
         teacher = padded_logits(batch.soft, tokens).to(logits.device)
         return losses.soft_targets(logits[labelled], teacher[labelled], temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[WordsExample]) -> Evaluation:
-        """Entity F1 over the words that the data gives: exact span and type."""
+        """Score entity F1 over the words of the data: exact span and type."""
         encoded = self._windows(examples)
         logits = iter(predict([window.encoding for _, windows in encoded for window in windows]))
         tags = []
@@ -94,7 +94,7 @@ class NerTask(FinetuneTask):
         return Evaluation(scores, entity_findings(examples, tags))
 
     def baseline(self, examples: Sequence[WordsExample]) -> Baseline:
-        """Find no entity anywhere."""
+        """Score the prediction of no entity."""
         return Baseline("no entity anywhere", {"f1": 0.0, "precision": 0.0, "recall": 0.0})
 
     def lengths(self, examples: Sequence[WordsExample]) -> Lengths:

@@ -28,12 +28,12 @@ from training.tasks.base import (
 )
 
 _BARRED = -1e9
-"""Stands for minus infinity, and stays finite when a temperature divides it."""
+"""Finite stand-in for minus infinity, as a temperature divides it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """The best answers to some questions, none of them null, and by how much null is ahead of each."""
+    """The best non-null answers to some questions, and the margin of the null answer over each."""
 
     examples: Sequence[QaExample]
     texts: list[str]
@@ -41,7 +41,7 @@ class Predicted:
 
     @property
     def golds(self) -> list[list[str]]:
-        """The right answers of each question; none where it has none."""
+        """Gold answers of each question; empty for an unanswerable one."""
         return [[text for text, _ in example.answers] for example in self.examples]
 
 
@@ -53,12 +53,12 @@ class QaTask(FinetuneTask):
 
     @property
     def metric(self) -> str:
-        """What decides which checkpoint is best."""
+        """Name of the score that decides which checkpoint is best."""
         return "f1"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What may decide instead."""
+        """Names of the scores that may decide instead."""
         return ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served", "best_f1")
 
     def model(self, config: BertConfig) -> BertHead:
@@ -84,12 +84,12 @@ class QaTask(FinetuneTask):
         return features
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        """Spans may start and end in the context or at [CLS]."""
+        """Compute the loss of spans, which start and end in the context or at [CLS]."""
         starts, ends = torch.tensor(batch.targets, device=logits.device).unbind(-1)
         return losses.spans(logits, starts, ends, self._allowed(batch))
 
     def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
-        """Where the teacher sees the start and the end, half each."""
+        """Compare with the teacher's distributions of start and end, half each."""
         barred = ~self._allowed(batch)[..., None]
         teacher = padded_logits(batch.soft, batch.input_ids.shape[1]).to(logits.device)
         # (B, 2, T): a distribution over positions for start and end
@@ -103,7 +103,7 @@ class QaTask(FinetuneTask):
         return allowed
 
     def evaluate(self, predict: Predict, examples: Sequence[QaExample]) -> Evaluation:
-        """SQuAD's official scores by the spec's threshold of "no answer"."""
+        """Score as SQuAD does, with the spec's threshold of "no answer"."""
         answers = self._answers(predict, examples)
         texts = [answer.best.text if answer.best else "" for answer in answers]
         return self._scored(Predicted(examples, texts, [answer.null_margin for answer in answers]))
@@ -119,11 +119,11 @@ class QaTask(FinetuneTask):
         return {"null_threshold": best_null_threshold(golds, texts, margins).threshold}
 
     def rescore(self, found: Evaluation) -> Evaluation:
-        """Score again by the threshold that was chosen."""
+        """Score again by the chosen threshold."""
         return self._scored(found.predictions)
 
     def baseline(self, examples: Sequence[QaExample]) -> Baseline:
-        """Never give an answer."""
+        """Score the prediction of no answer."""
         golds = [[text for text, _ in example.answers] for example in examples]
         found = squad_em_f1(golds, [""] * len(golds)) if all(golds) else squad_v2(golds, [""] * len(golds))
         return Baseline("never an answer", {"exact_match": found.exact, "f1": found.f1})
@@ -136,8 +136,7 @@ class QaTask(FinetuneTask):
     def _scored(self, predicted: Predicted) -> Evaluation:
         """Score by SQuAD 2.0's rules, or by 1.1's where every question has an answer.
 
-        1.1 is scored as it always is, an answer to every question; `f1_served` is what a caller gets, who may be
-        told that there is none.
+        1.1 scores an answer to every question. `f1_served` scores what the service answers, which may be none.
         """
         golds, texts, threshold = predicted.golds, predicted.texts, self.spec.null_threshold
         given = [
@@ -152,12 +151,12 @@ class QaTask(FinetuneTask):
         found = squad_v2(golds, given).to_dict()
         names = {"exact_match": "exact", "f1": "f1", "has_answer_f1": "HasAns_f1", "no_answer_f1": "NoAns_f1"}
         kept = {ours: found[theirs] for ours, theirs in names.items() if theirs in found}
-        # What the official script reports beside: the threshold chosen on these very questions.
+        # The official script reports this too: the threshold chosen on these very questions.
         kept["best_f1"] = best_null_threshold(golds, texts, predicted.margins).f1
         return Evaluation(kept, answer_findings(predicted.examples, given), predicted)
 
     def _answers(self, predict: Predict, examples: Sequence[QaExample]) -> list[Answer]:
-        """Answer each question; the null answer is weighed by the caller."""
+        """Answer each question; the caller weighs the null answer."""
         windows = self.windows(examples)
         logits = iter(predict([window.encoding for parts in windows for window in parts]))
         return [

@@ -1,4 +1,4 @@
-"""Which class fine-tunes which task."""
+"""The class that fine-tunes each task."""
 
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec

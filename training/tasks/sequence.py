@@ -46,12 +46,12 @@ class SequenceTask(FinetuneTask):
 
     @property
     def metric(self) -> str:
-        """What decides which checkpoint is best."""
+        """Name of the score that decides which checkpoint is best."""
         return {"single_label": "accuracy", "multi_label": "f1_micro"}.get(self.spec.problem, "spearman")
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What may decide instead."""
+        """Names of the scores that may decide instead."""
         if self.spec.problem == "single_label":
             return ("accuracy", "f1_macro", "matthews", *(("f1",) if len(self.spec.labels) == 2 else ()))
         several = self.spec.problem == "multi_label"
@@ -92,7 +92,7 @@ class SequenceTask(FinetuneTask):
         ]
 
     def features(self, examples: Sequence[TextExample]) -> list[Feature]:
-        """One feature a row; the windows of a text weigh together as much as a short text does."""
+        """Make a feature a row; the windows of a text weigh together as much as a short text."""
         return [
             Feature((row,), self._target(example.label), weight=self._weight(example.label) / len(rows))
             for rows, example in zip(self.rows(examples), examples, strict=True)
@@ -112,7 +112,7 @@ class SequenceTask(FinetuneTask):
         return [float(label)]
 
     def loss(self, logits: Tensor, batch: Batch) -> Loss:
-        """Cross entropy, binary cross entropy for each label, or squared error."""
+        """Compute cross entropy, binary cross entropy of each label, or squared error."""
         targets, weights = torch.tensor(batch.targets, device=logits.device), batch.weights
         if self.spec.problem == "single_label":
             return losses.cross_entropy(logits, targets, weights)
@@ -123,7 +123,7 @@ class SequenceTask(FinetuneTask):
         return losses.regression(logits, targets, weights)
 
     def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
-        """The teacher's classes; of several labels each for itself; a number as it is."""
+        """Compare with the teacher: its classes, each of several labels by itself, or its number."""
         teacher = torch.from_numpy(np.stack(batch.soft)).to(logits.device)
         if self.spec.problem == "single_label":
             return losses.soft_targets(logits, teacher, temperature)
@@ -134,9 +134,9 @@ class SequenceTask(FinetuneTask):
         return losses.regression(logits, teacher)
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
-        """Accuracy and F1, or correlations for numbers; the logits of windows are averaged.
+        """Score accuracy and F1, or correlations for numbers; the logits of windows are averaged.
 
-        The scores of the beginnings alone, which is what a service answers that cuts texts, end in `_truncated`.
+        Scores of truncated texts, as the service answers with `truncate`, end in `_truncated`.
         """
         rows = self.rows(examples)
         logits = iter(predict([row for windows in rows for row in windows]))
@@ -191,7 +191,7 @@ class SequenceTask(FinetuneTask):
         }
 
     def baseline(self, examples: Sequence[TextExample]) -> Baseline:
-        """Always the most frequent label, the labels that give the best micro F1, or the mean."""
+        """Score the most frequent label, the labels with the best micro F1, or the mean."""
         gold, labels = self._gold(examples), self.spec.labels
         if self.spec.problem == "regression":
             mean = float(gold.mean())
@@ -226,8 +226,8 @@ def balanced(
 ) -> tuple[float, ...]:
     """Return the factor of each label that makes all weigh alike; 1 for a label without examples.
 
-    Each label weighs the inverse of its count. With several labels a text, of which there are then `examples`, it is
-    the number of texts without the label for each that has it.
+    A label weighs the inverse of its count. With several labels a text it weighs the ratio of texts without it to texts
+    with it; `examples` is then the number of texts.
     """
     weights = []
     for label in labels:

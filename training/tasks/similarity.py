@@ -21,22 +21,22 @@ from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predic
 
 
 class SimilarityTask(FinetuneTask):
-    """Two texts, each for itself, and how alike they are."""
+    """Two separately encoded texts and their similarity."""
 
     architecture = "BertModel"
     head_modules = ()
 
     highest: float = 1.0
-    """The highest score of the training data, which a cosine of 1 stands for."""
+    """Highest score of the training data, which a cosine of 1 stands for."""
 
     @property
     def metric(self) -> str:
-        """What decides which checkpoint is best."""
+        """Name of the score that decides which checkpoint is best."""
         return "spearman"
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What may decide instead."""
+        """Names of the scores that may decide instead."""
         return ("spearman", "pearson")
 
     def model(self, config: BertConfig) -> BertHead:
@@ -84,7 +84,7 @@ class SimilarityTask(FinetuneTask):
         return Evaluation(scores, number_findings(examples, predicted.tolist()))
 
     def baseline(self, examples: Sequence[TextExample]) -> Baseline:
-        """Give all pairs one score, which correlates with nothing."""
+        """Score one prediction for all pairs, which correlates with nothing."""
         return Baseline("one score for all", {"spearman": 0.0, "pearson": 0.0})
 
     def lengths(self, examples: Sequence[TextExample]) -> Lengths:

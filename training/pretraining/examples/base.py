@@ -1,4 +1,4 @@
-"""What an example is, before and after masking, and the ids that have a meaning of their own.
+"""An example before and after masking, and the special ids.
 
 T tokens of an example, M masked positions.
 """
@@ -21,7 +21,7 @@ Bytes = NDArray[np.int8]
 Bools = NDArray[np.bool_]
 
 NOT_OF_TEXT = re.compile(r"\[.+\]|<.+>")
-"""[CLS], [unused7], and <S> of the Chinese vocabulary: BERT splits at punctuation, so no text gives such a piece."""
+"""Pieces such as [CLS], [unused7], and <S> of the Chinese vocabulary: BERT splits at punctuation, so no text has them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,11 +33,11 @@ class Example:
     segment_ids: Bytes
     """(T,)"""
     continues: Bools
-    """(T,): this piece goes on with the word of the piece before; special tokens False."""
+    """(T,): True for a piece that continues the word of the piece before, False for special tokens."""
     special: Bools
-    """(T,): [CLS] and [SEP], which are never masked."""
+    """(T,): True for [CLS] and [SEP], which are never masked."""
     pair_label: int = -1
-    """-1 none; next sentence: 0 is next, 1 random; sentence order: 0 in order, 1 swapped."""
+    """Label of a pair; -1 none; next sentence: 0 is next, 1 random; sentence order: 0 in order, 1 swapped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,21 +49,21 @@ class MaskedExample:
     segment_ids: Bytes
     """(T,)"""
     positions: Ints
-    """(M,) ascending: where something is to be predicted."""
+    """(M,) positions to predict, ascending."""
     labels: Ints
-    """(M,) the ids that were there."""
+    """(M,) original ids at the positions."""
     special: Bools
-    """(T,): [CLS] and [SEP]."""
+    """(T,): True for [CLS] and [SEP]."""
     original: Ints
     """(T,) before masking."""
     pair_label: int = -1
-    """As in `Example`."""
+    """Label of a pair, as in `Example`."""
     spans: Ints | None = None
-    """(M, 2) first and last position of the masked span that each position lies in, both inside it."""
+    """(M, 2) first and last position of the masked span around each position."""
 
 
 class SpecialIds(NamedTuple):
-    """The ids that have a meaning of their own, and those that do not."""
+    """The ids of BERT's special tokens, and those of plain pieces."""
 
     cls: int
     sep: int
@@ -71,7 +71,7 @@ class SpecialIds(NamedTuple):
     mask: int
     unk: int
     plain: Ints
-    """(P,) ascending: every id but the special and the [unused] ones; what a random replacement may be."""
+    """(P,) ascending: every id but the special and the [unused] ones; random replacements are drawn from them."""
 
     @classmethod
     def from_vocabulary(cls, vocabulary: Mapping[str, int]) -> "SpecialIds":

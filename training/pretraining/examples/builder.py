@@ -1,4 +1,4 @@
-"""What every builder of examples shares."""
+"""Base of the builders of examples."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import numpy as np
 from bert.errors import ConfigError, DataError
 from training.corpus.shards import Document
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.examples.text import Examples, Plan, Text
+from training.pretraining.examples.text import ExampleRanges, Examples, Text
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Builder(ABC):
     max_tokens: int
     special: SpecialIds
     short_share: float = 0.1
-    """Share of documents whose examples have a random shorter length, where a builder makes such."""
+    """Share of documents whose examples have a random shorter length, in builders that have such."""
 
     min_documents: ClassVar[int] = 0
-    """Documents with text that `plan` needs."""
+    """Least number of documents with text."""
     pairs: ClassVar[bool] = False
-    """Whether examples are two segments with a label."""
+    """True for examples of two segments with a label."""
 
     def __post_init__(self) -> None:
         if self.max_tokens < self.special_tokens + 2:
@@ -57,5 +57,5 @@ class Builder(ABC):
         return Examples(text, self.special, self._plan(text, rng), segments=self.pairs)
 
     @abstractmethod
-    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
-        """Return where the tokens of each example are."""
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
+        """Return the token ranges of each example."""

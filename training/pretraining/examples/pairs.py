@@ -1,7 +1,7 @@
 """Two segments and a label: next sentence (BERT), sentence order (ALBERT).
 
-Devlin et al. 2018 (arXiv 1810.04805, A.1) and google-research/bert `create_pretraining_data.py`, whose draws are made
-here in the same order, so that one seed gives the examples that the reference gives.
+Devlin et al. 2018 (arXiv 1810.04805, A.1) and google-research/bert `create_pretraining_data.py`. The draws are made
+in the same order, so one seed gives the examples of the reference.
 """
 
 from abc import abstractmethod
@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from training.pretraining.examples.builder import Builder
-from training.pretraining.examples.text import Plan, Text
+from training.pretraining.examples.text import ExampleRanges, Text
 
 Piece = tuple[int, int]
-"""First token, and the token after the last."""
+"""First token of a piece, and the token after its last."""
 IN_ORDER, RANDOM, SWAPPED = 0, 1, 1
 
 
@@ -25,17 +25,17 @@ class _Pairs(Builder):
 
     pairs: ClassVar[bool] = True
 
-    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
         return self.draw(text, Random(int(rng.integers(2**63))))
 
-    def draw(self, text: Text, rng: Random) -> Plan:
+    def draw(self, text: Text, rng: Random) -> ExampleRanges:
         """Plan with the given draws."""
-        plan = Plan()
+        plan = ExampleRanges()
         for document in range(text.document_count):
             self._document(text, document, rng, plan)
         return plan
 
-    def _document(self, text: Text, document: int, rng: Random, plan: Plan) -> None:
+    def _document(self, text: Text, document: int, rng: Random, plan: ExampleRanges) -> None:
         borders = text.sentences
         sentence, end = text.documents[document], text.documents[document + 1]
         room = self.max_tokens - self.special_tokens
@@ -51,22 +51,22 @@ class _Pairs(Builder):
 
     @abstractmethod
     def _chunk(
-        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: Plan
+        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: ExampleRanges
     ) -> int:
-        """Add the example of sentences chunk[0] … chunk[1] - 1, and return the sentence to go on with."""
+        """Add the example of sentences chunk[0] … chunk[1] - 1, and return the sentence to continue with."""
 
 
 @dataclass(frozen=True)
 class NextSentence(_Pairs):
-    """Is B what follows A? Half of the time it is, else it comes from another document at a random sentence.
+    """Pairs for "does B follow A?": half of the time it does, else it starts at a random sentence of another document.
 
-    A chunk of one sentence has nothing to follow and always takes a random B, so that more than half are random.
+    A chunk of one sentence has no rest and always takes a random B, so more than half are random.
     """
 
     min_documents: ClassVar[int] = 2
 
     def _chunk(
-        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: Plan
+        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: ExampleRanges
     ) -> int:
         borders, (first, last) = text.sentences, chunk
         split = first + (rng.randint(1, last - first - 1) if last - first >= 2 else 1)
@@ -82,13 +82,13 @@ class NextSentence(_Pairs):
 
 @dataclass(frozen=True)
 class SentenceOrder(_Pairs):
-    """Are A and B in order, or swapped? Always consecutive text (Lan et al. 2019, arXiv 1909.11942).
+    """Pairs of consecutive text, in order or swapped (Lan et al. 2019, arXiv 1909.11942).
 
     A chunk of one sentence is cut inside it, at a word. (ALBERT's code takes a random B there and calls it swapped.)
     """
 
     def _chunk(
-        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: Plan
+        self, text: Text, document: int, chunk: tuple[int, int], target: int, rng: Random, plan: ExampleRanges
     ) -> int:
         borders, (first, last) = text.sentences, chunk
         start, stop = borders[first], borders[last]

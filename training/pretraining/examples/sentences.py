@@ -8,18 +8,18 @@ from random import Random
 import numpy as np
 
 from training.pretraining.examples.builder import Builder
-from training.pretraining.examples.text import Plan, Text
+from training.pretraining.examples.text import ExampleRanges, Text
 
 
 @dataclass(frozen=True)
 class FullSentences(Builder):
     """Sentences one after another up to the full length, over document borders with a [SEP] between.
 
-    FULL-SENTENCES of Liu et al. 2019 (arXiv 1907.11692, 4.2). Documents come in a new order at each drawing. Nothing
-    is lost: a sentence that does not fit starts the next example, and one over the full length is cut.
+    FULL-SENTENCES of Liu et al. 2019 (arXiv 1907.11692, 4.2). Each epoch has a new order of documents. Nothing is
+    lost: a sentence that does not fit starts the next example, and one over the full length is cut.
     """
 
-    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
         packer = _Packer(self.max_tokens)
         for document in rng.permutation(text.document_count).tolist():
             packer.add(_sentences(text, document))
@@ -31,10 +31,10 @@ class FullSentences(Builder):
 class SingleSegments(Builder):
     """Sentences of one document up to the full length, or in `short_share` of documents up to a random shorter one.
 
-    For the paper's ablations without next sentence prediction, and left-to-right.
+    The paper's ablations without next sentence prediction and left-to-right use it.
     """
 
-    def _plan(self, text: Text, rng: np.random.Generator) -> Plan:
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
         draws, packer = Random(int(rng.integers(2**63))), _Packer(self.max_tokens)
         for document in range(text.document_count):
             short = draws.random() < self.short_share
@@ -46,13 +46,13 @@ class SingleSegments(Builder):
 
 @dataclass(slots=True)
 class _Packer:
-    """Fills example after example; each piece is running text of one document and takes a [SEP] with it."""
+    """Fills one example after another; each piece is running text of one document, followed by [SEP]."""
 
     max_tokens: int
-    plan: Plan = field(default_factory=Plan)
+    plan: ExampleRanges = field(default_factory=ExampleRanges)
     pieces: list[tuple[int, int]] = field(default_factory=list)
     used: int = 1
-    """Tokens of the open example, its [CLS] the first."""
+    """Tokens of the open example, [CLS] included."""
 
     def add(self, sentences: Iterable[tuple[int, int]]) -> None:
         """Add one document's sentences."""

@@ -1,8 +1,8 @@
-"""What a training loop reads: batches of masked examples without end, from any place in the stream on.
+"""Endless batches of masked examples, from any place in the stream on.
 
-An epoch is every shard once, in an order of its own, some at a time: their examples are shuffled together, because a shard
-holds neighbours of the corpus, perhaps of one kind only. Examples are planned, shuffled and masked by generators seeded
-with (seed, purpose, epoch, shard), so that the place alone says what comes, however the run got there.
+An epoch reads every shard once, in a new order, several at a time. Their examples are shuffled together, because a shard
+holds neighbours of the corpus, perhaps of one kind only. Generators seeded with (seed, purpose, epoch, shard) plan,
+shuffle and mask the examples. So the place alone decides what follows, however the run got there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,36 +22,36 @@ from training.pretraining.masking.counter_rng import Keys
 from training.pretraining.masking.tokens import TokenMasking
 
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
-"""What a generator is for."""
+"""Purposes of a generator."""
 ALL: Final = slice(None)
 ORDER = 2
-"""Raised when the same place leads to other examples than it did: a run that is under way would read some twice."""
+"""Version of the order. A new one refuses to resume older runs, which would read some examples twice."""
 MIXED_SHARDS = 8
-"""Shards whose examples are shuffled together. At bert-prepare's 16 MB each about 200 MB of memory."""
+"""Number of shards whose examples are shuffled together: about 200 MB of memory at 16 MB a shard."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cursor:
-    """A place in the stream: where the next batch starts."""
+    """A place in the stream, at which the next batch starts."""
 
     epoch: int = 0
     shard: int = 0
-    """Which of the epoch's mixes of shards."""
+    """Index of the mix of shards in the epoch."""
     example: int = 0
-    """In the mix's shuffled examples."""
+    """Index in the mix's shuffled examples."""
 
 
 START: Final = Cursor()
 
 
 class _Examples(NamedTuple):
-    """The examples of a mix of shards in one epoch: a plan of each shard, with static masks several."""
+    """The examples of a mix of shards in one epoch; with static masks each shard is there several times."""
 
     plans: list[Examples]
     order: Offsets
     """(E,) shuffled indices"""
     keys: Keys
-    """(E,) what masks each index"""
+    """(E,) key of the mask of each index"""
 
     def take(self, places: Offsets) -> tuple[list[Example], Keys]:
         """Make the examples at some places of the shuffled order."""
@@ -69,7 +69,7 @@ class _Examples(NamedTuple):
 
 
 class ExampleStream:
-    """The masked examples of a split, epoch after epoch. Not safe to share between threads; small to send to processes."""
+    """The masked examples of a split, epoch after epoch. Not safe between threads; small to send to processes."""
 
     def __init__(
         self,
@@ -82,10 +82,11 @@ class ExampleStream:
         static_dupes: int = 0,
         mixed_shards: int = MIXED_SHARDS,
     ) -> None:
-        """Open a split. With `static_dupes` an epoch is that many copies, each built and masked once and for all.
+        """Open a split.
 
-        That is the paper's dupe_factor; with 0 each epoch is built and masked afresh. Raises DataError where the
-        split has too few documents for `build`, ConfigError where its examples are longer than `max_tokens`.
+        With `static_dupes` (the paper's dupe_factor) an epoch is that many copies, each built and masked once. With 0 each
+        epoch is built and masked afresh. Raises DataError where the split has too few documents for `build`, ConfigError
+        where its examples are longer than `max_tokens`.
         """
         if build.max_tokens > max_tokens:
             raise ConfigError(f"examples of {build.max_tokens} tokens must fit in max_tokens ({max_tokens})")
@@ -105,9 +106,9 @@ class ExampleStream:
     ) -> Iterator[tuple[list[MaskedExample], Cursor]]:
         """Yield batches from a place on, each with the place after it; a batch may span shards and epochs.
 
-        `take` is what to make of each batch: rank r of w processes needs slice(r, None, w). With `every` n only each
-        n-th batch comes, for n workers that share the work: worker k starts at `after(cursor, k * batch_size)`.
-        Raises ConfigError for a place that the stream does not have, DataError if the split gives no example at all.
+        `take` is the part of each batch to make: rank r of w processes takes slice(r, None, w). `every` n yields each n-th
+        batch, for n workers that share the work: worker k starts at `after(cursor, k * batch_size)`. Raises ConfigError
+        for a place outside the stream, DataError if the split gives no example.
         """
         while True:
             batch, cursor = self._batch(batch_size, cursor, take)
@@ -115,7 +116,7 @@ class ExampleStream:
             cursor = self.after(cursor, (every - 1) * batch_size)
 
     def after(self, cursor: Cursor, examples: int) -> Cursor:
-        """Return the place that many examples further on; costs the planning of shards on the way, no more."""
+        """Return the place that many examples further on. Only the planning of the shards on the way costs time."""
         reached = cursor
         for _, _, place in self._walk(cursor, examples):
             reached = place
@@ -144,7 +145,7 @@ class ExampleStream:
         return batch, reached
 
     def _walk(self, cursor: Cursor, examples: int) -> Iterator[tuple[_Examples, NDArray[np.int64], Cursor]]:
-        """Yield the next examples mix by mix: where they are, which places there, and the place after."""
+        """Yield the next examples mix by mix: the mix, the places in it, and the place after."""
         empty = 0
         while examples > 0:
             here = self._examples(cursor.epoch, cursor.shard)
@@ -168,17 +169,17 @@ class ExampleStream:
 
     @property
     def _mixes(self) -> int:
-        """How many an epoch has."""
+        """Number of mixes in an epoch."""
         return -(-len(self._groups) // self._mixed)
 
     def _examples(self, epoch: int, place: int) -> _Examples:
-        """Plan a mix; the last one is kept."""
+        """Plan a mix, and keep the last one."""
         if not 0 <= place < self._mixes:
             raise ConfigError(f"place {place} must be one of the split's {self._mixes} mixes of shards")
         if self._kept is None or self._kept[0] != (epoch, place):
             self._kept = None  # before the next one takes memory
             order = self._generator(_SHARDS, epoch).permutation(len(self._groups)).tolist()
-            # Dealt out like cards: mixes are of like size, and none is left with a last shard of its own.
+            # Mixes of like size: none is left with a single last shard.
             self._kept = (epoch, place), self._mix(epoch, place, order[place :: self._mixes])
         return self._kept[1]
 
@@ -189,7 +190,7 @@ class ExampleStream:
         return _Examples([plan for plan, _ in planned], order, np.concatenate([keys for _, keys in planned]))
 
     def _plan(self, epoch: int, shard: int) -> list[tuple[Examples, Keys]]:
-        """Plan a shard, with static masks each of its copies, and draw the keys of its masks."""
+        """Plan a shard (with static masks each of its copies) and draw the keys of its masks."""
         text = Text.of([document for entry in self._groups[shard] for document in self._documents(entry)])
         found = []
         for version in range(self._dupes) if self._dupes else [epoch]:
@@ -207,7 +208,7 @@ class ExampleStream:
 
 
 def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]:
-    """Return the shards, those with too few documents for the builder together with their neighbours."""
+    """Return the shards; one with too few documents for the builder joins its neighbour."""
     groups: list[list[Entry]] = []
     for entry in _entries(corpus, split):
         if groups and _documents(groups[-1]) < min_documents:
@@ -225,12 +226,12 @@ def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]
 
 
 def _entries(corpus: Corpus, split: str) -> list[Entry]:
-    """Return what corpus.json says of each shard; raises DataError if a file is missing or of another size."""
+    """Return the entry of each shard; raises DataError if a file is missing or of another size."""
     entries = corpus.entries(split)
     for entry in entries:
         corpus.shard(
             entry
-        )  # and closed again: a mapped file holds a file descriptor, and a large corpus has thousands
+        )  # and closed again: a mapped file holds a descriptor, and a corpus may have thousands
     return entries
 
 

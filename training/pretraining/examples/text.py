@@ -1,7 +1,7 @@
-"""The documents of a shard side by side, and examples as places in them.
+"""The documents of a shard side by side, and examples as ranges of their tokens.
 
-An example is a few numbers until it is asked for, so that a plan of a whole shard is small and quick to make, and one
-of several processes makes only those that it trains on. N tokens, S sentences, D documents, E examples, P pieces.
+An example is a few numbers until it is taken. So the ranges of a whole shard are small and quick to plan, and each of
+several processes makes only its own examples. N tokens, S sentences, D documents, E examples, P pieces.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,9 +26,9 @@ class Text:
     continues: Bools
     """(N,)"""
     sentences: list[int]
-    """(S + 1,) the first token of each sentence, and N; plain integers, because planning reads them one by one."""
+    """(S + 1,) first token of each sentence, and N; plain integers, because planning reads them one by one."""
     documents: list[int]
-    """(D + 1,) the first sentence of each document, and S."""
+    """(D + 1,) first sentence of each document, and S."""
 
     @classmethod
     def of(cls, documents: Sequence[Document]) -> "Text":
@@ -45,20 +45,20 @@ class Text:
 
     @property
     def document_count(self) -> int:
-        """D."""
+        """Number of documents, D."""
         return len(self.documents) - 1
 
 
 @dataclass(slots=True)
-class Plan:
-    """Which tokens each example holds, collected example by example."""
+class ExampleRanges:
+    """Token ranges of each example, collected example by example."""
 
     starts: list[int] = field(default_factory=list)
     """(P,) first token of each piece of running text"""
     stops: list[int] = field(default_factory=list)
-    """(P,) the token after its last"""
+    """(P,) token after the last of each piece"""
     offsets: list[int] = field(default_factory=lambda: [0])
-    """(E + 1,) the first piece of each example, and P"""
+    """(E + 1,) first piece of each example, and P"""
     labels: list[int] = field(default_factory=list)
     """(E,) pair labels"""
 
@@ -72,10 +72,10 @@ class Plan:
 
 
 class Examples(Sequence[Example]):
-    """The examples of a plan, made when they are asked for: [CLS] piece [SEP] piece [SEP] …"""
+    """Examples that are made when they are taken: [CLS] piece [SEP] piece [SEP] …"""
 
-    def __init__(self, text: Text, special: SpecialIds, plan: Plan, *, segments: bool) -> None:
-        """With `segments` each piece has a segment id of its own, else all have 0."""
+    def __init__(self, text: Text, special: SpecialIds, plan: ExampleRanges, *, segments: bool) -> None:
+        """Give each piece a segment id of its own with `segments`, else 0."""
         self._text, self._special, self._segments = text, special, segments
         self._starts, self._stops = np.array(plan.starts, np.int64), np.array(plan.stops, np.int64)
         self._offsets, self._labels = np.array(plan.offsets, np.int64), np.array(plan.labels, np.int8)
@@ -99,7 +99,7 @@ class Examples(Sequence[Example]):
             yield from self[start : start + 256]
 
     def take(self, indices: NDArray[np.integer]) -> list[Example]:
-        """Make the examples of these indices, all at once: several times faster than one by one."""
+        """Make the examples of these indices together: several times faster than one by one."""
         first, last = self._offsets[indices], self._offsets[indices + 1]
         pieces = ranges(first, last)
         if not len(pieces):
@@ -115,7 +115,7 @@ class Examples(Sequence[Example]):
         ids[at] = self._text.tokens[source]
         continues, special = np.zeros(len(ids), np.bool_), np.ones(len(ids), np.bool_)
         continues[at], special[at] = self._text.continues[source], False
-        # A text cut at its front begins a word of its own, whatever its first piece went on with.
+        # A text that is cut at its front begins a new word.
         continues[ends - 1 - (stops - starts)] = False
         segments: Bytes = np.repeat((place if self._segments else place * 0).astype(np.int8), size)
         borders = ends[np.cumsum(last - first) - 1].tolist()

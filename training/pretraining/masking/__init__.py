@@ -1,4 +1,4 @@
-"""Masking: which positions an example asks for, and what stands there instead."""
+"""Masking: the positions to predict, and their replacements."""
 
 from collections.abc import Sequence
 

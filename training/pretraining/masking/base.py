@@ -1,4 +1,4 @@
-"""What every way of masking shares: how many positions, and what is put there.
+"""Base of the maskings: the number of positions, and their replacements.
 
 B examples, N tokens of all of them side by side, M masked positions.
 """
@@ -19,7 +19,7 @@ Offsets = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class MaskingBatch:
     """Examples side by side."""
 
     ids: Ints
@@ -33,12 +33,12 @@ class Batch:
     starts: Offsets
     """(B,) first token of each example"""
     owner: Offsets
-    """(N,) the example of each token"""
+    """(N,) example of each token"""
     keys: Keys
-    """(B,) each example's randomness"""
+    """(B,) key of each example's random numbers"""
 
     @classmethod
-    def of(cls, examples: Sequence[Example], keys: Keys) -> "Batch":
+    def of(cls, examples: Sequence[Example], keys: Keys) -> "MaskingBatch":
         """Lay one example or more side by side."""
         lengths = np.array([len(example.ids) for example in examples], np.int64)
         return cls(
@@ -64,19 +64,19 @@ class Batch:
 
 
 class Chosen(NamedTuple):
-    """The positions to be predicted."""
+    """The positions to predict."""
 
     positions: Offsets
     """(M,) flat indices, ascending"""
     leaders: Offsets
-    """(M,) whose draw decides [MASK], random or kept: the position itself, or the first of its group"""
+    """(M,) position whose draw decides between [MASK], random and kept: itself, or the first of its group"""
     spans: Offsets | None = None
-    """(M, 2) flat indices of the first and last position of its span"""
+    """(M, 2) flat indices of the first and last position of each span"""
 
 
 @dataclass(frozen=True)
 class Masking(ABC):
-    """Which positions of an example are predicted, and what stands there instead.
+    """Chooses the positions of an example to predict, and their replacements.
 
     The number is that of google-research/bert, `create_masked_lm_predictions`: `rate` of all the example's tokens,
     special ones counted, rounded, at least 1 and at most `max_predictions`.
@@ -87,9 +87,9 @@ class Masking(ABC):
     max_predictions: int = 0
     """Most positions of one example; 0 sets no bound."""
     mask_share: float = 0.8
-    """Of the positions, how many get [MASK]."""
+    """Share of the positions that get [MASK]."""
     random_share: float = 0.1
-    """And how many a random piece; the rest keep their own."""
+    """Share of the positions that get a random piece; the rest keep their own."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
@@ -103,30 +103,30 @@ class Masking(ABC):
             )
 
     def __call__(self, example: Example, rng: np.random.Generator) -> MaskedExample:
-        """Mask one example; many at once are far cheaper each."""
+        """Mask one example; `many` is far cheaper an example."""
         return self.many([example], rng.integers(2**64, size=1, dtype=np.uint64))[0]
 
     def many(self, examples: Sequence[Example], keys: Keys) -> list[MaskedExample]:
-        """Mask examples, each by its own key (B,): what an example gets does not depend on the others."""
+        """Mask examples, each by its own key (B,) and independent of the others."""
         if not examples:
             return []
-        batch = Batch.of(examples, keys)
+        batch = MaskingBatch.of(examples, keys)
         chosen = self._choose(batch, self._budgets(batch))
         ids = batch.ids.copy()
         ids[chosen.positions] = self._replacements(batch, chosen)
         return _split(examples, batch, chosen, ids)
 
-    def _budgets(self, batch: Batch) -> Offsets:
-        """Return how many positions of each example are to be chosen (B,)."""
+    def _budgets(self, batch: MaskingBatch) -> Offsets:
+        """Return the number of positions to choose in each example (B,)."""
         budgets: Offsets = np.maximum(1, np.rint(batch.lengths * self.rate).astype(np.int64))
         return np.minimum(budgets, self.max_predictions) if self.max_predictions else budgets
 
     @abstractmethod
-    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+    def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         """Choose at most `budgets` (B,) positions of each example, none of them special."""
 
-    def _replacements(self, batch: Batch, chosen: Chosen) -> Ints:
-        """Return what stands at the chosen positions (M,)."""
+    def _replacements(self, batch: MaskingBatch, chosen: Chosen) -> Ints:
+        """Return the ids at the chosen positions (M,) after masking."""
         action = batch.uniform(chosen.leaders, ACTION)
         masked = action < self.mask_share
         random = ~masked & (action < self.mask_share + self.random_share)
@@ -135,18 +135,20 @@ class Masking(ABC):
         ids[random] = self._random(batch, chosen.positions[random])
         return ids
 
-    def _instead(self, batch: Batch, positions: Offsets) -> Ints | int:
-        """Return what takes the place of most positions: [MASK]."""
+    def _instead(self, batch: MaskingBatch, positions: Offsets) -> Ints | int:
+        """Return the usual replacement: [MASK]."""
         return self.special.mask
 
-    def _random(self, batch: Batch, positions: Offsets) -> Ints:
+    def _random(self, batch: MaskingBatch, positions: Offsets) -> Ints:
         """Return a random piece for each position."""
         drawn = batch.uniform(positions, PIECE) * len(self.special.plain)
         pieces: Ints = self.special.plain[drawn.astype(np.int64)]
         return pieces
 
 
-def _split(examples: Sequence[Example], batch: Batch, chosen: Chosen, ids: Ints) -> list[MaskedExample]:
+def _split(
+    examples: Sequence[Example], batch: MaskingBatch, chosen: Chosen, ids: Ints
+) -> list[MaskedExample]:
     """Cut the batch back into examples."""
     labels = batch.ids[chosen.positions]
     shift = batch.starts[batch.owner[chosen.positions]]

@@ -1,4 +1,4 @@
-"""Random numbers by place: a draw depends on its example's key and its place alone, not on what was drawn before.
+"""Random numbers by place: a draw depends on its example's key and its place alone, not on earlier draws.
 
 So a whole batch is masked at once, and an example gets the same mask in a batch of any size, in any process. The
 mixing is SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"), whose state after n
@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 Keys = NDArray[np.uint64]
 
 ORDER: Final = 0
-"""Which candidates come first."""
+"""Purpose: the order of candidates."""
 ACTION: Final = 1
-"""[MASK], random or kept."""
+"""Purpose: [MASK], random or kept."""
 PIECE: Final = 2
-"""Which random piece."""
+"""Purpose: the random piece."""
 LENGTH: Final = 3
-"""How many words a span has."""
+"""Purpose: the number of words of a span."""
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

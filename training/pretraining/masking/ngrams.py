@@ -10,23 +10,23 @@ from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
 from training.pretraining.examples.base import Ints, SpecialIds
 from training.pretraining.examples.text import ranges
-from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
+from training.pretraining.masking.base import Chosen, Masking, MaskingBatch, Offsets
 from training.pretraining.masking.counter_rng import PIECE
 from training.pretraining.masking.spans import runs
 from training.pretraining.masking.tokens import words
 
 NGRAM_SHARES = (0.4, 0.3, 0.2, 0.1)
-"""How often 1, 2, 3 and 4 words are masked together."""
+"""Shares of runs of 1, 2, 3 and 4 words."""
 _ROWS = 512
-"""Vectors that are compared with all others at once; a block of 512 x 30,000 similarities takes 60 MB."""
+"""Vectors to compare with all others at once; a block of 512 x 30,000 similarities takes 60 MB."""
 
 
 @dataclass(frozen=True)
 class SimilarWordMasking(Masking):
-    """Whole words, one to four together; a word becomes a similar one, a random one or stays, by one draw a word.
+    """Whole words, one to four together; one draw a word makes it a similar word, a random one, or keeps it.
 
-    Each piece is replaced by a near one of `similar`, so that the text keeps its length; a piece without a near one gets
-    a random piece. `mask_share` is the share of similar words: [MASK] never stands in the text.
+    Each piece is replaced by a near one of `similar`, so the text keeps its length; a piece without a near one gets a
+    random piece. `mask_share` is the share of similar words: there is no [MASK] in the text.
     """
 
     similar: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int32))
@@ -39,12 +39,12 @@ class SimilarWordMasking(Masking):
                 f"similar {self.similar.shape} must have a row for each of {self.special.plain.max() + 1} pieces"
             )
 
-    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+    def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         starts, _ = words(batch, ~batch.continues)
         positions = ranges(*runs(batch, budgets, batch.shuffled(starts), np.array(NGRAM_SHARES)))
         return Chosen(positions, starts[np.searchsorted(starts, positions, side="right") - 1])
 
-    def _instead(self, batch: Batch, positions: Offsets) -> Ints:
+    def _instead(self, batch: MaskingBatch, positions: Offsets) -> Ints:
         near = self.similar[batch.ids[positions]]
         count = (near >= 0).sum(axis=1)
         drawn = (batch.uniform(positions, PIECE) * count).astype(np.int64)

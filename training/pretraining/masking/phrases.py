@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.pretraining.examples.base import Bools
-from training.pretraining.masking.base import Batch, Offsets
+from training.pretraining.masking.base import MaskingBatch, Offsets
 from training.pretraining.masking.tokens import WholeWordMasking, words
 
 
@@ -56,7 +56,7 @@ class PhraseMasking(WholeWordMasking):
 
     phrases: PhraseList = field(default_factory=PhraseList)
 
-    def _units(self, batch: Batch) -> tuple[Offsets, Offsets]:
+    def _units(self, batch: MaskingBatch) -> tuple[Offsets, Offsets]:
         starts = ~batch.continues
         for start, stop in self.phrases.find(batch.ids, np.append(starts, True)):
             starts[start + 1 : stop] = False

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from bert.errors import ConfigError
 from training.pretraining.examples.text import ranges
-from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
+from training.pretraining.masking.base import Chosen, Masking, MaskingBatch, Offsets
 from training.pretraining.masking.counter_rng import LENGTH
 from training.pretraining.masking.tokens import words
 
 
 @dataclass(frozen=True)
 class SpanMasking(Masking):
-    """Spans of words, a word at least between two of them: its boundary objective predicts from the tokens beside.
+    """Spans of words with at least a word between two of them: the boundary objective predicts from the tokens beside.
 
     In the reference spans may touch, grow into one another, and end inside a word where the budget does.
     """
@@ -27,7 +27,7 @@ class SpanMasking(Masking):
     geometric: float = 0.2
     max_words: int = 10
     shares: tuple[float, ...] = ()
-    """How often 1, 2, … words are masked together; none are the geometric ones."""
+    """Shares of spans of 1, 2, … words; empty for the geometric ones."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,13 +40,13 @@ class SpanMasking(Masking):
 
     @property
     def length_shares(self) -> NDArray[np.float64]:
-        """How likely a span of 1, 2, … words is."""
+        """Probabilities of spans of 1, 2, … words."""
         geometric = np.float64(self.geometric) * (1 - self.geometric) ** np.arange(self.max_words)
         shares = np.array(self.shares, np.float64) if self.shares else geometric
         whole: NDArray[np.float64] = shares / shares.sum()
         return whole
 
-    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+    def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         anchors = batch.shuffled(np.flatnonzero(~batch.special))
         first, last = runs(batch, budgets, anchors, self.length_shares, apart=True)
         size = last - first
@@ -55,7 +55,7 @@ class SpanMasking(Masking):
 
 
 def runs(
-    batch: Batch,
+    batch: MaskingBatch,
     budgets: Offsets,
     anchors: Offsets,
     length_shares: NDArray[np.float64],
@@ -64,9 +64,9 @@ def runs(
 ) -> tuple[Offsets, Offsets]:
     """Return runs of whole words as flat first tokens and tokens after the last (R,), ascending.
 
-    At each of the `anchors` (tokens in the order to try them) a run of 1, 2, … words starts, by `length_shares`; it
-    ends early at a special token, at a word that is taken, and at one that would pass the example's budget (B,). Runs
-    that are `apart` have a word or a special token between them.
+    A run of 1, 2, … words, by `length_shares`, starts at each of the `anchors` (tokens in the order to try them). It ends
+    early at a special token, at a taken word, and at one that would exceed the example's budget (B,). Runs that are `apart`
+    have a word or a special token between them.
     """
     starts, stops = words(batch, ~batch.continues)
     word = (np.searchsorted(starts, anchors, side="right") - 1).tolist()

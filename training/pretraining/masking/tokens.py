@@ -7,14 +7,14 @@ import numpy as np
 
 from training.pretraining.examples.base import Bools
 from training.pretraining.examples.text import ranges
-from training.pretraining.masking.base import Batch, Chosen, Masking, Offsets
+from training.pretraining.masking.base import Chosen, Masking, MaskingBatch, Offsets
 
 
 @dataclass(frozen=True)
 class TokenMasking(Masking):
-    """Every piece for itself: the paper's masking."""
+    """Single pieces: the paper's masking."""
 
-    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+    def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         order = batch.shuffled(np.flatnonzero(~batch.special))
         owner = batch.owner[order]
         # owner is ascending: a candidate's place in its example is how far it is from the example's first.
@@ -25,12 +25,12 @@ class TokenMasking(Masking):
 
 @dataclass(frozen=True)
 class WholeWordMasking(Masking):
-    """All pieces of a word or none; each piece still gets [MASK], a random piece or its own by a draw of its own.
+    """All pieces of a word or none; each piece still has its own draw of [MASK], a random piece or its own.
 
-    Words are taken in random order; one that would pass the budget is passed over, as in the reference.
+    Words are taken in random order; one that would exceed the budget is skipped, as in the reference.
     """
 
-    def _choose(self, batch: Batch, budgets: Offsets) -> Chosen:
+    def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         starts, stops = self._units(batch)
         # Each unit draws by its first token. Shuffling gives first tokens; their units follow by search.
         order = np.searchsorted(starts, batch.shuffled(starts))
@@ -43,13 +43,13 @@ class WholeWordMasking(Masking):
         positions = ranges(starts[units], stops[units])
         return Chosen(positions, positions)
 
-    def _units(self, batch: Batch) -> tuple[Offsets, Offsets]:
-        """Return what is masked together: flat indices of first tokens and of the tokens after the last (U,)."""
+    def _units(self, batch: MaskingBatch) -> tuple[Offsets, Offsets]:
+        """Return the units that are masked together: flat indices of first tokens and of tokens after the last (U,)."""
         return words(batch, ~batch.continues)
 
 
-def words(batch: Batch, starts: Bools) -> tuple[Offsets, Offsets]:
-    """Return where words start and where they end (W,), given which tokens (N,) start one."""
+def words(batch: MaskingBatch, starts: Bools) -> tuple[Offsets, Offsets]:
+    """Return first tokens of words and tokens after their last (W,); `starts` (N,) marks the tokens that start one."""
     text = ~batch.special
     before = np.concatenate([[True], batch.special[:-1]])
     first = np.flatnonzero(text & (starts | before))
@@ -58,7 +58,7 @@ def words(batch: Batch, starts: Bools) -> tuple[Offsets, Offsets]:
 
 
 def fill(lengths: Sequence[int], start: int, stop: int, budget: int) -> Iterator[int]:
-    """Yield which of the units start … stop - 1, in this order, fit into the budget, passing over those too long."""
+    """Yield the units of start … stop - 1, in this order, that fit into the budget; too long ones are skipped."""
     for unit in range(start, stop):
         if lengths[unit] <= budget:
             yield unit

@@ -1,4 +1,4 @@
-"""Pretraining objectives: what is asked of the model, and its losses."""
+"""Pretraining objectives: the task of the model, and its losses."""
 
 from training.pretraining.objectives.build import build
 

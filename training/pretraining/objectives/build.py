@@ -1,4 +1,4 @@
-"""From settings to an objective."""
+"""The objective that the settings name."""
 
 from collections.abc import Callable
 

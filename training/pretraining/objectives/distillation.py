@@ -1,4 +1,4 @@
-"""DistilBERT: a small model learns what a large one says of the masked words."""
+"""DistilBERT: a small model learns a large one's predictions of the masked words."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from training.pretraining.objectives.base import Objective, cross_entropy, encod
 
 @dataclass(frozen=True)
 class DistillationWeights:
-    """How the three losses add up; the defaults are those of DistilBERT's training command."""
+    """Weights of the three losses, by default those of DistilBERT's training command."""
 
     temperature: float = 2.0
     soft: float = 5.0
@@ -43,7 +43,7 @@ class Distillation(Objective):
         chosen = weights or DistillationWeights()
         check_fits(config, teacher.config, chosen)
         self.model = BertForMaskedLM(config)
-        # In a tuple the teacher is no module of this one: not trained, not saved, not sent between processes.
+        # A teacher in a tuple is no submodule: it is not trained, saved or sent between processes.
         self._teacher = (teacher.requires_grad_(False).eval(),)
         self.temperature = chosen.temperature
         every = {"soft_mlm": chosen.soft, "mlm": chosen.hard, "cosine": chosen.cosine}
@@ -112,7 +112,7 @@ class Distillation(Objective):
 
 
 def spread(layers: int, of: int) -> list[int]:
-    """Return which of so many layers to keep: the first, the last, and between them at even distances."""
+    """Return the indices of the layers to keep: the first, the last, and others at even distances between."""
     return [round(i * (of - 1) / max(1, layers - 1)) for i in range(layers)]
 
 

@@ -1,4 +1,4 @@
-"""The paper's ablation: the next token from what is left of it (Devlin et al. 2018, section 5.1)."""
+"""The paper's ablation: the next token from those left of it (Devlin et al. 2018, section 5.1)."""
 
 import torch
 from torch import Tensor
@@ -11,9 +11,9 @@ from training.pretraining.objectives.base import Objective, cross_entropy, encod
 
 
 class LeftToRight(Objective):
-    """Tell the next token at every token but the last. Nothing is masked, and no token sees what is right of it.
+    """Predict the next token at every token but the last, without masking. No token sees those right of it.
 
-    What is saved is a plain BERT, which reads both ways again when it is fine-tuned.
+    The saved model is a plain BERT, which reads both ways again when it is fine-tuned.
     """
 
     architecture = "BertForMaskedLM"

@@ -1,4 +1,4 @@
-"""The paper's objectives: the masked words, and what a pair of texts is to each other."""
+"""The paper's objectives: masked words, and the relation of a pair of texts."""
 
 from torch import Tensor
 
@@ -11,7 +11,7 @@ from training.pretraining.objectives.base import Objective, cross_entropy, encod
 
 
 class MaskedLanguageModel(Objective):
-    """Tell the masked words (RoBERTa, arXiv 1907.11692, and all that differ from it in masking only)."""
+    """Predict the masked words (RoBERTa, arXiv 1907.11692, and all that differ from it in masking only)."""
 
     architecture = "BertForMaskedLM"
 
@@ -35,7 +35,7 @@ class MaskedLanguageModel(Objective):
 
 
 class MaskedLanguageModelWithPairs(Objective):
-    """Tell the masked words, and a pair's label from its [CLS].
+    """Predict the masked words, and a pair's label from its [CLS].
 
     The label is whether B follows A (BERT, arXiv 1810.04805) or whether the two are in order (ALBERT, 1909.11942).
     """
@@ -43,7 +43,7 @@ class MaskedLanguageModelWithPairs(Objective):
     architecture = "BertForPreTraining"
 
     def __init__(self, config: BertConfig, pair: str = "nsp") -> None:
-        """Make the model with fresh weights; `pair` is what the second loss is called."""
+        """Make the model with fresh weights; `pair` names the second loss."""
         super().__init__()
         self.model: BertForPreTraining = BertForPreTraining(config)
         self.pair = pair
@@ -65,7 +65,7 @@ class MaskedLanguageModelWithPairs(Objective):
         return {"mlm": len(batch.labels), self.pair: batch.pairs}
 
     def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
-        """Return `mlm` and the pair's loss. Raises TrainingError for a batch without a single pair."""
+        """Return `mlm` and the pair's loss. Raises TrainingError for a batch without pairs."""
         if not batch.pairs:
             raise TrainingError(
                 f"the objective has a loss {self.pair!r}, but the examples are no labelled pairs"

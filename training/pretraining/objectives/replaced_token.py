@@ -1,4 +1,4 @@
-"""ELECTRA: a small generator replaces the masked words, and the model tells which ones are replaced."""
+"""ELECTRA: a small generator replaces the masked words, and the model detects the replacements."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ class ReplacedToken(Objective):
     """Replaced-token detection (Clark et al. 2020, arXiv 2003.10555).
 
     Both models share one table of embeddings, positions and segments included, as google-research/electra does.
-    What is saved is the discriminator, a plain BERT; its generator lies beside it in transformers' format.
+    The saved model is the discriminator, a plain BERT; its generator lies beside it in transformers' format.
     """
 
     architecture = "BertModel"
@@ -30,7 +30,7 @@ class ReplacedToken(Objective):
     def __init__(
         self, config: BertConfig, generator_width: float = 0.25, discriminator_weight: float = 50.0
     ) -> None:
-        """Make both models with fresh weights; the generator has that share of the discriminator's width."""
+        """Make both models with fresh weights; `generator_width` is a share of the discriminator's width."""
         super().__init__()
         self.model = BertForReplacedTokenDetection(config)
         self.generator = ElectraGenerator(
@@ -91,9 +91,9 @@ class ReplacedToken(Objective):
 
 @torch.no_grad()
 def replace_tokens(batch: PretrainBatch, proposals: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ids (R, T) with a piece drawn from logits (M, V) at each masked position, and where one is replaced.
+    """Return ids (R, T) with a piece drawn from logits (M, V) at each masked position, and True where it differs.
 
-    A piece that is drawn and is the one that stood there counts as original. No gradient goes through the draw.
+    A drawn piece that equals the original counts as original. No gradient goes through the draw.
     """
     drawn = sample(proposals)
     ids = batch.original_ids.flatten().index_copy(0, batch.masked, drawn).view_as(batch.original_ids)

@@ -1,4 +1,4 @@
-"""SpanBERT: masked words from their own position, and again from the borders of their span."""
+"""SpanBERT: masked words from their own position, and from the borders of their span."""
 
 from torch import Tensor
 

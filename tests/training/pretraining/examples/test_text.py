@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.pretraining_documents import CLS, SEP, document, numbered, special_ids
-from training.pretraining.examples.text import Examples, Plan, Text, ranges
+from training.pretraining.examples.text import ExampleRanges, Examples, Text, ranges
 
 
 def examples(segments: bool) -> Examples:
     text = Text.of([document([10, 11, 12], [13, 14], continues=[11, 13]), document([20, 21], continues=[20])])
-    plan = Plan()
+    plan = ExampleRanges()
     plan.add([(0, 2), (3, 5)], label=1)
     plan.add([(5, 7)])
     return Examples(text, special_ids(), plan, segments=segments)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bert.errors import ConfigError
 from tests.support.pretraining_documents import FIRST, MASK, special_ids
 from training.pretraining.examples.base import Example
-from training.pretraining.masking.base import Batch
+from training.pretraining.masking.base import MaskingBatch
 from training.pretraining.masking.counter_rng import LENGTH, ORDER, uniform
 from training.pretraining.masking.spans import SpanMasking
 
@@ -104,7 +104,7 @@ def test_the_spans_drawn_have_3_8_words_in_the_mean() -> None:
     masking, given_example, drawn = SpanMasking(SPECIAL, 0.025), example([[1] * words]), keys(count)
     masked = masking.many([given_example] * count, drawn)
     places = np.arange((words + 2) * count).reshape(count, -1)
-    anchors = Batch.of([given_example] * count, drawn).shuffled(places[:, 1:-1].ravel())[::words] % (
+    anchors = MaskingBatch.of([given_example] * count, drawn).shuffled(places[:, 1:-1].ravel())[::words] % (
         words + 2
     )
     lengths = []
