@@ -128,9 +128,9 @@ class Service:
         LOGGER.info("ready in %.1f s: %d models", time.monotonic() - began, len(registry.models))
 
     @asynccontextmanager
-    async def lifespan(self) -> AsyncIterator[None]:
-        """Load in the background, and close at the end."""
-        loading = asyncio.create_task(self._load_and_report())
+    async def lifespan(self, prepare: Callable[[], object]) -> AsyncIterator[None]:
+        """In the background call `prepare` in a thread, then load the models; close at the end."""
+        loading = asyncio.create_task(self._load_and_report(prepare))
         try:
             yield
         finally:
@@ -138,8 +138,9 @@ class Service:
             await asyncio.wait([loading])
             await self.close()
 
-    async def _load_and_report(self) -> None:
+    async def _load_and_report(self, prepare: Callable[[], object]) -> None:
         try:
+            await asyncio.to_thread(prepare)
             await self.load()
         except Exception as error:
             self.on_failure(error)

@@ -3,13 +3,14 @@
 FastAPI routes the requests and derives the documentation from the handlers' signatures.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
-from functools import partial
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, get_type_hints
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from bert.errors import FieldError, InvalidRequestError
 from service.engine.loaded_model import Model
@@ -22,14 +23,6 @@ from service.pipeline.pipeline import INLINE_VECTORS, Pipeline
 from service.pipeline.request_context import RequestContext
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
-
-
-class TaskRoute(openapi.DirectRoute):
-    """A route whose body is read within limits and validated in a thread if it is large."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what reads the body and calls the endpoint."""
-        return partial(_run_task, self.endpoint, get_type_hints(self.endpoint)["body"])
 
 
 class TaskRequest(Request):
@@ -49,21 +42,36 @@ class TaskRequest(Request):
         check_count(service_of(self).settings.max_texts_per_request, *fields)
 
 
-async def _run_task(
-    endpoint: Callable[..., Awaitable[Response]], schema: type[schemas.Schema], request: Request
-) -> Response:
-    """Read and validate the body, then run the endpoint until the deadline or until the client leaves."""
-    service = service_of(request)
-    task = TaskRequest(request.scope, request.receive)
-    task.context, task.pipeline = request.scope["state"]["context"], service.loaded.pipeline
-    task.context.timeout_ms = timeout_ms(request.scope, service.settings.request_timeout_ms)
-    raw, max_texts = await read_body(request, service.settings), service.settings.max_texts_per_request
-    with CancelOnDisconnect(request, task.context):
-        if len(raw) <= INLINE_BYTES:
-            body = parse(schema, raw, max_texts)
-        else:
-            body = await task.pipeline.run_in_thread(lambda: parse(schema, raw, max_texts))
-        return await endpoint(task, body)
+class TaskRoute(APIRoute):
+    """A route that reads and validates the body within limits.
+
+    FastAPI documents and matches it but does not handle its requests: it would read a body of any size and validate it
+    on the event loop.
+    """
+
+    def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:
+        """Take the type of the endpoint's parameter `body` as the request's schema."""
+        super().__init__(path, endpoint, **options)
+        self.schema = get_type_hints(endpoint)["body"]
+        self.app = self._respond
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self._run(TaskRequest(scope, receive))
+        await response(scope, receive, send)
+
+    async def _run(self, request: TaskRequest) -> Response:
+        """Run the endpoint until the deadline, or until the client leaves."""
+        service, context = service_of(request), request.scope["state"]["context"]
+        request.context, request.pipeline = context, service.loaded.pipeline
+        context.timeout_ms = timeout_ms(request.scope, service.settings.request_timeout_ms)
+        raw, max_texts = await read_body(request, service.settings), service.settings.max_texts_per_request
+        with CancelOnDisconnect(request, context):
+            if len(raw) <= INLINE_BYTES:
+                body = parse(self.schema, raw, max_texts)
+            else:
+                body = await request.pipeline.run_in_thread(lambda: parse(self.schema, raw, max_texts))
+            response: Response = await self.endpoint(request, body)
+        return response
 
 
 tasks = APIRouter(tags=["tasks"], route_class=TaskRoute, responses=openapi.problems(*openapi.PROBLEMS))

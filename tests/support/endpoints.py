@@ -1,7 +1,7 @@
 """The task endpoints, with the examples of their schemas."""
 
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
 from service.http.routes import TaskRoute, tasks
 from service.http.schemas import Schema
@@ -31,7 +31,7 @@ class TaskEndpoint:
 
 
 TASK_ENDPOINTS = [
-    TaskEndpoint(route.path, get_type_hints(route.endpoint)["body"], route.response_model)
+    TaskEndpoint(route.path, route.schema, route.response_model)
     for route in tasks.routes
     if isinstance(route, TaskRoute)
 ]
