@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from service.cpu_count import usable_cores
 from service.exit_signals import FAILURE, INTERRUPTED, exit_on_stop
-from service.workers.runtime_dir import can_meet
+from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:
     from service.settings import ServeSettings
@@ -107,9 +107,9 @@ def check_settings(settings: "ServeSettings") -> None:
     found = read_manifests(settings.bundles, strict=settings.strict)
     names = [(each.name, each.task if isinstance(each, LeftOut) else each.task.task) for each in found]
     default_names(names, settings.default_models)
-    if settings.frontends and not can_meet():
+    if settings.frontends and not can_make_runtime_dir():
         raise ServiceError(
-            f"frontends ({settings.frontends}) need a folder to meet in, and none can be made under "
+            f"frontends ({settings.frontends}) need a folder for their socket, and none can be made under "
             f"{tempfile.gettempdir()}: set TMPDIR, or --frontends 0"
         )
 
@@ -121,7 +121,7 @@ def count_frontends(settings: "ServeSettings") -> int:
     """
     if settings.frontends is not None:
         return settings.frontends
-    if os.name != "posix" or not can_meet():
+    if os.name != "posix" or not can_make_runtime_dir():
         return 0
     return max(1, usable_cores() // CORES_PER_FRONTEND)
 

@@ -1,6 +1,6 @@
-"""Signals that come before a process has anything to finish: imports take seconds, and then it ends at once with code 0.
+"""Signals that stop the service, and exit codes.
 
-No import of this module's is heavy, so that it is in force as soon as may be.
+While a process is still importing, which takes seconds, a signal ends it at once. So this module imports nothing heavy.
 """
 
 import os
@@ -16,16 +16,16 @@ STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") 
 FAILURE = 1
 """Exit code of a service that could not start."""
 INTERRUPTED = 130
-"""Exit code of a command that was not done when Ctrl-C came, as shells have it."""
+"""Exit code of a command that Ctrl-C interrupted, as in shells."""
 
 
 def exit_at_once(_: int, __: FrameType | None) -> None:
-    """End the process with code 0, whatever it is importing: an exception might be taken for a failed import."""
+    """End the process with code 0; an exception during an import might be taken for a failed import."""
     os._exit(0)
 
 
 def is_ignored(number: int) -> bool:
-    """Tell whether whoever started this process wants it to ignore a hang-up, as nohup does."""
+    """Tell whether this process was started to ignore a hang-up, as by nohup."""
     return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
 
 

@@ -1,4 +1,4 @@
-"""One connection between a frontend and the engine process: whole messages over a Unix socket."""
+"""Connection between a frontend and the engine process: whole messages over a Unix socket."""
 
 import asyncio
 import struct
@@ -11,49 +11,49 @@ from service.workers.messages import Message
 _SIZE = struct.Struct("<I")
 
 
-class Link(asyncio.Protocol):
-    """Sends and receives messages. Those sent in one turn of the event loop leave in one write."""
+class Connection(asyncio.Protocol):
+    """Sends and receives messages; those sent in one turn of the event loop leave in one write."""
 
     def __init__(
         self,
-        received: Callable[["Link", Message], None],
-        lost: Callable[["Link"], None],
-        made: Callable[["Link"], None] = lambda _: None,
+        received: Callable[["Connection", Message], None],
+        lost: Callable[["Connection"], None],
+        made: Callable[["Connection"], None] = lambda _: None,
     ) -> None:
-        """`made`, `received` and `lost` are called with this link."""
+        """Call `made`, `received` and `lost` with this connection."""
         self._made, self._received, self._lost = made, received, lost
         self._transport: asyncio.WriteTransport | None = None
         self._in, self._out = bytearray(), list[bytes]()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note that it is open."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is none by class
+        """Open the connection."""
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
         self._made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that the other end is gone."""
+        """Report that the other end closed."""
         self._transport = None
         self._lost(self)
 
     def data_received(self, data: bytes) -> None:
-        """Hand over the messages that are whole."""
+        """Deliver the messages that are complete."""
         self._in += data
-        at, view = 0, memoryview(self._in)
-        whole = list[Message]()
-        while len(view) - at >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(view, at)
-            start = at + _SIZE.size
-            if len(view) - start < size:
+        start, view = 0, memoryview(self._in)
+        complete = list[Message]()
+        while len(view) - start >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(view, start)
+            body = start + _SIZE.size
+            if len(view) - body < size:
                 break
-            whole.append(messages.read(view[start : start + size]))
-            at = start + size
+            complete.append(messages.read(view[body : body + size]))
+            start = body + size
         view.release()
-        del self._in[:at]
-        for message in whole:
+        del self._in[:start]
+        for message in complete:
             self._received(self, message)
 
     def send(self, message: Message) -> None:
-        """Send a message, or nothing if the other end is gone."""
+        """Send a message; no-op if the other end is gone."""
         if self._transport is None:
             return
         data = messages.write(message)
@@ -62,7 +62,7 @@ class Link(asyncio.Protocol):
         self._out += (_SIZE.pack(len(data)), data)
 
     def close(self) -> None:
-        """Close it, when what was sent has left."""
+        """Close the connection once all messages have left."""
         self._flush()
         if self._transport is not None:
             self._transport.close()

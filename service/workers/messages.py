@@ -1,4 +1,4 @@
-"""What frontends and the engine process say to each other, and how it is written.
+"""Messages between frontends and the engine process, and their encoding.
 
 A message is a tuple of plain values, written with `marshal`: both ends are this code on this Python, and reading one runs
 nothing. N sequences of T tokens in all.
@@ -27,12 +27,12 @@ from service.scheduling.served_models import ServedModels
 MAX_RETRIES = 2
 """Engine processes that a request is sent to after the first one ended."""
 _NO_OFFSETS = np.zeros((0, 2), np.int32)
-"""They stay with the frontend, which decodes."""
+"""Offsets stay in the frontend, which decodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The engine process to a frontend: what it has loaded."""
+    """Engine to frontend: the models that were loaded."""
 
     max_tokens: int
     budgets: dict[str, int]
@@ -41,25 +41,25 @@ class Hello:
     """Model → hash of its manifest."""
     defaults: dict[str, str] = field(default_factory=dict)
     bundles: list[tuple[str, str, bytes, str]] = field(default_factory=list)
-    """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as the engine process has read and
-    checked them: a frontend reads no bundle itself, so the two cannot differ."""
+    """Folder, manifest as JSON, `tokenizer.json` and `why_fallback` of each model, as read and checked by the engine
+    process. A frontend reads no bundle, so the two cannot differ."""
     left_out: list[tuple[str, str, str]] = field(default_factory=list)
     """Name, task and reason of each bundle that is not served."""
     running_tokens: int = 0
-    """Most tokens that are in the engine, beside the `max_tokens` that wait."""
+    """Largest number of tokens in the engine, beside the `max_tokens` that wait."""
     first: str = ""
-    """Name of the bundle that comes first, which may be left out."""
+    """Name of the first bundle, which may be left out."""
 
     @classmethod
-    def of(cls, engines: ServedModels) -> Self:
-        """Write what a frontend has to know."""
-        models = engines.models
+    def of(cls, served: ServedModels) -> Self:
+        """Describe the served models."""
+        models = served.models
         return cls(
-            engines.scheduler.max_tokens,
-            dict(engines.budgets),
+            served.scheduler.max_tokens,
+            dict(served.budgets),
             {model.name: model.spec.task for model in models},
             {model.name: model.version for model in models},
-            dict(engines.defaults),
+            dict(served.defaults),
             [
                 (
                     str(m.bundle.folder),
@@ -69,13 +69,13 @@ class Hello:
                 )
                 for m in models
             ],
-            [(each.name, each.task, each.reason) for each in engines.left_out],
-            engines.running_tokens,
-            engines.first,
+            [(each.name, each.task, each.reason) for each in served.left_out],
+            served.running_tokens,
+            served.first,
         )
 
     def models(self) -> list[Model]:
-        """Return the models, without the graphs."""
+        """Return the models, without their graphs."""
         return [
             Model.of(Bundle(Path(folder), Manifest.from_dict(json.loads(manifest))), tokenizer, why_fallback)
             for folder, manifest, tokenizer, why_fallback in self.bundles
@@ -84,22 +84,23 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The engine process to a frontend, every second: it is there, and these models fail."""
+    """Engine to frontend, every second: the models that are suspected to be broken."""
 
     suspects: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A frontend to the engine process: run these. `key` is unlike that of any other request to the service."""
+    """Frontend to engine: a request to run."""
 
     key: int
+    """Identifier, unique in the service."""
     model: str
     deadline: float
-    """On `time.monotonic`, which all processes of a machine share."""
+    """Time on `time.monotonic`, which all processes of a machine share."""
     lengths: list[int]
     columns: int
-    """2: ids and segments; 4: word and sequence ids too."""
+    """2 for ids and segments, 4 with word and sequence ids."""
     tokens: bytes
     """int32 (columns, T)"""
     attempts: int = 0
@@ -112,7 +113,7 @@ class Submit:
 
     @classmethod
     def of(cls, key: int, model: str, task: str, deadline: float, encodings: Sequence[Encoding]) -> Self:
-        """Write what the engine reads of encodings for a task."""
+        """Encode the columns that the engine reads for a task."""
         columns = [[e.ids for e in encodings], [e.segment_ids for e in encodings]]
         if TASKS[task].reads_words:
             columns += [[e.word_ids for e in encodings], [e.sequence_ids for e in encodings]]
@@ -122,7 +123,7 @@ class Submit:
         return cls(key, model, deadline, [len(e) for e in encodings], len(columns), block)
 
     def encodings(self) -> list[Encoding]:
-        """Return the sequences, as far as the engine reads them."""
+        """Return the sequences with the columns that the engine reads."""
         block = np.frombuffer(self.tokens, np.int32).reshape(self.columns, -1)
         ids, segments, words, sequences = (*block, *block)[:4] if self.columns == 2 else block
         found, start = list[Encoding](), 0
@@ -135,27 +136,27 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """A frontend to the engine process: nobody waits for this any more."""
+    """Frontend to engine: nobody waits for this request any more."""
 
     key: int
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The engine process to a frontend: a request runs for the last time, with nothing else in the engine."""
+    """Engine to frontend: the last attempt of a request starts, with nothing else in the engine."""
 
     key: int
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The engine process to a frontend: the outputs of a request."""
+    """Engine to frontend: the outputs of a request."""
 
     key: int
     counts: list[int]
-    """Rows of each sequence's output."""
+    """Number of rows in each sequence's output."""
     shape: tuple[int, ...]
-    """Of a row."""
+    """Shape of a row."""
     values: bytes
     """float32 (sum of counts, *shape)"""
     queue_s: float
@@ -163,7 +164,7 @@ class Done:
 
     @classmethod
     def of(cls, key: int, result: Result) -> Self:
-        """Write a result."""
+        """Encode a result."""
         values = joined(result.outputs)
         counts = [len(output) for output in result.outputs]
         return cls(key, counts, values.shape[1:], values.tobytes(), result.queue_s, result.inference_s)
@@ -176,7 +177,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The engine process to a frontend: why there is no result."""
+    """Engine to frontend: the error of a request."""
 
     key: int
     kind: str
@@ -185,13 +186,13 @@ class Failed:
 
     @classmethod
     def of(cls, key: int, error: Exception) -> Self:
-        """Write an error of the service; any other becomes an EngineError."""
+        """Encode an error of the service; any other becomes an EngineError."""
         if not isinstance(error, ServiceError) or not hasattr(errors, type(error).__name__):
             error = EngineError(f"the engine failed: {error!r}")
         return cls(key, type(error).__name__, error.args, dict(vars(error)))
 
     def error(self) -> ServiceError:
-        """Return the error as it was, but for its cause."""
+        """Return the error as it was, without its cause."""
         kind: type[ServiceError] = getattr(errors, self.kind)
         error = kind.__new__(kind)
         error.args = self.arguments
@@ -205,13 +206,13 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 def write(message: Message) -> bytes:
-    """Return a message as bytes."""
+    """Encode a message."""
     kind = type(message)
     return marshal.dumps((_NUMBERS[kind], *[getattr(message, name) for name in kind.__slots__]))
 
 
 def read(data: bytes | memoryview) -> Message:
-    """Return the message that was written."""
+    """Decode a message."""
     number, *values = marshal.loads(data)
     message: Message = _KINDS[number](*values)
     return message

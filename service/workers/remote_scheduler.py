@@ -1,4 +1,4 @@
-"""The scheduler of another process, as a frontend sees it.
+"""A scheduler for frontends that sends requests to the engine process.
 
 Requests without a response are kept. When the engine process ends they are sent to the next one, at most MAX_RETRIES
 times. The engine runs a last attempt alone and announces it (`Started`), so a request is given up only if the engine
@@ -22,7 +22,7 @@ from service.metrics import Metrics
 from service.scheduling.scheduler_protocol import Result
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
-from service.workers.connection import Link
+from service.workers.connection import Connection
 from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
 from service.workers.messages import (
     MAX_RETRIES,
@@ -39,18 +39,18 @@ from service.workers.runtime_dir import SOCKET
 
 CONNECT_EVERY_S = 0.05
 SILENT_S = 3.0
-"""An engine process says how it goes every second; one that has said nothing for so long does not answer either."""
+"""Seconds without a Health message, which comes every second, after which the engine counts as silent."""
 AWAY_S = 2.0
-"""About how long an engine process takes to come back: what a request is told that finds no room to wait."""
+"""Typical seconds until a new engine process is ready: `Retry-After` of a request that finds no room to wait."""
 LEAVE_S = 2.0
-"""For the refusals to reach their clients."""
-CHANGED = 75
+"""Seconds given to refusals to reach their clients."""
+BUNDLES_CHANGED = 75
 """Exit code of a frontend whose bundles were changed (EX_TEMPFAIL)."""
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A request that the engine process has, or will get."""
+    """A request that the engine process has or will get."""
 
     message: Submit
     tokens: int
@@ -60,26 +60,26 @@ class Pending:
 
 
 class RemoteScheduler:
-    """Sends encodings to the engine process; see `Scheduler` for what each method promises."""
+    """Implements SchedulerProtocol over a connection to the engine process."""
 
     def __init__(
         self,
-        folder: Path,
+        runtime_dir: Path,
         on_changed: Callable[[], None] | None = None,
         note_away: Callable[[int, int], None] = lambda *_: None,
         on_second: Callable[[], None] = lambda: None,
     ) -> None:
-        """`folder` is where the processes of one service meet; `note_away` gets the requests and tokens that wait for one.
+        """Connect to the engine process in the background, now and whenever it is replaced.
 
-        `on_second` is called every second. `on_changed` is called when an engine process has read other bundles than the
-        one before it: by default this process ends, and the one that is started in its place has the new bundles from the
-        engine process.
+        `note_away` gets the requests and tokens that wait for an engine process. `on_second` is called every second.
+        `on_changed` is called when an engine process has read other bundles than the one before it. By default this process
+        then ends, and its successor gets the new bundles.
         """
-        self._path = folder / SOCKET
+        self._path = runtime_dir / SOCKET
         self._on_changed = on_changed if on_changed is not None else leave
         self._note_away = note_away
         self._changes = ""
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, Pending] = {}
         self._tokens = 0
@@ -90,7 +90,7 @@ class RemoteScheduler:
         self._watching = asyncio.create_task(self._watch(on_second))
 
     async def hello(self) -> Hello:
-        """Return what the engine process has loaded, when it has."""
+        """Wait for the engine process and return what it has loaded."""
         return await asyncio.shield(self._hello)
 
     @property
@@ -101,7 +101,7 @@ class RemoteScheduler:
     async def submit(
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
     ) -> Result:
-        """Run the encodings; cancel the caller to take them back."""
+        """Run the encodings; see `SchedulerProtocol`."""
         if self._closed:
             raise NotReadyError("the service is stopping")
         if self._changes:
@@ -110,32 +110,32 @@ class RemoteScheduler:
         if (silent := self._silent()) is not None:
             raise NotReadyError(f"the service is {silent}")
         hello = self._hello.result()
-        # Whatever the engine process does: it may not have read what was sent, and so not have refused it.
-        most = hello.max_tokens + (hello.running_tokens if self._link is not None else 0)
-        if self._tokens + tokens > most:
-            raise QueueFullError(self._tokens, most, AWAY_S)
+        # Checked here too: the engine may not have read what was sent, and so not have refused it.
+        limit = hello.max_tokens + (hello.running_tokens if self._connection is not None else 0)
+        if self._tokens + tokens > limit:
+            raise QueueFullError(self._tokens, limit, AWAY_S)
         key = next(self._keys)
         message = Submit.of(key, model, hello.tasks[model], deadline, encodings)
         pending = self._pending[key] = Pending(message, tokens)
         self._tokens += tokens
-        if self._link is not None:
-            self._link.send(message)
+        if self._connection is not None:
+            self._connection.send(message)
         else:
             self._note_waiting()
         try:
             return await pending.done
         except asyncio.CancelledError:
-            if self._link is not None:
-                self._link.send(Cancel(key))
+            if self._connection is not None:
+                self._connection.send(Cancel(key))
             raise
         finally:
             del self._pending[key]
             self._tokens -= tokens
-            if self._link is None:
+            if self._connection is None:
                 self._note_waiting()
 
     def _note_waiting(self) -> None:
-        """Tell how much waits because no engine process answers."""
+        """Report how much waits because no engine process answers."""
         is_away = self.health_error() is not None
         self._note_away(len(self._pending) if is_away else 0, self._tokens if is_away else 0)
 
@@ -144,51 +144,53 @@ class RemoteScheduler:
         return set(self._health.suspects)
 
     def health_error(self) -> str | None:
-        """Tell that the engine process is away, or says nothing."""
-        if self._link is None:
+        """Report that the engine process is away or silent."""
+        if self._connection is None:
             return "waiting for its engine, which ended and is being started again"
         return self._silent()
 
     def _silent(self) -> str | None:
-        """Tell that the engine process is there and says nothing: it is stopped, or held by native code."""
-        if self._link is None or self._silence.seconds <= SILENT_S:
+        """Report that the engine process is connected but silent: it is stopped, or held by native code."""
+        if self._connection is None or self._silence.seconds <= SILENT_S:
             return None
         return f"waiting for its engine, which has said nothing for {self._silence.seconds:.0f} s"
 
     async def close(self) -> None:
-        """Refuse what still waits."""
+        """Refuse waiting requests and disconnect."""
         self._closed = True
         self._connecting.cancel()
         self._watching.cancel()
         for pending in self._pending.values():
             if not pending.done.done():
                 pending.done.set_exception(NotReadyError("the service is stopping"))
-        if self._link is not None:
-            self._link.close()
+        if self._connection is not None:
+            self._connection.close()
 
     async def _watch(self, on_second: Callable[[], None]) -> None:
-        """Count the seconds in which the engine process says nothing."""
+        """Measure the silence of the engine process."""
         while True:
             on_second()
-            self._silence.look(happened=self._heard or self._link is None)
+            self._silence.update(happened=self._heard or self._connection is None)
             self._heard = False
             self._note_waiting()
             await asyncio.sleep(BEAT_EVERY_S)
 
     async def _connect(self) -> None:
-        """Connect as soon as somebody listens."""
+        """Connect as soon as an engine process listens."""
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await loop.create_unix_connection(lambda: Link(self._received, self._lost), str(self._path))
+                await loop.create_unix_connection(
+                    lambda: Connection(self._received, self._lost), str(self._path)
+                )
                 return
             except OSError:
                 await asyncio.sleep(CONNECT_EVERY_S)
 
-    def _received(self, link: Link, message: Message) -> None:
+    def _received(self, connection: Connection, message: Message) -> None:
         match message:
             case Hello():
-                self._welcomed(link, message)
+                self._welcomed(connection, message)
             case Health():
                 self._health, self._heard = message, True
                 self._silence.seconds = 0.0
@@ -204,7 +206,7 @@ class RemoteScheduler:
             case _:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
-    def _welcomed(self, link: Link, hello: Hello) -> None:
+    def _welcomed(self, connection: Connection, hello: Hello) -> None:
         if self._hello.done():
             before = self._hello.result()
             if hello.versions != before.versions:
@@ -213,14 +215,14 @@ class RemoteScheduler:
             LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
             self._hello = asyncio.get_running_loop().create_future()
         self._hello.set_result(hello)
-        self._link, self._silence.seconds = link, 0.0
+        self._connection, self._silence.seconds = connection, 0.0
         self._note_waiting()
         for pending in self._pending.values():
             if not pending.done.done():
-                link.send(pending.message)
+                connection.send(pending.message)
 
     def _changed(self, before: Hello, now: Hello) -> None:
-        """Refuse what was read with a tokenizer and labels that the engine process does not have any more."""
+        """Refuse requests that were tokenised for the bundles before."""
         differing = sorted(dict(before.versions.items() ^ now.versions.items()))
         what = (
             f"the bundles of {', '.join(differing)} were changed while they were served, and the engine process that was "
@@ -233,12 +235,12 @@ class RemoteScheduler:
                 pending.done.set_exception(NotReadyError(what))
         self._on_changed()
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, connection: Connection) -> None:
         if self._closed:
             return
-        if self._link is link:  # not one that a dying process still accepted
+        if self._connection is connection:  # not a connection that a dying process still accepted
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
-            self._link = None
+            self._connection = None
             for pending in self._pending.values():
                 _count_attempt(pending)
             self._note_waiting()
@@ -257,15 +259,17 @@ def _count_attempt(pending: Pending) -> None:
 
 
 def leave() -> None:
-    """End this process soon: it can answer nobody any more, and while it is there no other takes its place."""
+    """End this process soon, so that its successor can start."""
     os.kill(os.getpid(), signal.SIGINT)  # not SIGTERM, after which requests are still taken for `drain_s`
-    asyncio.get_running_loop().call_later(LEAVE_S, os._exit, CHANGED)
+    asyncio.get_running_loop().call_later(LEAVE_S, os._exit, BUNDLES_CHANGED)
 
 
-async def connect_models(settings: ServeSettings, metrics: Metrics, folder: Path, beat: Beat) -> ServedModels:
-    """Wait for the engine process, which says what it has read, and give signs of life meanwhile."""
+async def connect_models(
+    settings: ServeSettings, metrics: Metrics, runtime_dir: Path, beat: Beat
+) -> ServedModels:
+    """Wait for the engine process and return its models, with heartbeats meanwhile."""
     scheduler = RemoteScheduler(
-        folder, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
+        runtime_dir, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
     )
     hello = await scheduler.hello()
     models = await asyncio.to_thread(hello.models)

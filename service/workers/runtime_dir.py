@@ -1,4 +1,4 @@
-"""The folder in which the processes of one service meet, and what lies there."""
+"""The runtime directory that the processes of one service share, and the files in it."""
 
 import os
 import stat
@@ -6,53 +6,53 @@ import tempfile
 from pathlib import Path
 
 SOCKET = "engine.sock"
-"""Where the engine process listens."""
+"""Name of the socket on which the engine process listens."""
 RESTARTS = "engine.restarts"
-"""How many an engine process has counted."""
-LONGEST_FOLDER_BYTES = 90
-"""Of the 107 of a socket's path; the rest is for its name."""
+"""Name of the file with the number of engine restarts that were counted in the metrics."""
+MAX_PATH_BYTES = 90
+"""Largest length of its path: a Unix socket's path has at most 107 bytes, and its name needs some."""
 
 
-def meeting_place() -> Path:
-    """Make a folder that only this user can open, where the system's temporary files are.
-
-    Under /tmp where those lie too deep: a Unix socket's path has at most 107 bytes.
-    """
-    folder = Path(tempfile.mkdtemp(prefix="bert-serve-"))
-    if len(os.fsencode(folder)) <= LONGEST_FOLDER_BYTES:
-        return folder
-    folder.rmdir()
+def make_runtime_dir() -> Path:
+    """Make a directory for this user only among the system's temporary files; under /tmp if their path is too long."""
+    path = Path(tempfile.mkdtemp(prefix="bert-serve-"))
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
+        return path
+    path.rmdir()
     return Path(tempfile.mkdtemp(prefix="bert-serve-", dir="/tmp"))
 
 
-def make_again(folder: Path) -> bool:
-    """Make the folder if it was removed, and tell so; raises PermissionError if another one is in its place."""
+def restore_runtime_dir(path: Path) -> bool:
+    """Make the directory again if it was removed; return whether it was.
+
+    Raises PermissionError if a directory of somebody else has taken its place.
+    """
     try:
-        folder.mkdir(mode=0o700)
+        path.mkdir(mode=0o700)
     except FileExistsError:
-        if is_own(folder):
+        if is_own(path):
             return False
         raise PermissionError(
-            f"{folder} is not the folder that this service made: look who replaced it, and set TMPDIR to a place where "
+            f"{path} is not the folder that this service made: look who replaced it, and set TMPDIR to a place where "
             "nobody else can"
         ) from None
     return True
 
 
-def is_own(folder: Path) -> bool:
-    """Tell whether this is a folder of this user's, and nobody else can open it."""
+def is_own(path: Path) -> bool:
+    """Tell whether this is a directory that this user owns and nobody else can open."""
     try:
-        found = folder.lstat()
+        found = path.lstat()
     except OSError:
         return False
     is_private = stat.S_IMODE(found.st_mode) & 0o077 == 0
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_private
 
 
-def can_meet() -> bool:
-    """Tell whether there is a place for such a folder: a read-only container may have none."""
+def can_make_runtime_dir() -> bool:
+    """Tell whether a runtime directory can be made; in a read-only container it may not."""
     try:
-        meeting_place().rmdir()
+        make_runtime_dir().rmdir()
     except OSError:
         return False
     return True

@@ -11,17 +11,16 @@ ENGINE, FRONTEND = "engine", "frontend"
 
 @dataclass(frozen=True, slots=True)
 class StartMessage:
-    """Settings, and what sets a process apart from the others of the service."""
+    """Settings, and the parameters of one process."""
 
     settings: ServeSettings
-    folder: str
-    """Runtime directory of the service."""
+    runtime_dir: str
     name: str
     """Name of the process in the files of its metrics."""
     listener: int | None
     """Inherited file descriptor of the listening socket, for a frontend."""
     heartbeat: int
-    """Inherited file descriptor of the pipe for signs of life."""
+    """Inherited file descriptor of the heartbeat pipe."""
     restarts: int
     """Number of such processes that have ended."""
     announces: bool

@@ -1,4 +1,4 @@
-"""`--frontends N`: an engine process, N processes that speak HTTP, and this one, which starts them and starts them again."""
+"""`--frontends N`: starts an engine process and N processes that speak HTTP, and restarts them."""
 
 import math
 import os
@@ -20,16 +20,16 @@ from service.logs import LOGGER
 from service.metrics import SHARED, forget_gauges
 from service.settings import ServeSettings
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
-from service.workers.runtime_dir import SOCKET, is_own, make_again, meeting_place
+from service.workers.runtime_dir import SOCKET, is_own, make_runtime_dir, restore_runtime_dir
 from service.workers.start_message import ENGINE, FRONTEND, StartMessage
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
-"""Before a process that ended by itself is started again; twice as long each time."""
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
+"""Shortest and longest pause before a process that ended by itself is restarted; it doubles each time."""
 STEADY_S = 30.0
-"""A process that has run for so long starts with the first pause again."""
+"""Seconds of running after which the pause of a process is the first one again."""
 POLL_S = 0.5
 END_S = 10.0
-"""For what is to end, beyond the time that it was given: then it is killed."""
+"""Seconds beyond its allowed time after which a process that does not end is killed."""
 _CHILD = """
 import signal, sys
 sys.path[:] = {path!r}
@@ -41,34 +41,34 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 from {entry} import main
 sys.exit(main(sys.argv))
 """
-"""What a child runs, with the modules that its parent would import; what stops it is blocked until it can be handled."""
+"""Code of a child, with its parent's import path. Signals that stop it are blocked until it can handle them."""
 
 
 @dataclass(slots=True)
 class Child:
-    """A process that is to be there."""
+    """A process that the supervisor keeps running."""
 
     kind: str
     name: str
-    """Unlike those of the others, and of the process that takes its place the same."""
+    """Name, unique among the children and kept by a successor."""
     announces: bool = False
     process: subprocess.Popen[bytes] | None = None
     monitor: HeartbeatMonitor | None = None
     started: float = 0.0
-    again: float = 0.0
-    """When it is to be started, on `time.monotonic`."""
+    start_at: float = 0.0
+    """Time of its next start, on `time.monotonic`."""
     pause_s: float = FIRST_PAUSE_S
     restarts: int = 0
 
 
 class Signals:
-    """Within its block no signal that stops the service is lost, nor SIGCHLD, and none ends this process.
+    """Collects the signals that stop the service, and SIGCHLD, within its block.
 
-    They are caught and not blocked: a thread of a library blocks nothing, and the system may hand it a signal.
+    They are caught and not blocked, as the system may deliver a signal to a library's thread, which blocks none.
     """
 
     def __enter__(self) -> Self:
-        """Catch them."""
+        """Install handlers."""
         self._noted, noting = socket.socketpair()
         noting.setblocking(False)
         self._noting, self._fd = noting, signal.set_wakeup_fd(noting.fileno(), warn_on_full_buffer=False)
@@ -77,7 +77,7 @@ class Signals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave them as they were."""
+        """Restore the handlers before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._fd)
@@ -85,7 +85,7 @@ class Signals:
         self._noting.close()
 
     def wait(self, seconds: float) -> bytes:
-        """Return the numbers of those that came, at the latest after so long."""
+        """Return the numbers of the signals that came, waiting for `seconds` at most."""
         return self._noted.recv(4096) if select.select([self._noted], [], [], seconds)[0] else b""
 
 
@@ -97,58 +97,60 @@ class Supervisor:
     listener: socket.socket
     frontends: int
     entry: str = "service.workers.worker_main"
-    """The module whose `main` every process runs."""
-    folder: Path = field(init=False)
-    """Where they meet, while this runs."""
+    """Module whose `main` every child runs."""
+    runtime_dir: Path = field(init=False)
+    """Runtime directory of the service."""
     _end_by: float = math.inf
     _children: list[Child] = field(default_factory=list)
     _stopping: bool = False
     _failed: bool = False
     _was_ready: bool = False
-    """Whether there has been an engine that could be asked."""
+    """An engine process has been ready."""
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
-        self.listener.listen(self.settings.backlog_connections)  # who comes before a frontend is there waits
+        self.listener.listen(
+            self.settings.backlog_connections
+        )  # connections wait here until a frontend accepts
         self._children = [
             Child(ENGINE, ENGINE),
             *(Child(FRONTEND, f"{FRONTEND}-{n}", not n) for n in range(self.frontends)),
         ]
         with Signals() as signals:
-            self.folder = meeting_place()
+            self.runtime_dir = make_runtime_dir()
             try:
                 while self._step():
-                    for number in signals.wait(self._rest_s()):
+                    for number in signals.wait(self._idle_s()):
                         if number in STOPS:
-                            # A hang-up is to the frontends what SIGTERM is.
+                            # A hang-up means the same as SIGTERM to the frontends.
                             self._stop(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             finally:
                 for child in self._children:
                     _kill(child)
-                if is_own(self.folder):
-                    shutil.rmtree(self.folder, ignore_errors=True)
+                if is_own(self.runtime_dir):
+                    shutil.rmtree(self.runtime_dir, ignore_errors=True)
         return FAILURE if self._failed else 0
 
     def _step(self) -> bool:
-        """See who ended and start who is to run; False when all is over."""
-        self._was_ready |= (self.folder / SOCKET).exists()
+        """Handle ended children and start those that are due; return whether any is left."""
+        self._was_ready |= (self.runtime_dir / SOCKET).exists()
         for child in self._children:
             if child.process is not None and child.process.poll() is not None:
                 self._ended(child, child.process)
         self._kill_hung()
         wanted = self._wanted()
         for child in wanted:
-            if child.process is None and time.monotonic() >= child.again:
+            if child.process is None and time.monotonic() >= child.start_at:
                 self._start(child)
         engine = self._children[0]
         if not wanted and engine.process is not None and engine.process.stdin is not None:
-            engine.process.stdin.close()  # its sign to end
+            engine.process.stdin.close()  # tells it to end
             engine.process.stdin = None
             self._end_by = min(self._end_by, time.monotonic() + END_S)
         return bool(wanted) or engine.process is not None
 
     def _kill_hung(self) -> None:
-        """Kill a process that gives no sign of life, and whoever does not end in time."""
+        """Kill children without a heartbeat, and those that do not end in time."""
         for child in self._children:
             if child.process is None or child.monitor is None:
                 continue
@@ -161,7 +163,7 @@ class Supervisor:
                 )
                 child.process.kill()
                 child.monitor.close()
-                child.monitor = None  # it is killed once, however long it takes to end
+                child.monitor = None  # killed once, however long it takes to end
         if time.monotonic() > self._end_by:
             self._end_by = math.inf
             for child in self._children:
@@ -170,25 +172,25 @@ class Supervisor:
                     child.process.kill()
 
     def _wanted(self) -> list[Child]:
-        """Return the processes that are to be there: the engine's as long as a frontend is."""
+        """Return the children that are to run; while stopping, the engine as long as a frontend runs."""
         if not self._stopping:
             return self._children
         engine, *frontends = self._children
         return [engine] if any(child.process is not None for child in frontends) else []
 
-    def _rest_s(self) -> float:
-        """Return until when nothing is to be done unless a signal comes."""
-        waits = [child.again - time.monotonic() for child in self._wanted() if child.process is None]
+    def _idle_s(self) -> float:
+        """Return the seconds until the next start or check."""
+        waits = [child.start_at - time.monotonic() for child in self._wanted() if child.process is None]
         return max(0.0, min([POLL_S, *waits]))
 
     def _start(self, child: Child) -> None:
-        """Start a process; end the service where the folder in which they meet has become somebody else's."""
+        """Start a child; end the service if the runtime directory has become somebody else's."""
         try:
-            if make_again(self.folder):
-                LOGGER.error("%s was removed, where the processes meet; it was made again", self.folder)
+            if restore_runtime_dir(self.runtime_dir):
+                LOGGER.error("the runtime directory %s was removed and is made again", self.runtime_dir)
         except OSError as error:
             LOGGER.error("the service ends: %s", error)
-            self._failed, child.again = True, math.inf
+            self._failed, child.start_at = True, math.inf
             self._stop(signal.SIGTERM)
             return
         code = _CHILD.format(path=sys.path, entry=self.entry, ignores=child.kind == ENGINE)
@@ -198,15 +200,15 @@ class Supervisor:
             child.process = subprocess.Popen(
                 [sys.executable, "-c", code, "bert-serve", child.kind],
                 stdin=subprocess.PIPE,
-                env={**os.environ, SHARED: str(self.folder)},
-                process_group=0,  # Ctrl-C is this process's to pass on
+                env={**os.environ, SHARED: str(self.runtime_dir)},
+                process_group=0,  # Ctrl-C reaches only this process, which passes it on
                 pass_fds=[monitor.child_fd, *([] if listener is None else [listener])],
             )
         monitor.started()
         assert child.process.stdin is not None
         message = StartMessage(
             self.settings,
-            str(self.folder),
+            str(self.runtime_dir),
             child.name,
             listener,
             monitor.child_fd,
@@ -217,13 +219,13 @@ class Supervisor:
             child.process.stdin.write(message.to_line())
             child.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended already, as will be seen
+            pass  # it has ended, which the next step handles
         child.started = time.monotonic()
         LOGGER.info("%s process %d started", child.kind, child.process.pid)
 
     def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
-        """Note that a process ended, and when it is to come again."""
-        forget_gauges(child.name, self.folder)
+        """Record the end of a child and schedule its restart."""
+        forget_gauges(child.name, self.runtime_dir)
         child.process = None
         if child.monitor is not None:
             child.monitor.close()
@@ -231,8 +233,8 @@ class Supervisor:
         if process.stdin is not None:
             process.stdin.close()
         if process.returncode > 0 and not self._was_ready:
-            # The first engine never came so far: it has said why, and trying again would not help. Later it may.
-            child.again = math.inf
+            # The first start failed and said why; a retry would not help. After a first success it may.
+            child.start_at = math.inf
             if not self._stopping:
                 self._failed = True
                 self._stop(signal.SIGTERM)
@@ -241,7 +243,7 @@ class Supervisor:
             return
         if time.monotonic() - child.started > STEADY_S:
             child.pause_s = FIRST_PAUSE_S
-        child.again = time.monotonic() + child.pause_s
+        child.start_at = time.monotonic() + child.pause_s
         LOGGER.error(
             "%s process %d %s; it is started again in %.1f s",
             child.kind,
@@ -249,17 +251,17 @@ class Supervisor:
             _end_of(process.returncode),
             child.pause_s,
         )
-        child.pause_s = min(2 * child.pause_s, LONGEST_PAUSE_S)
+        child.pause_s = min(2 * child.pause_s, MAX_PAUSE_S)
         child.announces = False
         child.restarts += 1
 
     def _stop(self, number: signal.Signals) -> None:
-        """Tell the frontends to finish; the engine process goes on until they have."""
+        """Tell the frontends to finish; the engine process runs until they have."""
         if not self._stopping:
             given_s = self.settings.drain_s + self.settings.shutdown_grace_s
             self._end_by = time.monotonic() + given_s + END_S
         self._stopping = True
-        self.listener.close()  # theirs stay open while they take requests, then who comes is refused
+        self.listener.close()  # the frontends close theirs when they stop taking requests
         for child in self._children[1:]:
             if child.process is not None:
                 child.process.send_signal(number)
@@ -267,7 +269,7 @@ class Supervisor:
 
 @contextmanager
 def blocked_signals() -> Iterator[None]:
-    """Block what stops the service, for a child that is started meanwhile: it inherits that."""
+    """Block the signals that stop the service, so that a child started meanwhile inherits that."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -276,7 +278,7 @@ def blocked_signals() -> Iterator[None]:
 
 
 def _end_of(code: int) -> str:
-    """Say how a process ended."""
+    """Describe how a process ended."""
     if code >= 0:
         return f"ended with code {code}"
     try:

@@ -1,4 +1,7 @@
-"""What the processes of a service begin with: settings on standard input, whose end means that the parent is gone."""
+"""Entry point of the engine process and the frontends.
+
+Settings come on standard input, whose end means that the parent is gone.
+"""
 
 import asyncio
 import os
@@ -19,40 +22,40 @@ from service.http.lifecycle import OpenModels
 from service.http.server import Server
 from service.listener import address
 from service.settings import ENV_PREFIX, ServeSettings
-from service.workers.engine_worker import EngineServer
+from service.workers.engine_worker import EngineWorker
 from service.workers.heartbeat import Beat, heartbeat
 from service.workers.remote_scheduler import connect_models
 from service.workers.start_message import ENGINE, StartMessage
 
 ORPHANED_S = 5.0
-"""For the end of a frontend whose parent is gone."""
+"""Seconds given to a frontend to end after its parent is gone."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Be the engine process or a frontend; returns the exit code."""
-    # What the parent was told in the environment is in the message, and what it was told elsewhere wins over that.
+    """Run the engine process or a frontend; return the exit code."""
+    # The message has the final settings; the environment must not override those from elsewhere.
     for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
         del os.environ[name]
     start = StartMessage.from_line(_read_line(0))
-    settings, folder, beat = start.settings, Path(start.folder), heartbeat(start.heartbeat)
+    settings, runtime_dir, beat = start.settings, Path(start.runtime_dir), heartbeat(start.heartbeat)
     logs.configure(settings.log_level, settings.log_format)
     metrics.name_process(start.name)
     if arguments[-1] == ENGINE:
-        return _run_engine(settings, folder, start.restarts, beat)
-    connect = partial(connect_models, folder=folder, beat=beat)
+        return _run_engine(settings, runtime_dir, start.restarts, beat)
+    connect = partial(connect_models, runtime_dir=runtime_dir, beat=beat)
     return _run_frontend(settings, connect, start.listener, announces=start.announces)
 
 
-def _run_engine(settings: ServeSettings, folder: Path, restarts: int, beat: Beat) -> int:
-    """Run until the frontends are done; what stops the service is the parent's to handle, and ignored here."""
+def _run_engine(settings: ServeSettings, runtime_dir: Path, restarts: int, beat: Beat) -> int:
+    """Run until the frontends are done; the parent handles the signals that stop the service."""
 
     async def run() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
         _when_orphaned(lambda: loop.call_soon_threadsafe(ended.set))
-        await EngineServer(settings, folder, restarts, beat).run(ended)
+        await EngineWorker(settings, runtime_dir, restarts, beat).run(ended)
 
     try:
-        _runner()(run())
+        _event_loop_run()(run())
     except BertError as error:
         print(f"bert-serve: {error}", file=sys.stderr)
         return FAILURE
@@ -65,13 +68,13 @@ def _run_frontend(
     sock = socket.socket(fileno=listener)
     app = create_app(settings, connect)
     server = Server(app, app.service, address(sock), announces=announces)
-    # As by Ctrl-C: to go on taking requests for `drain_s` would be of no use, nobody is there to run them.
+    # As by Ctrl-C: requests taken during `drain_s` would find no engine.
     _when_orphaned(_leave)
     return server.serve_until_signal(sock)
 
 
 def _leave() -> None:
-    """End soon, without waiting for answers that no engine will give."""
+    """End soon, without waiting for responses that no engine will give."""
     os.kill(os.getpid(), signal.SIGINT)
     last = threading.Timer(ORPHANED_S, os._exit, (FAILURE,))
     last.daemon = True
@@ -79,7 +82,7 @@ def _leave() -> None:
 
 
 def _read_line(fd: int) -> bytes:
-    """Return what a file descriptor gives up to a line's end."""
+    """Read one line from a file descriptor."""
     line = b""
     while not line.endswith(b"\n") and (part := os.read(fd, 65_536)):
         line += part
@@ -87,10 +90,10 @@ def _read_line(fd: int) -> bytes:
 
 
 def _when_orphaned(then: Callable[[], object]) -> None:
-    """Call this when standard input ends."""
+    """Call `then` when standard input ends."""
 
     def wait() -> None:
-        # Not sys.stdin: a thread that waits inside it at the interpreter's end is a fatal error.
+        # Not sys.stdin: a thread that still waits in it when the interpreter ends is a fatal error.
         while os.read(0, 1):
             pass
         then()
@@ -98,8 +101,8 @@ def _when_orphaned(then: Callable[[], object]) -> None:
     threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
-def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Return uvloop's `run` where it is installed, asyncio's where not."""
+def _event_loop_run() -> Callable[[Coroutine[Any, Any, None]], None]:
+    """Return uvloop's `run` if it is installed, else asyncio's."""
     try:
         import uvloop
     except ImportError:

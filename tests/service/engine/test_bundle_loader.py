@@ -17,7 +17,7 @@ from service.engine.bundle_loader import load_models
 from service.engine.loaded_model import OpenedModel
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.slot_layout import SlotLayout
-from service.workers.open_models import speeds_of
+from service.workers.open_models import throughput_of
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 
@@ -64,5 +64,5 @@ def test_a_model_of_16_positions_is_measured_with_texts_that_it_can_read(tmp_pat
     labels = ("O", "B-X") if task in ("classification", "ner") else ()
     write_tiny_bundle(tmp_path / "short", "short", TaskSpec(task, labels, max_tokens=16), 0, positions=16)
     models = load(tmp_path)
-    speed = speeds_of(models, measure(models, SlotLayout(1, 1)), None, 1)["short"]
+    speed = throughput_of(models, measure(models, SlotLayout(1, 1)), None, 1)["short"]
     assert speed.budget >= 64 and speed.tokens_per_s > 0

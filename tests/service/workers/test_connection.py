@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from service.workers.connection import Link
+from service.workers.connection import Connection
 from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
 
 SENT: list[Message] = [
@@ -28,26 +28,26 @@ Run = Callable[[Awaitable[None]], None]
 
 @dataclass
 class End:
-    """A link, and what came of it."""
+    """A connection, and what came of it."""
 
     got: list[Message] = field(default_factory=list)
     made: int = 0
     lost: int = 0
-    link: Link = field(init=False)
+    connection: Connection = field(init=False)
 
     def __post_init__(self) -> None:
-        self.link = Link(self._received, self._lost, self._made)
+        self.connection = Connection(self._received, self._lost, self._made)
 
-    def _received(self, link: Link, message: Message) -> None:
-        assert link is self.link and not self.lost
+    def _received(self, connection: Connection, message: Message) -> None:
+        assert connection is self.connection and not self.lost
         self.got.append(message)
 
-    def _lost(self, link: Link) -> None:
-        assert link is self.link
+    def _lost(self, connection: Connection) -> None:
+        assert connection is self.connection
         self.lost += 1
 
-    def _made(self, link: Link) -> None:
-        assert link is self.link
+    def _made(self, connection: Connection) -> None:
+        assert connection is self.connection
         self.made += 1
 
 
@@ -59,38 +59,38 @@ async def until(condition: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def pair() -> AsyncIterator[tuple[End, socket.socket]]:
-    """A link, and the bare other end of its connection."""
+    """A connection, and the bare other end of its connection."""
     one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     other.setblocking(False)
     end = End()
-    await asyncio.get_running_loop().create_unix_connection(lambda: end.link, sock=one)
+    await asyncio.get_running_loop().create_unix_connection(lambda: end.connection, sock=one)
     with other:
         yield end, other
-        end.link.close()
+        end.connection.close()
     await until(lambda: end.lost == 1)
 
 
 @asynccontextmanager
 async def connected(folder: Path) -> AsyncIterator[tuple[End, End]]:
-    """Two links, one of a server."""
+    """Two connections, one of a server."""
     here, there, loop = End(), End(), asyncio.get_running_loop()
-    server = await loop.create_unix_server(lambda: there.link, str(folder / "s"))
-    await loop.create_unix_connection(lambda: here.link, str(folder / "s"))
+    server = await loop.create_unix_server(lambda: there.connection, str(folder / "s"))
+    await loop.create_unix_connection(lambda: here.connection, str(folder / "s"))
     await until(lambda: there.made == 1)
     try:
         yield here, there
     finally:
-        here.link.close()
+        here.connection.close()
         await until(lambda: here.lost == there.lost == 1)
         server.close()
 
 
 async def written(*messages: Message) -> bytes:
-    """Return the bytes that leave a link."""
+    """Return the bytes that leave a connection."""
     async with pair() as (end, other):
         for message in messages:
-            end.link.send(message)
-        end.link.close()
+            end.connection.send(message)
+        end.connection.close()
         return await read_all(other)
 
 
@@ -111,24 +111,24 @@ def test_bytes_may_arrive_cut_at_any_place() -> None:
     stream = asyncio.run(written(*SENT))
     for cut in range(len(stream) + 1):
         end = End()
-        end.link.data_received(stream[:cut])
+        end.connection.data_received(stream[:cut])
         assert end.got == SENT[: len(end.got)]
-        end.link.data_received(stream[cut:])
+        end.connection.data_received(stream[cut:])
         assert end.got == SENT
 
 
 def test_bytes_may_arrive_one_by_one() -> None:
     end = End()
     for byte in asyncio.run(written(*SENT)):
-        end.link.data_received(bytes([byte]))
+        end.connection.data_received(bytes([byte]))
     assert end.got == SENT
 
 
 def test_a_message_is_handed_over_with_its_last_byte() -> None:
     stream, end = asyncio.run(written(SENT[0])), End()
-    end.link.data_received(stream[:-1])
+    end.connection.data_received(stream[:-1])
     assert end.got == []
-    end.link.data_received(stream[-1:])
+    end.connection.data_received(stream[-1:])
     assert end.got == [SENT[0]]
 
 
@@ -162,8 +162,8 @@ def test_thousands_both_ways_keep_their_order(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as (here, there):
             for key in range(3000):
-                here.link.send(Cancel(key))
-                there.link.send(Cancel(-key))
+                here.connection.send(Cancel(key))
+                there.connection.send(Cancel(-key))
                 if key % 700 == 0:
                     await asyncio.sleep(0)
             await until(lambda: len(here.got) == len(there.got) == 3000)
@@ -177,8 +177,8 @@ def test_a_large_message_is_carried_and_those_after_it_follow(run: Run, tmp_path
     async def scenario() -> None:
         async with connected(tmp_path) as (here, there):
             for end in (here, there):
-                end.link.send(LARGE)
-                end.link.send(Cancel(1))
+                end.connection.send(LARGE)
+                end.connection.send(Cancel(1))
             await until(lambda: len(here.got) == len(there.got) == 2)
             assert here.got == there.got == [LARGE, Cancel(1)]
 
@@ -188,8 +188,8 @@ def test_a_large_message_is_carried_and_those_after_it_follow(run: Run, tmp_path
 def test_what_was_sent_leaves_before_it_is_closed(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as (here, there):
-            here.link.send(LARGE)
-            here.link.close()
+            here.connection.send(LARGE)
+            here.connection.close()
             await until(lambda: there.lost == 1)
             assert there.got == [LARGE]
 
@@ -199,11 +199,11 @@ def test_what_was_sent_leaves_before_it_is_closed(run: Run, tmp_path: Path) -> N
 def test_to_a_link_that_is_lost_nothing_is_sent(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as (here, there):
-            here.link.close()
+            here.connection.close()
             await until(lambda: there.lost == 1)
             for end in (here, there):
-                end.link.send(Cancel(1))
-                end.link.close()
+                end.connection.send(Cancel(1))
+                end.connection.close()
             await asyncio.sleep(0.01)
             assert (here.got, there.got, here.lost, there.lost) == ([], [], 1, 1)
 

@@ -18,8 +18,8 @@ from service.engine.engine_protocol import Outputs
 from service.engine.onnx_engine import OnnxEngine
 from service.scheduling.scheduler import SUSPECT_AFTER
 from service.settings import ServeSettings
-from service.workers.connection import Link
-from service.workers.engine_worker import EngineServer
+from service.workers.connection import Connection
+from service.workers.engine_worker import EngineWorker
 from service.workers.messages import (
     MAX_RETRIES,
     Cancel,
@@ -37,11 +37,11 @@ NEVER = float("inf")
 
 
 class Frontend:
-    """A link to the engine process, and what came."""
+    """A connection to the engine process, and what came."""
 
     def __init__(self) -> None:
         self.got: list[Message] = []
-        self.link = Link(lambda _, message: self.got.append(message), lambda _: None)
+        self.connection = Connection(lambda _, message: self.got.append(message), lambda _: None)
 
     async def answer(self, key: int) -> Done | ServiceError:
         """Wait for the answer to a request."""
@@ -61,7 +61,7 @@ class Service:
         settings = ServeSettings(
             bundles=[bundle], engine_slots=1, batch_tokens=128, max_queue_tokens=max_queue_tokens
         )
-        self.server = EngineServer(settings, folder)
+        self.server = EngineWorker(settings, folder)
         tokenizer = Tokenizer.load(read_bundle(bundle).tokenizer_path)
         self.texts = [
             tokenizer.single(text) for text in tokenizer.pieces(["a film", "dull", "paris is long"])
@@ -74,11 +74,11 @@ class Service:
     async def connected(self) -> AsyncIterator[Frontend]:
         frontend = Frontend()
         loop, path = asyncio.get_running_loop(), str(self.folder / SOCKET)
-        await loop.create_unix_connection(lambda: frontend.link, path)
+        await loop.create_unix_connection(lambda: frontend.connection, path)
         try:
             yield frontend
         finally:
-            frontend.link.close()
+            frontend.connection.close()
 
     def run(self, scenario: Callable[[Frontend], Awaitable[None]]) -> None:
         """Start it, connect, and end it after the scenario; nothing of a request may be left."""
@@ -92,7 +92,7 @@ class Service:
                 await scenario(frontend)
                 while self.server._tasks:
                     await asyncio.sleep(0.001)
-                assert not any(self.server._of_link.values())
+                assert not any(self.server._keys_of.values())
             ended.set()
             await running
 
@@ -112,7 +112,7 @@ def test_it_says_what_it_has_loaded_and_answers_with_the_engines_outputs(
     service: Service, bundles: Path
 ) -> None:
     async def scenario(frontend: Frontend) -> None:
-        frontend.link.send(service.request(5))
+        frontend.connection.send(service.request(5))
         answer = await frontend.answer(5)
         assert isinstance(answer, Done)
         got = [output.tolist() for output in answer.result().outputs]
@@ -140,7 +140,7 @@ def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
         monkeypatch.setattr(OnnxEngine, "run", lost)
         for key in range(SUSPECT_AFTER):
             assert not ended
-            frontend.link.send(service.request(key))
+            frontend.connection.send(service.request(key))
             assert isinstance(await frontend.answer(key), EngineError)
         while on_gpu and not ended:
             await asyncio.sleep(0.005)
@@ -165,10 +165,10 @@ def test_every_frontend_hears_how_it_goes(service: Service) -> None:
 def test_what_was_taken_back_at_once_leaves_nothing_and_the_next_is_answered(service: Service) -> None:
     async def scenario(frontend: Frontend) -> None:
         for key in range(1, 100):
-            frontend.link.send(service.request(key))
-            frontend.link.send(Cancel(key))
-            frontend.link.send(Cancel(key))  # and again: it does nothing
-        frontend.link.send(service.request(100))
+            frontend.connection.send(service.request(key))
+            frontend.connection.send(Cancel(key))
+            frontend.connection.send(Cancel(key))  # and again: it does nothing
+        frontend.connection.send(service.request(100))
         assert isinstance(await frontend.answer(100), Done)
         assert not [message for message in frontend.got if isinstance(message, Failed)]
 
@@ -179,10 +179,10 @@ def test_the_requests_of_a_frontend_that_is_gone_are_forgotten(service: Service)
     async def scenario(frontend: Frontend) -> None:
         async with service.connected() as other:
             for key in range(1, 200):
-                other.link.send(service.request(key))
-        frontend.link.send(service.request(200))
+                other.connection.send(service.request(key))
+        frontend.connection.send(service.request(200))
         assert isinstance(await frontend.answer(200), Done)
-        while len(service.server._links) > 1:
+        while len(service.server._connections) > 1:
             await asyncio.sleep(0.001)
 
     service.run(scenario)
@@ -190,12 +190,12 @@ def test_the_requests_of_a_frontend_that_is_gone_are_forgotten(service: Service)
 
 def test_an_error_is_answered_and_not_only_logged(service: Service) -> None:
     async def scenario(frontend: Frontend) -> None:
-        frontend.link.send(service.request(1, model="nope"))
+        frontend.connection.send(service.request(1, model="nope"))
         assert isinstance(await frontend.answer(1), EngineError)
-        frontend.link.send(service.request(2, deadline=time.monotonic() - 1))
+        frontend.connection.send(service.request(2, deadline=time.monotonic() - 1))
         assert isinstance(await frontend.answer(2), DeadlineExceededError)
-        frontend.link.send(Health([]))  # nothing that a frontend says
-        frontend.link.send(service.request(3))
+        frontend.connection.send(Health([]))  # nothing that a frontend says
+        frontend.connection.send(service.request(3))
         assert isinstance(await frontend.answer(3), Done)
 
     service.run(scenario)
@@ -210,8 +210,8 @@ def test_what_a_dead_engine_had_let_in_is_answered_however_full_the_queue(
 
     async def scenario(frontend: Frontend) -> None:
         for key in range(many):
-            frontend.link.send(replace(service.request(key), attempts=1))
-        frontend.link.send(service.request(many))
+            frontend.connection.send(replace(service.request(key), attempts=1))
+        frontend.connection.send(service.request(many))
         answers = [await frontend.answer(key) for key in range(many)]
         assert all(isinstance(answer, Done) for answer in answers)
         assert isinstance(await frontend.answer(many), QueueFullError)
@@ -232,11 +232,11 @@ def test_a_last_attempt_runs_alone_and_is_announced(
     async def scenario(frontend: Frontend) -> None:
         monkeypatch.setattr(OnnxEngine, "run", gated)
         early, *last, late = [service.request(key) for key in range(1, 6)]
-        frontend.link.send(early)
+        frontend.connection.send(early)
         for request in last:
-            frontend.link.send(replace(request, attempts=MAX_RETRIES))
-        frontend.link.send(late)
-        frontend.link.send(Cancel(4))
+            frontend.connection.send(replace(request, attempts=MAX_RETRIES))
+        frontend.connection.send(late)
+        frontend.connection.send(Cancel(4))
         await asyncio.sleep(0.1)
         assert batches == [3]
         gate.set()
@@ -260,11 +260,11 @@ def test_a_last_attempt_waits_for_a_batch_whose_request_was_cancelled(
 
     async def scenario(frontend: Frontend) -> None:
         monkeypatch.setattr(OnnxEngine, "run", gated)
-        frontend.link.send(service.request(1))
+        frontend.connection.send(service.request(1))
         while service.server._scheduler.oldest_start() is None:
             await asyncio.sleep(0.001)
-        frontend.link.send(Cancel(1))
-        frontend.link.send(replace(service.request(2), attempts=MAX_RETRIES))
+        frontend.connection.send(Cancel(1))
+        frontend.connection.send(replace(service.request(2), attempts=MAX_RETRIES))
         await asyncio.sleep(0.1)
         assert Started(2) not in frontend.got
         gate.set()

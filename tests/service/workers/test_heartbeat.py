@@ -45,8 +45,8 @@ def test_the_first_sign_has_a_limit_and_each_sign_says_that_of_the_next(clock: C
 def test_an_observer_that_was_stopped_along_with_it_counts_a_second(clock: Clock) -> None:
     timer = SilenceTimer()
     clock.now += 3600
-    assert timer.look(happened=False) == 1.0
-    assert timer.look(happened=True) == 0.0
+    assert timer.update(happened=False) == 1.0
+    assert timer.update(happened=True) == 0.0
 
 
 def test_a_parent_that_does_not_read_or_is_gone_stops_nobody() -> None:

@@ -11,7 +11,7 @@ import pytest
 from bert.errors import EngineError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
 from service.scheduling.scheduler_protocol import Result
-from service.workers.connection import Link
+from service.workers.connection import Connection
 from service.workers.messages import (
     MAX_RETRIES,
     Cancel,
@@ -37,23 +37,23 @@ class Engine:
     def __init__(self, folder: Path, max_tokens: int = 100) -> None:
         self.path, self.hello = folder / SOCKET, hello(max_tokens)
         self.got: list[Message] = []
-        self.links: list[Link] = []
+        self.connections: list[Connection] = []
 
     async def start(self) -> None:
         self.path.unlink(missing_ok=True)
-        self.server = await asyncio.get_running_loop().create_unix_server(self.link, str(self.path))
+        self.server = await asyncio.get_running_loop().create_unix_server(self.connection, str(self.path))
 
-    def link(self) -> Link:
-        return Link(lambda _, message: self.got.append(message), lambda _: None, self.made)
+    def connection(self) -> Connection:
+        return Connection(lambda _, message: self.got.append(message), lambda _: None, self.made)
 
-    def made(self, link: Link) -> None:
-        self.links.append(link)
-        link.send(self.hello)
+    def made(self, connection: Connection) -> None:
+        self.connections.append(connection)
+        connection.send(self.hello)
 
     async def die(self) -> None:
         self.server.close()
-        for link in self.links:
-            link.close()
+        for connection in self.connections:
+            connection.close()
 
     async def requests(self, count: int) -> list[Submit]:
         """Wait for so many requests, and return them."""
@@ -66,7 +66,9 @@ class Engine:
         return [message for message in self.got if isinstance(message, Submit)]
 
     def answer(self, request: Submit, value: float) -> None:
-        self.links[-1].send(Done.of(request.key, Result([np.full((1, 1), value, np.float32)], 0.0, 0.0)))
+        self.connections[-1].send(
+            Done.of(request.key, Result([np.full((1, 1), value, np.float32)], 0.0, 0.0))
+        )
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -158,7 +160,7 @@ def test_a_request_is_given_up_when_the_engine_ends_on_its_last_attempt_and_no_o
             requests = await engine.requests(2)
             assert [request.attempts for request in requests] == [death, death]
             if requests[0].is_last_attempt:
-                engine.links[-1].send(Started(requests[0].key))
+                engine.connections[-1].send(Started(requests[0].key))
             await engine.die()
             await until(lambda: scheduler.health_error() is not None)
             engine = Engine(tmp_path)
@@ -173,7 +175,7 @@ def test_a_request_is_given_up_when_the_engine_ends_on_its_last_attempt_and_no_o
             engine = Engine(tmp_path)
             await engine.start()
         (request,) = await engine.requests(1)
-        engine.links[-1].send(Started(request.key))
+        engine.connections[-1].send(Started(request.key))
         engine.answer(request, 4)
         assert value(await neighbour) == 4
         await engine.die()
@@ -193,8 +195,8 @@ def test_what_is_taken_back_is_taken_back_from_the_engine_and_its_late_answer_is
         gone.cancel()
         await until(lambda: Cancel(requests[0].key) in engine.got)
         engine.answer(requests[0], 1)
-        engine.links[-1].send(Failed.of(requests[0].key, EngineError("late")))
-        engine.links[-1].send(Cancel(9))  # nothing that an engine says
+        engine.connections[-1].send(Failed.of(requests[0].key, EngineError("late")))
+        engine.connections[-1].send(Cancel(9))  # nothing that an engine says
         engine.answer(requests[1], 2)
         assert value(await stays) == 2 and gone.cancelled()
         await engine.die()
@@ -236,11 +238,11 @@ def test_an_engine_that_dies_before_it_has_said_anything_is_waited_out(tmp_path:
         await first.start()
         await scheduler.hello()
         await first.die()
-        mute.made = lambda link: mute.links.append(link)  # type: ignore[method-assign]
+        mute.made = lambda connection: mute.connections.append(connection)  # type: ignore[method-assign]
         await until(lambda: scheduler.health_error() is not None)
         await mute.start()
         task = submitted(scheduler)
-        await until(lambda: bool(mute.links))
+        await until(lambda: bool(mute.connections))
         assert mute.got == []
         await mute.die()
         await engine.start()
@@ -257,10 +259,10 @@ def test_it_knows_the_models_that_fail(tmp_path: Path) -> None:
         engine = Engine(tmp_path)
         await engine.start()
         await scheduler.hello()
-        engine.links[-1].send(Health(["m"]))
+        engine.connections[-1].send(Health(["m"]))
         await until(lambda: scheduler.suspects() == {"m"})
         assert scheduler.health_error() is None
-        engine.links[-1].send(Health([]))
+        engine.connections[-1].send(Health([]))
         await until(lambda: not scheduler.suspects())
         await engine.die()
 
@@ -282,7 +284,7 @@ def test_an_engine_that_says_nothing_gets_no_more_until_it_does(tmp_path: Path) 
         assert away[-1][0] == 1
         with pytest.raises(NotReadyError, match="has said nothing for 4 s"):
             await submitted(scheduler)
-        engine.links[-1].send(Health([]))
+        engine.connections[-1].send(Health([]))
         await until(lambda: scheduler.health_error() is None)
         late = submitted(scheduler)
         for request in await engine.requests(2):
