@@ -13,7 +13,7 @@ BertError
 ├── InputError             a text that cannot be encoded as asked
 │   ├── TextTooLongError           longer than the model reads
 │   └── InvalidRequestError        fields of a request break rules
-└── ServiceError           what the service answers instead of a result
+└── ServiceError           a reason why the service gives no result
     ├── RequestTooLargeError       more tokens than can ever be queued
     ├── UnknownModelError
     │   └── NoDefaultModelError        the request names no model and its task has no default
@@ -94,20 +94,8 @@ class TextTooLongError(InputError):
         super().__init__(f"the text has {tokens} tokens and the model reads at most {max_tokens}")
 
 
-class ServiceError(BertError):
-    """What the service answers instead of a result."""
-
-
 MAX_FIELD_ERRORS = 20
 """Maximum fields that one error names, so that a response does not grow with its request."""
-MAX_NAME_CHARACTERS = 64
-"""Maximum characters shown of a name that a client made up."""
-
-
-def displayed(name: str) -> str:
-    """Return a client's name as a message may show it: cut, and without half a surrogate pair."""
-    cut = name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 3]}..."
-    return cut.encode("utf-8", "replace").decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +116,10 @@ class InvalidRequestError(InputError):
         super().__init__("; ".join(f"{error.field}: {error.message}" for error in self.errors))
 
 
+class ServiceError(BertError):
+    """A reason why the service gives no result."""
+
+
 QUEUE_RULE = "at most {} may wait at once (max_queue_tokens), so it could never be answered"
 
 
@@ -140,6 +132,16 @@ class RequestTooLargeError(ServiceError):
         super().__init__(
             f"the request has {tokens} tokens or more and {rule.format(max_tokens)}: send it in parts"
         )
+
+
+MAX_NAME_CHARACTERS = 64
+"""Maximum characters shown of a name that a client made up."""
+
+
+def displayed(name: str) -> str:
+    """Return a client's name as a message may show it: cut, and without half a surrogate pair."""
+    cut = name if len(name) <= MAX_NAME_CHARACTERS else f"{name[: MAX_NAME_CHARACTERS - 3]}..."
+    return cut.encode("utf-8", "replace").decode()
 
 
 class UnknownModelError(ServiceError):

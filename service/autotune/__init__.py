@@ -1,1 +1,1 @@
-"""Measuring a machine at start: cost curves, warm-up, the cache of both."""
+"""Measuring the machine at start: cost curves, and their cache."""

@@ -14,19 +14,17 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a batch gave.
-
-    Per text (P_n, K), (1, H) where the graph embeds, or (M_n, 2, K) where it fills masks: `fill_mask.best_pieces`; and
-    the share of places that was padding.
-    """
+    """Outputs of a batch of N texts."""
 
     texts: list[Floats]
+    """Output of each text: (P, K) at its P head positions, an embedding (1, H), or the best pieces (M, 2, K) of M masks."""
     padding_ratio: float
+    """Padding over all computed tokens."""
 
 
 class Engine(Protocol):
-    """Whatever runs a batch. Called from several threads at once."""
+    """A model that runs batches; called from several threads at once."""
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
-        """Run the texts together; raises EngineError, or anything, if that fails."""
+        """Run the texts together; any exception means that the batch failed."""
         ...

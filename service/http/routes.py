@@ -129,7 +129,7 @@ async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> R
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     candidates = Texts.of("candidates", body.candidates)
     request.check_count(text, candidates)
-    embedded = await pipeline.embed_all(context, model, [text, candidates], truncate=body.truncate)
+    embedded = await pipeline.embed(context, model, text, candidates, truncate=body.truncate)
 
     def rank() -> Response:
         rankings = pipeline.rank(embedded, len(text), body.top_k)

@@ -1,7 +1,4 @@
-"""The way from texts to results: tokenise, run through the scheduler, decode. One method per task.
-
-Nothing here knows HTTP except the field names in messages.
-"""
+"""Texts to results: tokenise, run through the scheduler, decode. One method per task."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -96,13 +93,7 @@ class Pipeline:
         )
         return results, [encoding.truncated for encoding in encodings]
 
-    async def embed(self, request: RequestContext, model: Model, text: Texts, *, truncate: bool) -> Embedded:
-        """Return a vector for each text."""
-        return await self.embed_all(request, model, [text], truncate=truncate)
-
-    async def embed_all(
-        self, request: RequestContext, model: Model, fields: Sequence[Texts], *, truncate: bool
-    ) -> Embedded:
+    async def embed(self, request: RequestContext, model: Model, *fields: Texts, truncate: bool) -> Embedded:
         """Return a vector for each text of the first field, then of the next."""
         bounded = self._bounded(request, model, only_ids=True)
         with request.timed("tokenize"):
