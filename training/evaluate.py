@@ -1,8 +1,9 @@
 """A table of what checkpoints reach when they are fine-tuned, over tasks and seeds: what `bert-evaluate` does."""
 
 import logging
+import os
 
-from bert.errors import BertError, TrainingError
+from bert.errors import BertError, ConfigError, TrainingError
 from bert.files import atomic_write
 from training.evaluation.plan import ProbeRun, plan
 from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json
@@ -21,6 +22,8 @@ class Comparison:
 
         Raises ConfigError, CheckpointError or TrainingError for what cannot start or go on.
         """
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("bert-evaluate runs in one process: start it without torchrun")
         self.settings, self.command, self._finetune = settings, command, finetune
         self.runs = plan(settings)
         self.rows = list(dict.fromkeys(run.row for run in self.runs))

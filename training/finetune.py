@@ -1,7 +1,6 @@
 """Fine-tuning, from labelled data to the report: what `bert-finetune` does."""
 
 import logging
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,16 +20,17 @@ from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 from training.core import model as models
 from training.core.checkpoints import CheckpointStore
-from training.core.distributed import pick_device
+from training.core.distributed import Processes, processes
 from training.core.init_from import start_from
-from training.core.progress import progress, stage
+from training.core.progress import stage
 from training.core.state import planned
 from training.core.teacher import Teacher
-from training.core.train_loop import Dataset, Loop
-from training.core.trainer import CHECKPOINTS, Run, score_base
+from training.core.trainer import CHECKPOINTS
 from training.data.datasets import Source, check_pairs, find_labels, read_sources, read_training
 from training.data.summary import FileSummary, label_counts, summarize
 from training.data.validate import shared_with_training
+from training.finetuning.batches import Dataset, LinearSchedule
+from training.finetuning.trainer import FinetuneTrainer, make_loop, score_base
 from training.recipe import Recipe, make_recipe
 from training.report import unseen_labels
 from training.settings import FinetuneSettings, TeacherSettings
@@ -45,49 +45,66 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
 
     Raises DataError for data that cannot be read, before anything is trained.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ConfigError("bert-finetune trains in one process: start it without torchrun")
-    torch.manual_seed(settings.seed)
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    with stage("reading data"):
-        train = read_training(settings)
-        labels = find_labels(settings, train)
-        dev = read_sources(settings.dev, settings, labels or None)
-        test = read_sources(settings.test, settings, labels or None)
-        check_pairs([*train, *dev, *test])
-        shared_with_training(_examples(train), _examples([*dev, *test]))
-        tokenizer = Tokenizer.load(models.base_folder(settings.base))
-        task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
-        task.prepare(_examples(train))
-        task.configure(settings, *_drawn_labels(train))
+    with processes(settings.device) as group:
+        return _finetune(settings, command, group)
+
+
+def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Path:
+    torch.manual_seed(settings.seed)
+    with stage("reading data", quiet=not group.leads):
+        train, dev, test, task = _read(settings, command)
         parts = [task.features(source.examples) for source in train]
         files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
+    _tell(files)
+    if settings.teacher:
+        parts = _taught(settings.teacher, task, parts, train, group)
+    model, trained = models.build(settings, task)
+    if not settings.train:
+        if TASKS[settings.task].head is not Head.EMBEDDING:
+            raise ConfigError(
+                f"no training data: only similarity works without a head, not {settings.task!r}"
+            )
+        return score_base(settings, task, trained, [*dev, *test], group)
+    if settings.start_from:
+        start_from(settings.start_from, task.spec, model, trained)
+    data = _dataset(parts, train)
+    recipe = _recipe(settings, model.config, data)
+    settings = recipe.applied(settings)
+    schedule = LinearSchedule.over(data, settings)
+    said = recipe.sentence(schedule.total_steps, schedule.warmup_steps)
+    logger.info("%s", said)
+    loop = make_loop(settings, task, trained, data, schedule, group)
+    trainer = FinetuneTrainer(settings, task, model, trained, loop, dev, test, files, said)
+    trainer.run()
+    return trainer.best
+
+
+def _read(
+    settings: FinetuneSettings, command: str
+) -> tuple[list[Source], list[Source], list[Source], FinetuneTask]:
+    """Read train, dev and test files, and make the task that they describe."""
+    train = read_training(settings)
+    labels = find_labels(settings, train)
+    dev = read_sources(settings.dev, settings, labels or None)
+    test = read_sources(settings.test, settings, labels or None)
+    check_pairs([*train, *dev, *test])
+    shared_with_training(_examples(train), _examples([*dev, *test]))
+    tokenizer = Tokenizer.load(models.base_folder(settings.base))
+    task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
+    task.prepare(_examples(train))
+    task.configure(settings, *_drawn_labels(train))
+    return train, dev, test, task
+
+
+def _tell(files: Sequence[FileSummary]) -> None:
     for file in files:
         logger.info("%s", file.sentence)
         if file.too_long:
             logger.info("%s %s: %s", file.part, file.name, file.too_long)
     for line in unseen_labels(files):
         logger.warning("warning: %s", line)
-    if settings.teacher:
-        parts = _taught(settings.teacher, task, parts, train, settings.device)
-    model, trained = models.build(settings, task)
-    if settings.start_from:
-        start_from(settings.start_from, task.spec, model, trained)
-    data = _dataset(parts, train)
-    recipe = _recipe(settings, model.config, data)
-    settings = recipe.applied(settings)
-    loop = Loop(settings, task, model, trained, data)
-    if not settings.train:
-        if TASKS[settings.task].head is not Head.EMBEDDING:
-            raise ConfigError(
-                f"no training data: only similarity works without a head, not {settings.task!r}"
-            )
-        return score_base(settings, task, loop, [*dev, *test])
-    said = recipe.sentence(loop.total_steps, loop.warmup_steps)
-    logger.info("%s", said)
-    whole = Run(settings, task, loop, dev, test, files, said)
-    return whole.run(progress(loop.total_steps, loop.progress.step, done_tokens=loop.progress.tokens))
 
 
 def make_spec(
@@ -126,11 +143,11 @@ def _taught(
     task: FinetuneTask,
     parts: list[list[Feature]],
     train: list[Source],
-    device: str,
+    group: Processes,
 ) -> list[list[Feature]]:
     """Return each file's features with a teacher's logits."""
-    with stage("asking the teacher"):
-        teacher = Teacher(settings, task, pick_device(device))
+    with stage("asking the teacher", quiet=not group.leads):
+        teacher = Teacher(settings, task, group.device)
         return [teacher.mark(part, source.examples) for part, source in zip(parts, train, strict=True)]
 
 

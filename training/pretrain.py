@@ -16,19 +16,17 @@ from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device, processes
 from training.core.model import with_dropout
-from training.core.progress import Reporter, Silent, progress
-from training.core.signals import RunStopped
+from training.core.records import LOG
+from training.core.steps_log import read_lines
 from training.corpus.shards import INDEX, Corpus
 from training.pretraining.data import Batches
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
-from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.build import build
-from training.pretraining.run import PretrainRun
 from training.pretraining.settings import PretrainSettings, fingerprint
-from training.pretraining.steps_log import read_lines
 from training.pretraining.streams import held_out_examples, masking
+from training.pretraining.trainer import PretrainTrainer, make_loop
 from training.report.pretraining import PretrainReport, run_report, write_report
 
 logger = logging.getLogger(__name__)
@@ -51,17 +49,15 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     torch.manual_seed(settings.seed)  # the same fresh weights in every process
     objective = make_objective(settings, corpus, special)
     mask = masking(settings, corpus, special)
-    loop = PretrainLoop(settings, objective, Batches(settings, corpus, mask, group), group)
+    loop = make_loop(settings, objective, Batches(settings, corpus, mask, group), group)
     held_out = held_out_examples(settings, corpus, mask)
-    whole = PretrainRun(settings, loop, corpus, held_out, group, run_fingerprint(settings))
-    if not whole.run(_reporter(loop, group)):
-        message = f"stopped at step {loop.progress.step:,}; the same command goes on from there"
-        raise RunStopped(message if group.leads else "", whole.signal)
+    trainer = PretrainTrainer(settings, objective, loop, corpus, held_out, run_fingerprint(settings))
+    trainer.run()
     folder = settings.output_dir / "model"
-    weights = whole.save_model(folder, command)
+    weights = trainer.save_model(folder, command)
     if group.leads:
         report = _report(settings, corpus, held_out, objective, weights, command)
-        with whole.store.writing(settings.output_dir / "report"):
+        with trainer.store.writing(settings.output_dir / "report"):
             page = write_report(settings.output_dir / "report", report)
         print(f"report: {page}\ncheckpoint: {folder}", file=sys.stderr)
     return folder
@@ -80,7 +76,7 @@ def _report(
     objective.load_state_dict(weights, strict=False)  # tied weights have one name here and two there
     return run_report(
         f"{settings.objective} on {settings.corpus.name}",
-        read_lines(settings.output_dir / "log.jsonl"),
+        read_lines(settings.output_dir / LOG),
         objective.to(pick_device(settings.device)),
         corpus,
         held_out,
@@ -156,15 +152,3 @@ def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:
     index = (settings.corpus / INDEX).read_bytes()
     order = {"order_of_examples": stream.ORDER}
     return {**fingerprint(settings), **order, "corpus": hashlib.sha256(index).hexdigest()}
-
-
-def _reporter(loop: PretrainLoop, group: Processes) -> Reporter:
-    if not group.leads:
-        return Silent()
-    settings = loop.settings
-    return progress(
-        settings.max_steps,
-        loop.progress.step,
-        done_tokens=loop.progress.tokens,
-        total_s=60.0 * settings.max_minutes,
-    )

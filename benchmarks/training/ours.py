@@ -20,14 +20,16 @@ from bert.nn.encoder import BertLayers
 from bert.tokenizer import Tokenizer
 from training.core import model as models
 from training.core.distributed import Processes, pick_device
-from training.core.train_loop import Dataset, Loop
+from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
 from training.data.datasets import find_labels
 from training.finetune import make_spec
+from training.finetuning import trainer as finetuning
+from training.finetuning.batches import Dataset, LinearSchedule
 from training.pretrain import make_objective
+from training.pretraining import trainer as pretraining
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.loop import PretrainLoop
 from training.pretraining.settings import MaskingSettings, ModelSettings, PretrainSettings
 from training.pretraining.streams import masking
 from training.tasks.base import Feature, FinetuneTask
@@ -56,13 +58,9 @@ def _finetune(options: Namespace) -> list[Mark]:
     model, trained = models.build(settings, task)
     if options.compile:
         _compile_layers(model)
-    marks: list[Mark] = []
-
-    def mark(numbers: dict[str, float]) -> None:
-        marks.append(Mark(time.perf_counter(), int(numbers["tokens"]), numbers["loss"]))
-
-    Loop(settings, task, model, trained, Dataset(made, [len(made)], [1.0])).run(mark, lambda *_: False)
-    return marks
+    data = Dataset(made, [len(made)], [1.0])
+    schedule, alone = LinearSchedule.over(data, settings), Processes(0, 1, pick_device(settings.device))
+    return _marks(finetuning.make_loop(settings, task, trained, data, schedule, alone))
 
 
 def _compile_layers(model: nn.Module) -> None:
@@ -91,5 +89,8 @@ def _pretrain(options: Namespace, folder: Path) -> list[Mark]:
     corpus, special = Corpus.open(options.corpus), SpecialIds.load(options.corpus)
     alone = Processes(0, 1, pick_device("auto"))
     batches = Batches(settings, corpus, masking(settings, corpus, special), alone)
-    loop = PretrainLoop(settings, make_objective(settings, corpus, special), batches, alone)
+    return _marks(pretraining.make_loop(settings, make_objective(settings, corpus, special), batches, alone))
+
+
+def _marks(loop: TrainLoop) -> list[Mark]:
     return [Mark(time.perf_counter(), int(numbers["tokens"]), numbers["loss"]) for numbers in loop.steps()]

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from training.core.steps_log import read_lines
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.steps_log import read_lines
 
 
 def settings_of(corpus: Path, out: Path, changes: dict[str, Any]) -> PretrainSettings:

@@ -23,8 +23,9 @@ from bert.tokenizer import Tokenizer
 from model_export.cli import main as export
 from model_export.verify.dev_data import recorded_dev_files
 from tests.support.finetuning import FILES, files, short_run
-from training.core.train_loop import Dataset, Loop
+from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
+from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
@@ -135,17 +136,17 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     common = {"epochs": 3, "save_every_steps": 1, "dropout": 0.1}
     straight = trained_weights(settings_for("classification", output_dir=tmp_path / "straight", **common))
     settings = settings_for("classification", output_dir=tmp_path / "killed", **common)
-    step = Loop.step
+    step = TrainLoop.step
 
-    def dies_at_the_fourth_step(loop: Loop, features: object) -> dict[str, float]:
+    def dies_at_the_fourth_step(loop: TrainLoop, data: StepData) -> dict[str, float]:
         if loop.progress.step == 3:
             raise Killed
-        return step(loop, features)  # type: ignore[arg-type]
+        return step(loop, data)
 
-    monkeypatch.setattr(Loop, "step", dies_at_the_fourth_step)
+    monkeypatch.setattr(TrainLoop, "step", dies_at_the_fourth_step)
     with pytest.raises(Killed):
         finetune(settings)
-    monkeypatch.setattr(Loop, "step", step)
+    monkeypatch.setattr(TrainLoop, "step", step)
     resumed = trained_weights(settings)
     for name, weight in straight.items():
         assert torch.equal(weight, resumed[name]), name
@@ -289,15 +290,7 @@ def test_a_base_scored_without_training_is_warned_of_like_a_run(
     settings_for: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "training.core.trainer.result_warnings", lambda *_: ["dev: no better than the baseline"]
+        "training.finetuning.trainer.result_warnings", lambda *_: ["dev: no better than the baseline"]
     )
     finetune(settings_for("similarity", train=[]))
     assert "warning: dev: no better than the baseline" in caplog.messages
-
-
-def test_several_processes_are_refused_before_they_write_into_one_folder(
-    settings_for: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="start it without torchrun"):
-        finetune(settings_for("classification"))

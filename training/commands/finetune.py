@@ -1,4 +1,7 @@
-"""`bert-finetune`: labelled data to a fine-tuned checkpoint."""
+"""`bert-finetune`: labelled data to a fine-tuned checkpoint.
+
+Several processes by `torchrun -m training.commands.finetune`.
+"""
 
 import shlex
 import sys

@@ -88,7 +88,7 @@ class CheckpointStore:
         state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
         return (
             f"{what} could not be written: {reason}; {state}. "
-            "Make room and run the same command again: it goes on from there"
+            "Make room and run the same command again: it resumes from there"
         )
 
 

@@ -1,15 +1,20 @@
 """Several processes that train one model: started by torchrun, silent where there is only one."""
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from bert.errors import TrainingError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +57,33 @@ class Processes:
         dist.broadcast(sent, 0)
         return sent.to(values.device)
 
+    def gather(self, items: Sequence[T]) -> list[T]:
+        """Return the items of all processes, those of the leader first; each process must call it."""
+        if self.world == 1:
+            return list(items)
+        lists: list[Sequence[T]] = [()] * self.world
+        dist.all_gather_object(lists, items)
+        return [item for each in lists for item in each]
+
     def wait(self) -> None:
         """Wait until every process is here."""
         if self.world > 1:
             dist.barrier()
 
 
+def data_parallel(module: nn.Module, processes: Processes) -> nn.Module:
+    """Return the module joined with those of the other processes, whose gradients it takes the mean of."""
+    if processes.world == 1:
+        return module
+    ids = [processes.device.index] if processes.device.type == "cuda" else None
+    return DistributedDataParallel(module, device_ids=ids, gradient_as_bucket_view=True)
+
+
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
     """Join the processes that torchrun started, by its environment (RANK, WORLD_SIZE, LOCAL_RANK); or be alone.
 
-    Raises TrainingError where they do not reach each other.
+    Only the leading process logs anything below an error. Raises TrainingError where they do not reach each other.
     """
     world = int(os.environ.get("WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
@@ -73,9 +94,13 @@ def processes(device: str) -> Iterator[Processes]:
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
     _join("nccl" if chosen.type == "cuda" else "gloo")
+    joined, before = Processes(dist.get_rank(), world, chosen), logging.root.manager.disable
     try:
-        yield Processes(dist.get_rank(), world, chosen)
+        if not joined.leads:
+            logging.disable(logging.WARNING)
+        yield joined
     finally:
+        logging.disable(before)
         dist.destroy_process_group()
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -19,6 +18,7 @@ from bert.nn.heads import BertHead
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from training.core.checkpoints import sync_files, unwritten_because
+from training.core.optim import trainable
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
 
@@ -150,11 +150,6 @@ def label_maps(spec: TaskSpec) -> dict[str, object]:
             {"problem_type": problem.get(spec.problem, "regression")} if TASKS[spec.task].has_problems else {}
         ),
     }
-
-
-def trainable(model: nn.Module) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters that are trained, by name."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:

@@ -1,8 +1,10 @@
 """The paper's optimiser and schedule, with the bias correction that its code left out."""
 
+import math
 from collections.abc import Mapping
 
 import torch
+from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
 from torch.optim import AdamW
@@ -21,10 +23,17 @@ def optimizer(
     """AdamW with bias correction (Mosbach et al. 2020: without it small data collapses), β 0.9/`beta2`."""
     decayed = [p for name, p in parameters.items() if is_decayed(name)]
     kept = [p for name, p in parameters.items() if not is_decayed(name)]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
-    return AdamW(
-        [group for group in groups if group["params"]], lr=rate, betas=(BETA1, beta2), eps=epsilon, fused=True
-    )
+    groups = [
+        {
+            "params": chosen,
+            "weight_decay": decay,
+            "decay": decay,
+            "epsilon": epsilon,
+        }  # the last two for `set_rate`
+        for chosen, decay in ((decayed, weight_decay), (kept, 0.0))
+        if chosen
+    ]
+    return AdamW(groups, lr=rate, betas=(BETA1, beta2), eps=epsilon, fused=True)
 
 
 def is_decayed(name: str) -> bool:
@@ -43,10 +52,21 @@ def linear_rate(step: int, total_steps: int, warmup_steps: int) -> float:
     return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
 
 
-def set_rate(optimizer: AdamW, rate: float) -> None:
-    """Set the learning rate of every group."""
+def set_rate(optimizer: AdamW, rate: float, step: int, *, bias_correction: bool = True) -> None:
+    """Set the learning rate of the step after `step`; without bias correction, take torch's out again."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        beta1, beta2 = group["betas"]
+        second = 1.0 if bias_correction else math.sqrt(1.0 - beta2 ** (step + 1))
+        factor = 1.0 if bias_correction else (1.0 - beta1 ** (step + 1)) / second
+        group["lr"] = rate * factor
+        # torch decays by lr * weight_decay and adds eps to the corrected root: neither is to change.
+        group["weight_decay"] = group["decay"] / factor
+        group["eps"] = group["epsilon"] / second
+
+
+def trainable(model: nn.Module) -> dict[str, Parameter]:
+    """Return the parameters that are trained, by name."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 def clip(parameters: Mapping[str, Parameter], max_norm: float) -> float:

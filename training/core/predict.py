@@ -7,6 +7,7 @@ from torch import nn
 
 from bert.encoding import Encoding
 from training.core.batches import by_length
+from training.core.distributed import Processes
 from training.tasks.base import Feature, Floats, collate
 
 EVAL_BATCH_TOKENS = 8192
@@ -14,16 +15,26 @@ EVAL_BATCH_TOKENS = 8192
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, encodings: Sequence[Encoding], pad_id: int, device: torch.device
+    model: nn.Module,
+    encodings: Sequence[Encoding],
+    pad_id: int,
+    device: torch.device,
+    processes: Processes | None = None,
 ) -> list[Floats]:
-    """Return the logits of each encoding, in order, in float32: (K,), or (T, K) of a head that scores tokens."""
+    """Return the logits of each encoding, in order, in float32: (K,), or (T, K) of a head that scores tokens.
+
+    Several `processes`, which give the same encodings, share the batches.
+    """
     was_training = model.training
     model.eval()
-    out: list[Floats | None] = [None] * len(encodings)
-    for indices in by_length([len(e) for e in encodings], EVAL_BATCH_TOKENS):
+    found: list[tuple[int, Floats]] = []
+    batches = list(by_length([len(e) for e in encodings], EVAL_BATCH_TOKENS))
+    for number in processes.share(batches) if processes else range(len(batches)):
+        indices = batches[number]
         batch = collate([Feature((encodings[i],), None) for i in indices], pad_id, device)
         logits = model(batch.input_ids, batch.segment_ids, batch.attention_mask).float().cpu().numpy()
-        for row, i in enumerate(indices):
-            out[i] = logits[row, : len(encodings[i])] if logits.ndim == 3 else logits[row]
+        for row, i in zip(logits, indices.tolist(), strict=True):
+            found.append((i, row[: len(encodings[i])] if logits.ndim == 3 else row))
     model.train(was_training)
-    return [logits for logits in out if logits is not None]
+    everything = processes.gather(found) if processes else found
+    return [logits for _, logits in sorted(everything, key=lambda item: item[0])]

@@ -235,8 +235,11 @@ class Lines:
 
 
 @contextmanager
-def stage(what: str, stream: TextIO | None = None) -> Iterator[None]:
-    """Say that something is being done, and at the end how long it took if it took long."""
+def stage(what: str, stream: TextIO | None = None, *, quiet: bool = False) -> Iterator[None]:
+    """Say that something is being done, and at the end how long it took if it took long; nothing where `quiet`."""
+    if quiet:
+        yield
+        return
     stream = stream or sys.stderr
     console, began = Console(file=stream), time.monotonic()
     if _is_live(stream, console):

@@ -1,19 +1,24 @@
-"""A run's state on disk: enough to go on with the very next batch. Tensors as safetensors, the rest as JSON."""
+"""A run's state on disk: enough to go on with the very next step. Tensors as safetensors, the rest as JSON."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.optim import AdamW
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
 
+from bert.errors import TrainingError
 from training.core.checkpoints import check_same_run
-from training.core.model import trainable
-from training.settings import with_newer_settings
+from training.core.optim import trainable
+
+WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
+GENERATORS = "generators.safetensors"
+"""State of the random generators; read by runs that draw from one stream and do not seed each step."""
 
 
 @dataclass
@@ -21,68 +26,130 @@ class Progress:
     """Where a run stands."""
 
     step: int = 0
-    epoch: int = 0
-    batch_in_epoch: int = 0
-    """Batches of the epoch that are done."""
     tokens: int = 0
+    seconds: float = 0.0
+    """Time spent in steps, over all starts."""
+    position: dict[str, Any] = field(default_factory=dict)
+    """Where the next batch begins, as the run's source of batches describes it; empty at the start."""
+    evaluation_due: bool = False
+    """True while the step's evaluation is still to come: a save goes before it."""
     best_score: float | None = None
     best_step: int = 0
     worse_evaluations: int = 0
-    epochs: float = 3.0
-    """Passes that the run was planned for; saves that lack it were planned for this many unless told otherwise."""
-    evaluation_due: bool = False
-    """Whether the step's evaluation is still to come: a save goes before it."""
-    history: list[dict[str, float]] = field(default_factory=list)
+    """Evaluations since the best one."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    epochs: float = 3.0
+    """Passes that a fine-tuning was planned for."""
     commands: list[str] = field(default_factory=list)
-    """Those that the run was started and gone on with, without repetitions."""
+    """Commands that started and resumed the run, without repetitions."""
 
 
-def save_state(
-    folder: Path, model: nn.Module, optimizer: AdamW, progress: Progress, fingerprint: dict[str, Any]
+def gather_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return all weights by parameter name, whole and on the CPU; every process must call it."""
+    return {name: _whole(parameter) for name, parameter in model.named_parameters()}
+
+
+def gather_state(model: nn.Module, optimizer: Optimizer) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return trained weights and the optimiser's tensors, whole and on the CPU; every process must call it."""
+    trained = trainable(model)
+    weights = {name: _whole(parameter) for name, parameter in trained.items()}
+    moments = {
+        f"{name}|{key}": _whole(value)
+        for name, parameter in trained.items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+    return weights, moments
+
+
+def write_state(
+    folder: Path,
+    weights: dict[str, Tensor],
+    moments: dict[str, Tensor],
+    progress: Progress,
+    fingerprint: Mapping[str, Any],
 ) -> None:
-    """Write the state into an empty folder."""
-    tensors: dict[str, Tensor] = {f"weight.{n}": p.detach() for n, p in trainable(model).items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{key}": value for key, value in state.items()}
-    tensors["rng.cpu"] = torch.get_rng_state()
+    """Write the files of a checkpoint into an empty folder."""
+    save_file(weights, folder / WEIGHTS)
+    save_file(moments, folder / OPTIMIZER)
+    generators = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
-        tensors["rng.cuda"] = torch.cuda.get_rng_state()
-    save_file({name: t.cpu().contiguous() for name, t in tensors.items()}, folder / "state.safetensors")
+        generators["cuda"] = torch.cuda.get_rng_state()
+    save_file(generators, folder / GENERATORS)
     content = {"progress": asdict(progress), "settings": fingerprint}
-    (folder / "progress.json").write_text(json.dumps(content), encoding="utf-8")
+    (folder / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def read_state(
+    folder: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    fingerprint: Mapping[str, Any],
+    upgrade: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Progress:
+    """Fill model, optimiser and random generators from a checkpoint.
+
+    `upgrade` adds the settings that an older version did not know. Raises TrainingError where the checkpoint is of a
+    run with other settings, or of a fine-tuning that an earlier version saved.
+    """
+    if not (folder / STATE).is_file():
+        raise TrainingError(
+            f"{folder} was saved by an earlier version, in files that this one cannot read: finish the run with the "
+            "version that began it, or give another output_dir, or --no-resume to start anew"
+        )
+    content = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    check_same_run(folder, upgrade(content["settings"]), fingerprint)
+    weights, moments = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
+    with torch.no_grad():
+        for name, parameter in trainable(model).items():
+            parameter.copy_(_like(weights[name], parameter))
+            keys = [key for key in moments if key.rpartition("|")[0] == name]
+            optimizer.state[parameter] = {
+                key.rpartition("|")[2]: _moment_like(moments[key], parameter) for key in keys
+            }
+    _restore_generators(folder / GENERATORS)
+    return _progress(content["progress"])
 
 
 def planned(folders: Iterable[Path]) -> dict[str, Any]:
     """Return `learning_rate` and `epochs` of the first save that can be read; nothing where none can."""
     for folder in folders:
         try:
-            content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
+            content = json.loads((folder / STATE).read_text(encoding="utf-8"))
             rate = content["settings"]["learning_rate"]
-            return {"learning_rate": rate, "epochs": Progress(**content["progress"]).epochs}
+            return {"learning_rate": rate, "epochs": _progress(content["progress"]).epochs}
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # whether a save is whole is looked at when it is loaded
+            continue  # whether a save is whole is checked when it is loaded
     return {}
 
 
-def load_state(folder: Path, model: nn.Module, optimizer: AdamW, fingerprint: dict[str, Any]) -> Progress:
-    """Fill model, optimiser and random generators from a saved state.
+def _progress(saved: Mapping[str, Any]) -> Progress:
+    """Read progress; earlier versions of pretraining kept the parts of `position` beside the rest."""
+    known = {each.name for each in fields(Progress)}
+    beside = {name: value for name, value in saved.items() if name not in known}
+    return Progress(**{"position": beside, **{name: saved[name] for name in saved if name in known}})
 
-    Raises TrainingError where the state is of a run with other settings.
-    """
-    content = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
-    check_same_run(folder, with_newer_settings(content["settings"]), fingerprint)
-    tensors = load_file(folder / "state.safetensors")
-    with torch.no_grad():
-        for name, parameter in trainable(model).items():
-            parameter.copy_(tensors[f"weight.{name}"])
-    state: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".")
-            state.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-    torch.set_rng_state(tensors["rng.cpu"])
-    if "rng.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["rng.cuda"])
-    return Progress(**content["progress"])
+
+def _restore_generators(file: Path) -> None:
+    states = load_file(file) if file.is_file() else {}
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full.detach().cpu().contiguous().clone()
+
+
+def _like(whole: Tensor, parameter: Tensor) -> Tensor:
+    """Return a whole tensor placed as the parameter is: on its device, in its parts."""
+    moved = whole.to(parameter.device)
+    if isinstance(parameter, DTensor):
+        return distribute_tensor(moved, parameter.device_mesh, parameter.placements)
+    return moved
+
+
+def _moment_like(whole: Tensor, parameter: Tensor) -> Tensor:
+    # AdamW's step count is a number: it is not spread as the moments are.
+    return whole.to(parameter.device) if whole.dim() == 0 else _like(whole, parameter)

@@ -1,187 +1,232 @@
-"""The fine-tuning loop: batches, steps, evaluations, and saves that a killed run goes on from."""
+"""The steps of a run: batches of all processes, summed losses over their global number of targets.
 
-import logging
-import math
+What is trained gives the loop its losses, a source of batches its data, a schedule its rate and end. K losses.
+"""
+
+import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW
 
-from bert.encoding import Encoding
-from bert.errors import TrainingError
-from bert.nn.heads import BertHead
-from bert.nn.losses import Loss, blend
+from bert.nn.losses import Loss
 from training.core import optim
-from training.core.batches import draw, epoch_batches
-from training.core.distributed import pick_device
-from training.core.model import trainable
-from training.core.predict import predict
+from training.core.distributed import Processes
 from training.core.state import Progress
-from training.settings import FinetuneSettings
-from training.tasks.base import Batch, Feature, FinetuneTask, Floats, collate
-
-logger = logging.getLogger(__name__)
 
 
-@dataclass
-class Dataset:
-    """Training features of all files, one file after another, and how often each is drawn an epoch."""
+@dataclass(frozen=True, slots=True)
+class StepData:
+    """One step's data: what this process computes, and where the next step's begins."""
 
-    features: list[Feature]
-    counts: list[int]
-    repeats: list[float]
-
-    def batches(self, settings: FinetuneSettings, epoch: int) -> list[NDArray[np.int64]]:
-        """Return the epoch's batches as indices into `features`."""
-        drawn = draw(self.counts, self.repeats, settings.seed, epoch)
-        lengths = [self.features[i].tokens for i in drawn]
-        cut = epoch_batches(lengths, settings.batch_size, settings.seed, epoch)
-        return [drawn[batch] for batch in cut]
+    parts: list[Any]
+    """Batches on the device, computed one after another; at least one."""
+    tokens: int
+    examples: int
+    position: dict[str, Any]
+    stand_in: bool = False
+    """True where this process has no share: it computes another's example, which does not count."""
 
 
-class Loop:
-    """One run; `progress` says where it stands and is what a resumed run starts from."""
+class DataSource(Protocol):
+    """The data of a run, step by step."""
+
+    def next(self, progress: Progress) -> StepData:
+        """Return the data of the step that follows `progress`."""
+
+    def close(self) -> None:
+        """End what makes the data."""
+
+
+class RateSchedule(Protocol):
+    """Rate and end of a run."""
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of the run; 0 where the clock ends it."""
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the run; 0 where its steps end it."""
+
+    def done(self, step: int, seconds: float) -> float:
+        """Return the share of the run that is over, 0 to 1."""
+
+    def rate(self, step: int, seconds: float) -> float:
+        """Return the learning rate of the step after `step` steps."""
+
+
+class Trainable(Protocol):
+    """What a run trains, an `nn.Module` whose forward pass gives the summed losses of a part."""
+
+    weights: dict[str, float]
+    """Factor of each loss in the sum that is minimised."""
+
+    def targets(self, part: Any) -> Mapping[str, int]:
+        """Count the targets of each loss before the forward pass; nothing where only the one loss can tell."""
+
+
+class LoopSettings(Protocol):
+    """The settings that the loop reads."""
+
+    @property
+    def max_grad_norm(self) -> float:
+        """Clip of the global gradient norm."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+
+    @property
+    def precision(self) -> str:
+        """Arithmetic of the matrix products: auto, fp32 or bf16."""
+
+
+class TrainLoop:
+    """Steps of one run; `progress` says where it stands and is what a resumed run starts from."""
 
     def __init__(
         self,
-        settings: FinetuneSettings,
-        task: FinetuneTask,
-        model: BertHead,
+        objective: nn.Module,
         trained: nn.Module,
-        data: Dataset,
+        optimizer: AdamW,
+        data: DataSource,
+        schedule: RateSchedule,
+        settings: LoopSettings,
+        processes: Processes,
+        *,
+        seeds_steps: bool,
+        bias_correction: bool = True,
     ) -> None:
-        """Make the optimiser and count the steps. `settings` leave neither learning_rate nor epochs open."""
-        if settings.learning_rate is None or settings.epochs is None:
-            raise ValueError("learning_rate and epochs must be chosen before the loop is made")
-        self.settings, self.task, self.data = settings, task, data
-        self.peak_rate, self.epochs = settings.learning_rate, settings.epochs
-        self.device = pick_device(settings.device)
-        self.model, self.trained = model.to(self.device), trained.to(self.device)
-        self.parameters = trainable(trained)
-        self.optimizer = optim.optimizer(
-            self.parameters,
-            rate=self.peak_rate,
-            weight_decay=settings.weight_decay,
-            epsilon=settings.adam_epsilon,
-        )
+        """Keep what is trained. `objective` is a Trainable, and `trained` the same joined with other processes.
+
+        With `seeds_steps`, dropout depends on seed, step and process only; otherwise one stream runs through all steps.
+        """
+        self.objective, self.trained, self.optimizer = objective, trained, optimizer
+        self.data, self.schedule, self.settings, self.processes = data, schedule, settings, processes
+        self.seeds_steps, self.bias_correction = seeds_steps, bias_correction
+        self.device = processes.device
+        self.weights: dict[str, float] = objective.weights  # type: ignore[assignment]
+        self.parameters = optim.trainable(objective)
         self.bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
-        self.progress = Progress(epochs=self.epochs)
-        self.stop_asked = False
-        """Set from outside: the step that is being done is the last one, and is saved."""
-        self.total_steps = self._count_steps()
-        self.warmup_steps = round(settings.warmup_ratio * self.total_steps)
+        self.progress = Progress()
+        self.stop_asked = self.save_asked = False
+        """Set from outside, by a signal and by the clock; all processes hear of it in the same step."""
+        self.stopping = self.saving = False
+        """The same as all processes know it after a step."""
 
-    def _count_steps(self) -> int:
-        whole, part = int(self.epochs), self.epochs % 1
-        steps = sum(len(self.data.batches(self.settings, epoch)) for epoch in range(whole))
-        if part:
-            steps += math.ceil(part * len(self.data.batches(self.settings, whole)))
-        return min(steps, self.settings.max_steps or steps)
+    @property
+    def done(self) -> float:
+        """Share of the run that is over, 0 to 1."""
+        return self.schedule.done(self.progress.step, self.progress.seconds)
 
-    def run(self, on_step: Callable[[dict[str, float]], None], on_mark: Callable[[bool, bool], bool]) -> None:
-        """Train to the end. `on_step` gets each step's numbers.
+    @property
+    def is_over(self) -> bool:
+        """True at the end of the run."""
+        return self.done >= 1.0
 
-        `on_mark(evaluate, save)` is called where an evaluation or a save is due; it returns whether to stop.
-        """
+    def steps(self) -> Iterator[dict[str, float]]:
+        """Train to the end, or until asked to stop; yield the numbers of each step."""
         self.trained.train()
-        assert self.progress.step < self.total_steps, "the run is over"
-        while self.progress.step < self.total_steps:
-            batches = self.data.batches(self.settings, self.progress.epoch)
-            for index in range(self.progress.batch_in_epoch, len(batches)):
-                on_step(self.step([self.data.features[i] for i in batches[index]]))
-                self.progress.batch_in_epoch = index + 1
-                last = index + 1 == len(batches)
-                if last:
-                    self.progress.epoch, self.progress.batch_in_epoch = self.progress.epoch + 1, 0
-                if self._mark(last, on_mark) or self.progress.step >= self.total_steps:
-                    return
+        while not self.is_over and not self.stopping:
+            started, progress = time.perf_counter(), self.progress
+            data = self.data.next(progress)
+            numbers = self.step(data)
+            progress.step, progress.position = progress.step + 1, data.position
+            progress.tokens += int(numbers["step_tokens"])
+            seconds = time.perf_counter() - started
+            progress.seconds += self._agreed(seconds)
+            speed = numbers.pop("step_tokens") / seconds
+            yield {"step": progress.step, "tokens": progress.tokens, "tokens_per_second": speed, **numbers}
 
-    def _mark(self, epoch_ended: bool, on_mark: Callable[[bool, bool], bool]) -> bool:
-        step, settings = self.progress.step, self.settings
-        ended = step >= self.total_steps
-        every = settings.eval_every_steps
-        evaluate = ended or (step % every == 0 if every else epoch_ended)
-        stop = self.stop_asked
-        save = evaluate or stop or bool(settings.save_every_steps and step % settings.save_every_steps == 0)
-        return (on_mark(evaluate, save) if save else False) or stop
-
-    def step(self, features: Sequence[Feature]) -> dict[str, float]:
-        """Take one step of the optimiser over the features, computed in parts; return its numbers."""
-        started, settings = time.perf_counter(), self.settings
-        rate = self.peak_rate * optim.linear_rate(self.progress.step, self.total_steps, self.warmup_steps)
-        optim.set_rate(self.optimizer, rate)
-        loss, targets, tokens = 0.0, 0, 0
-        size = math.ceil(len(features) / settings.accumulation_steps)
-        for start in range(0, len(features), size):
-            batch = self._collate(features[start : start + size])
-            part = self._loss(self._logits(batch), batch)
-            part.total.backward()  # type: ignore[no-untyped-call]
-            loss, targets, tokens = (
-                loss + float(part.total.detach()),
-                targets + part.targets,
-                tokens + batch.tokens,
-            )
-        self._divide_gradients(max(1, targets))
-        norm = optim.clip(self.parameters, settings.max_grad_norm)
+    def step(self, data: StepData) -> dict[str, float]:
+        """Take one step of the optimiser; return its numbers."""
+        progress = self.progress
+        rate = self.schedule.rate(progress.step, progress.seconds)
+        optim.set_rate(self.optimizer, rate, progress.step, bias_correction=self.bias_correction)
+        if self.seeds_steps:
+            self._seed()
+        divisors, tokens, examples = self._counted(data)
+        totals, targets = self._computed(data, divisors)
+        if not divisors:
+            divisors = {name: max(1.0, count) for name, count in zip(self.weights, targets, strict=True)}
+            self._divide_gradients(*divisors.values())
+        norm = optim.clip(self.parameters, self.settings.max_grad_norm)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.progress.step, self.progress.tokens = self.progress.step + 1, self.progress.tokens + tokens
-        mean = loss / max(1, targets)
-        if not math.isfinite(mean) or not math.isfinite(norm):
-            raise TrainingError(
-                f"the loss is {mean} (gradient norm {norm}) at step {self.progress.step}: "
-                f"try a lower learning_rate than {self.peak_rate:g}, or a longer warm-up"
-            )
-        seconds = time.perf_counter() - started
-        return {
-            "step": self.progress.step,
-            "tokens": self.progress.tokens,
-            "loss": mean,
-            "lr": rate,
-            "grad_norm": norm,
-            "tokens_per_second": tokens / seconds,
-        }
+        means = {name: total / divisors[name] for name, total in zip(self.weights, totals, strict=True)}
+        loss = sum(self.weights[name] * mean for name, mean in means.items())
+        named = {f"loss_{name}": mean for name, mean in means.items()} if len(means) > 1 else {}
+        sizes = {"step_tokens": tokens, "mean_length": tokens / examples}
+        return {"loss": loss, **named, "lr": rate, "grad_norm": norm, **sizes}
 
-    def _loss(self, logits: torch.Tensor, batch: Batch) -> Loss:
-        """The labels' loss, and the teacher's where there is one."""
-        hard, teacher = self.task.loss(logits, batch), self.settings.teacher
-        if teacher is None:
-            return hard
-        return blend(self.task.soft_loss(logits, batch, teacher.temperature), hard, teacher.alpha)
+    def _counted(self, data: StepData) -> tuple[dict[str, float], float, float]:
+        """Return the divisor of each loss, where it is known by now, and tokens and examples of all processes."""
+        mine = [self.objective.targets(part) for part in data.parts]  # type: ignore[operator]
+        names = list(mine[0])
+        counts = [float(sum(targets[name] for targets in mine)) for name in names]
+        *sums, tokens, examples = self.processes.sum([*counts, float(data.tokens), float(data.examples)])
+        return {name: max(1.0, count) for name, count in zip(names, sums, strict=True)}, tokens, examples
 
-    def _divide_gradients(self, targets: int) -> None:
+    def _computed(self, data: StepData, divisors: dict[str, float]) -> tuple[list[float], list[float]]:
+        """Leave the gradients of all processes; return their summed losses (K,) and numbers of targets (K,).
+
+        The message that sums them also tells whether any process was asked for something.
+        """
+        size, share = len(self.weights), 0.0 if data.stand_in else 1.0
+        totals = torch.zeros(size, dtype=torch.float64, device=self.device)
+        targets = [0.0] * size
+        for number, part in enumerate(data.parts):
+            losses = self._backward(part, divisors, share, last=number + 1 == len(data.parts))
+            totals += share * torch.stack([loss.total.detach().double() for loss in losses])
+            targets = [sum_ + share * loss.targets for sum_, loss in zip(targets, losses, strict=True)]
+        asked = [float(self.stop_asked), float(self.save_asked)]
+        *sums, stop, save = self.processes.sum([*totals.tolist(), *targets, *asked])
+        self.stopping, self.saving = bool(stop), bool(save)
+        return sums[:size], sums[size:]
+
+    def _backward(self, part: Any, divisors: dict[str, float], share: float, last: bool) -> list[Loss]:
+        """Add the gradients of a part; return its losses in the order of the weights."""
+        with self._unsynchronised(last):
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+                losses = self.trained(part)
+            # The wrappers take the mean over processes, and what is wanted is the sum.
+            factor = share * self.processes.world
+            scaled = [
+                weight * factor / divisors.get(name, 1.0) * losses[name].total
+                for name, weight in self.weights.items()
+            ]
+            torch.stack(scaled).sum().backward()  # type: ignore[no-untyped-call]
+        return [losses[name] for name in self.weights]
+
+    def _unsynchronised(self, last: bool) -> AbstractContextManager[None]:
+        """Let processes exchange gradients at the last part only."""
+        if isinstance(self.trained, DistributedDataParallel) and not last:
+            return self.trained.no_sync()
+        if isinstance(self.trained, FSDPModule):
+            self.trained.set_requires_gradient_sync(last)
+        return nullcontext()
+
+    def _divide_gradients(self, targets: float) -> None:
         """Turn gradients of a sum into those of the mean over the whole step's targets."""
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        torch._foreach_div_(gradients, float(targets))
+        torch._foreach_div_([p.grad for p in self.parameters.values() if p.grad is not None], targets)
 
-    def _collate(self, features: Sequence[Feature]) -> Batch:
-        return collate(features, self.task.tokenizer.pad_id, self.device)
+    def _agreed(self, seconds: float) -> float:
+        """Return the same time in every process where time decides what is next; its own elsewhere."""
+        if self.schedule.total_steps:
+            return seconds
+        return self.processes.sum([seconds])[0] / self.processes.world
 
-    def _logits(self, batch: Batch) -> torch.Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
-            logits: torch.Tensor = self.trained(batch.input_ids, batch.segment_ids, batch.attention_mask)
-        return logits.float()
-
-    def predict(self, encodings: Sequence[Encoding]) -> list[Floats]:
-        """Return the logits of each encoding, in order, in float32 whatever the training precision."""
-        return predict(self.trained, encodings, self.task.tokenizer.pad_id, self.device)
-
-
-def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
-    """Return the settings that a run cannot change and still be the same run.
-
-    It can be made longer or shorter: the schedule then leads to the new end. What its checkpoints are compared by
-    stays: a score of other data, or another score, says nothing of which is best.
-    """
-    places = {"config", "output_dir", "test", "threads", "resume"}
-    ends = {"epochs", "max_steps", "patience"}
-    rhythm = {"eval_every_steps", "save_every_steps"}
-    values: dict[str, Any] = settings.model_dump(mode="json", exclude=places | ends | rhythm)
-    return values
+    def _seed(self) -> None:
+        """Seed dropout and sampling: then a resumed run draws what the killed one would have."""
+        key = f"{self.settings.seed}/{self.progress.step}/{self.processes.rank}"
+        torch.manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "little"))

@@ -2,12 +2,14 @@
 
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from training.core.distributed import Processes
+from training.core.state import Progress
 from training.core.subprocesses import deaf_children, end_with_parent
+from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
 from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples.base import MaskedExample
@@ -15,7 +17,6 @@ from training.pretraining.examples.stream import START, Cursor, ExampleStream
 from training.pretraining.masking.base import Masking
 from training.pretraining.plan import Plan
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.state import Progress
 from training.pretraining.streams import stream
 
 
@@ -70,20 +71,27 @@ class Batches:
     ) -> None:
         """Nothing is read before the first batch."""
         self.settings, self.corpus, self.mask, self.processes = settings, corpus, mask, processes
+        self.plan = Plan(settings, processes.world)
         self._stream: tuple[int, ExampleStream] | None = None
         self._running: tuple[int, int] | None = None
         self._iterator: Iterator[GlobalBatch] = iter(())
 
-    def next(self, progress: Progress, plan: Plan, done: float) -> GlobalBatch:
-        """Return the batch of the step that follows `progress`."""
+    def next(self, progress: Progress) -> StepData:
+        """Return the data of the step that follows `progress`."""
+        plan, device = self.plan, self.processes.device
+        done = plan.done(progress.step, progress.seconds)
         phase, size = plan.phase(done), plan.batch_size(done)
         if self._running != (phase, size):
             # Examples of another length are another stream; one of the same phase goes on where it is.
-            cursor = progress.cursor if phase == progress.phase else START
+            there = progress.position if phase == progress.position.get("phase", 0) else {}
+            cursor = Cursor(**there["cursor"]) if "cursor" in there else START
             self.close()
             self._iterator = self._start(phase, size, cursor, plan.phases[phase].max_tokens)
             self._running = (phase, size)
-        return next(self._iterator)
+        batch = next(self._iterator)
+        parts = [part.to(device) for part in batch.parts]
+        position = {"phase": batch.phase, "cursor": asdict(batch.cursor)}
+        return StepData(parts, sum(p.tokens for p in parts), sum(p.examples for p in parts), position)
 
     def close(self) -> None:
         """End the workers, if there are any.

@@ -18,11 +18,21 @@ class Plan:
         """The phases, or the one that a run without any is."""
         return self.settings.phases or [Phase(max_tokens=self.settings.max_tokens, share=1.0)]
 
+    @property
+    def total_steps(self) -> int:
+        """Steps of the run; 0 where the clock ends it."""
+        return self.settings.max_steps
+
+    @property
+    def total_s(self) -> float:
+        """Seconds of the run; 0 where its steps end it."""
+        return 60.0 * self.settings.max_minutes
+
     def done(self, step: int, seconds: float) -> float:
         """Return the share of the run that is over after `step` steps and `seconds` of training."""
         if self.settings.max_steps:
             return min(1.0, step / self.settings.max_steps)
-        return min(1.0, seconds / (60.0 * self.settings.max_minutes))
+        return min(1.0, seconds / self.total_s)
 
     def phase(self, done: float) -> int:
         """Return which phase the step after `done` belongs to."""

@@ -19,8 +19,8 @@ from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.support.finetuning import short_run
 from training.core.predict import predict
-from training.core.trainer import Run
 from training.finetune import finetune
+from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
@@ -47,13 +47,13 @@ def earlier(tiny_base: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
 
 
 @pytest.fixture
-def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., FinetuneTrainer]:
     """Return what builds a run up to its first step."""
 
-    def build(task: str, start: Path | None, **changes: Any) -> Run:
-        kept: list[Run] = []
+    def build(task: str, start: Path | None, **changes: Any) -> FinetuneTrainer:
+        kept: list[FinetuneTrainer] = []
         with monkeypatch.context() as patch:
-            patch.setattr(Run, "run", lambda run, reporter: kept.append(run))
+            patch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
             finetune(settings_for(task, start_from=start, **changes), "second --part 2")
         return kept[0]
 
@@ -77,21 +77,24 @@ def encodings(tokenizer: Tokenizer) -> list[Any]:
 @pytest.mark.parametrize("task", ["classification", "ner", "qa", "multiple_choice"])
 @pytest.mark.parametrize("lora", [None, LORA], ids=["full", "adapter"])
 def test_the_first_logits_are_the_last_of_the_earlier_run(
-    task: str, lora: dict[str, int] | None, earlier: Callable[..., Path], begin: Callable[..., Run]
+    task: str,
+    lora: dict[str, int] | None,
+    earlier: Callable[..., Path],
+    begin: Callable[..., FinetuneTrainer],
 ) -> None:
     start = earlier(task, lora=lora)
     run = begin(task, start, lora=lora, seed=7)
-    found = run.loop.predict(encodings(run.task.tokenizer))
+    found = run.predict(encodings(run.task.tokenizer))
     for ours, theirs in zip(found, reference(start, run.task.tokenizer), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 def test_without_it_the_first_logits_are_others(
-    earlier: Callable[..., Path], begin: Callable[..., Run]
+    earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer]
 ) -> None:
     start = earlier("ner", lora=LORA)
     run = begin("ner", None, lora=LORA, seed=7)
-    found, expected = run.loop.predict(encodings(run.task.tokenizer)), reference(start, run.task.tokenizer)
+    found, expected = run.predict(encodings(run.task.tokenizer)), reference(start, run.task.tokenizer)
     assert all(np.abs(ours - theirs).max() > 1e-2 for ours, theirs in zip(found, expected, strict=True))
 
 
@@ -125,19 +128,19 @@ def test_the_record_holds_the_commands_of_both_runs_and_of_those_that_went_on(
 )
 def test_what_does_not_fit_is_refused(
     task: str, first: dict[str, Any], changes: dict[str, Any], reason: str,
-    earlier: Callable[..., Path], begin: Callable[..., Run],
+    earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer],
 ) -> None:  # fmt: skip
     with pytest.raises(ConfigError, match=reason):
         begin(task, earlier(task, **first), **changes)
 
 
-def test_another_task_is_refused(earlier: Callable[..., Path], begin: Callable[..., Run]) -> None:
+def test_another_task_is_refused(earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer]) -> None:
     with pytest.raises(ConfigError, match="has task 'ner', and this run 'qa'"):
         begin("qa", earlier("ner", lora=LORA), lora=LORA)
 
 
 def test_an_adapter_over_other_weights_is_refused(
-    earlier: Callable[..., Path], begin: Callable[..., Run], tiny_base: Path, tmp_path: Path
+    earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer], tiny_base: Path, tmp_path: Path
 ) -> None:
     same, other = tmp_path / "same", tmp_path / "other"
     shutil.copytree(tiny_base, same)
@@ -149,7 +152,7 @@ def test_an_adapter_over_other_weights_is_refused(
         begin("ner", earlier("ner", lora=LORA), lora=LORA, base=str(other))
 
 
-def test_a_folder_that_is_not_there_is_refused(begin: Callable[..., Run], tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_refused(begin: Callable[..., FinetuneTrainer], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nowhere.*task\.json is missing"):
         begin("ner", tmp_path / "nowhere")
 
@@ -186,7 +189,7 @@ def renamed(name: str) -> Callable[[Path], object]:
 )
 def test_a_damaged_checkpoint_is_refused(
     lora: dict[str, int] | None, spoil: Callable[[Path], object], reason: str,
-    earlier: Callable[..., Path], begin: Callable[..., Run], tmp_path: Path,
+    earlier: Callable[..., Path], begin: Callable[..., FinetuneTrainer], tmp_path: Path,
 ) -> None:  # fmt: skip
     folder = tmp_path / "damaged"
     shutil.copytree(earlier("ner", lora=lora), folder)

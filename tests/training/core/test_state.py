@@ -1,4 +1,4 @@
-"""Which saves a run goes on from."""
+"""Which saves a run resumes from."""
 
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from torch import nn
 from torch.optim import AdamW
 
 from bert.errors import TrainingError
-from training.core.state import Progress, load_state, save_state
-from training.core.train_loop import fingerprint
-from training.settings import DataFile, FinetuneSettings
+from training.core.state import Progress, gather_state, read_state, write_state
+from training.finetuning.trainer import fingerprint
+from training.settings import DataFile, FinetuneSettings, with_newer_settings
 
 
 def settings(**changes: Any) -> FinetuneSettings:
@@ -19,32 +19,52 @@ def settings(**changes: Any) -> FinetuneSettings:
     return FinetuneSettings(task="classification", output_dir=Path("x"), train=train, **changes)
 
 
-def saved(folder: Path, prints: dict[str, Any]) -> tuple[nn.Module, AdamW]:
-    model = nn.Linear(2, 2)
-    optimizer = AdamW(model.parameters())
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-    save_state(folder, model, optimizer, Progress(step=7), prints)
-    return model, optimizer
+class Saved:
+    """A save of step 7, with what to compare it with."""
+
+    def __init__(self, folder: Path, prints: dict[str, Any]) -> None:
+        self.folder, self.model = folder, nn.Linear(2, 2)
+        self.optimizer = AdamW(self.model.parameters())
+        self.model(torch.ones(1, 2)).sum().backward()
+        self.optimizer.step()
+        write_state(folder, *gather_state(self.model, self.optimizer), Progress(step=7), prints)
+
+    def read(self, **changes: Any) -> Progress:
+        now = fingerprint(settings(**changes))
+        return read_state(self.folder, self.model, self.optimizer, now, with_newer_settings)
 
 
-def test_a_save_that_is_older_than_a_setting_is_gone_on_from_at_its_default(tmp_path: Path) -> None:
+def test_weights_moments_and_generators_come_back(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    saved = Saved(tmp_path, fingerprint(settings()))
+    drawn = torch.rand(2)
+    other = nn.Linear(2, 2)
+    optimizer = AdamW(other.parameters())
+    read_state(tmp_path, other, optimizer, fingerprint(settings()), with_newer_settings)
+    assert torch.equal(torch.rand(2), drawn)
+    for ours, theirs in zip(other.parameters(), saved.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        for key, value in saved.optimizer.state[theirs].items():
+            assert torch.equal(optimizer.state[ours][key], value)
+
+
+def test_a_save_that_is_older_than_a_setting_is_read_with_its_default(tmp_path: Path) -> None:
     old = fingerprint(settings())
     del old["start_from"], old["train"][0]["hub_revision"]
-    model, optimizer = saved(tmp_path, old)
-    assert load_state(tmp_path, model, optimizer, fingerprint(settings())).step == 7
+    saved = Saved(tmp_path, old)
+    assert saved.read().step == 7
     with pytest.raises(TrainingError, match=r"other settings \(start_from\)"):
-        load_state(tmp_path, model, optimizer, fingerprint(settings(start_from=Path("before"))))
+        saved.read(start_from=Path("before"))
 
 
 def test_a_save_of_other_settings_is_refused(tmp_path: Path) -> None:
-    model, optimizer = saved(tmp_path, fingerprint(settings()))
-    assert load_state(tmp_path, model, optimizer, fingerprint(settings(epochs=9))).step == 7
+    saved = Saved(tmp_path, fingerprint(settings()))
+    assert saved.read(epochs=9).step == 7
     with pytest.raises(TrainingError, match=r"other settings \(learning_rate, seed\)"):
-        load_state(tmp_path, model, optimizer, fingerprint(settings(learning_rate=1.0, seed=2)))
+        saved.read(learning_rate=1.0, seed=2)
 
 
 def test_a_save_with_a_setting_that_is_no_more_is_compared_as_it_stands(tmp_path: Path) -> None:
-    model, optimizer = saved(tmp_path, {**fingerprint(settings()), "seed": "none"})
+    saved = Saved(tmp_path, {**fingerprint(settings()), "seed": "none"})
     with pytest.raises(TrainingError, match=r"other settings \(seed\)"):
-        load_state(tmp_path, model, optimizer, fingerprint(settings()))
+        saved.read()

@@ -19,11 +19,12 @@ from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.core.model import label_maps
-from training.core.train_loop import Loop
-from training.core.trainer import Run
+from training.core.train_loop import StepData
 from training.finetune import finetune
+from training.finetuning.batches import Dataset, EpochBatches
+from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
-from training.tasks.base import Feature
+from training.tasks.base import Feature, collate
 from training.tasks.registry import TASKS
 
 Make = Callable[..., FinetuneSettings]
@@ -53,23 +54,28 @@ def save_teacher(folder: Path, spec: TaskSpec) -> Path:
 
 
 @pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[FinetuneTrainer]:
     """Return the list that every run of the test goes into, instead of running."""
-    kept: list[Run] = []
-    monkeypatch.setattr(Run, "run", lambda run, reporter: kept.append(run))
+    kept: list[FinetuneTrainer] = []
+    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
     return kept
 
 
 @pytest.fixture
-def loop_of(settings_for: Make, tmp_path: Path, runs: list[Run]) -> Callable[..., Loop]:
-    """Return a maker of the loop, before its first step, of a run with a teacher."""
+def run_of(settings_for: Make, tmp_path: Path, runs: list[FinetuneTrainer]) -> Callable[..., FinetuneTrainer]:
+    """Return a maker of runs with a teacher, before their first step."""
 
-    def make(spec: TaskSpec, **changes: Any) -> Loop:
+    def make(spec: TaskSpec, **changes: Any) -> FinetuneTrainer:
         teacher = {"checkpoint": save_teacher(tmp_path / "teacher", spec), "temperature": TEMPERATURE}
         finetune(settings_for(spec.task, teacher={**teacher, "alpha": ALPHA}, **changes))
-        return runs[-1].loop
+        return runs[-1]
 
     return make
+
+
+def dataset(run: FinetuneTrainer) -> Dataset:
+    assert isinstance(run.loop.data, EpochBatches)
+    return run.loop.data.data
 
 
 def soft(student: Numbers, teacher: Numbers) -> float:
@@ -123,25 +129,27 @@ def of_choice(feature: Feature, logits: list[Numbers]) -> tuple[float, float, in
 def test_the_loss_of_a_step_is_that_by_hand(
     spec: TaskSpec,
     by_hand: Callable[[Feature, list[Numbers]], tuple[float, float, int]],
-    loop_of: Callable[..., Loop],
+    run_of: Callable[..., FinetuneTrainer],
 ) -> None:
-    loop = loop_of(spec)
-    features = loop.data.features[:6]
-    parts = [by_hand(f, [np.asarray(x) for x in loop.predict(f.encodings)]) for f in features]
+    run = run_of(spec)
+    features = dataset(run).features[:6]
+    parts = [by_hand(f, [np.asarray(x) for x in run.predict(f.encodings)]) for f in features]
     targets = sum(count for _, _, count in parts)
     softs, hards = sum(part[0] for part in parts) / targets, sum(part[1] for part in parts) / targets
     assert softs > 0.01
-    assert loop.step(features)["loss"] == pytest.approx(ALPHA * softs + (1 - ALPHA) * hards, rel=1e-4)
+    batch = collate(features, run.task.tokenizer.pad_id, torch.device("cpu"))
+    numbers = run.loop.step(StepData([batch], batch.tokens, 6, {}))
+    assert numbers["loss"] == pytest.approx(ALPHA * softs + (1 - ALPHA) * hards, rel=1e-4)
 
 
 def test_a_teacher_with_its_labels_in_another_order_says_the_same(
-    loop_of: Callable[..., Loop], tmp_path: Path
+    run_of: Callable[..., FinetuneTrainer], tmp_path: Path
 ) -> None:
     spec = TaskSpec("classification", ("positive", "negative"), max_tokens=48)
-    loop = loop_of(spec)
-    assert loop.task.spec.labels == ("negative", "positive")
-    feature = loop.data.features[0]
-    model = TASKS["classification"](loop.task.tokenizer, spec).model(BertConfig.read(tmp_path / "teacher"))
+    run = run_of(spec)
+    assert run.task.spec.labels == ("negative", "positive")
+    feature = dataset(run).features[0]
+    model = TASKS["classification"](run.task.tokenizer, spec).model(BertConfig.read(tmp_path / "teacher"))
     load_into(model, tmp_path / "teacher")
     ids = torch.tensor(feature.encodings[0].ids[None].astype(np.int64))
     with torch.no_grad():
@@ -151,22 +159,22 @@ def test_a_teacher_with_its_labels_in_another_order_says_the_same(
 
 
 def test_a_teacher_changes_nothing_of_the_students_first_weights(
-    loop_of: Callable[..., Loop], settings_for: Make, runs: list[Run]
+    run_of: Callable[..., FinetuneTrainer], settings_for: Make, runs: list[FinetuneTrainer]
 ) -> None:
-    taught = loop_of(TaskSpec("classification", ("negative", "positive"), max_tokens=48))
+    taught = run_of(TaskSpec("classification", ("negative", "positive"), max_tokens=48))
     finetune(settings_for("classification"))
-    rows = taught.data.features[0].encodings
-    np.testing.assert_array_equal(taught.predict(rows)[0], runs[-1].loop.predict(rows)[0])
+    rows = dataset(taught).features[0].encodings
+    np.testing.assert_array_equal(taught.predict(rows)[0], runs[-1].predict(rows)[0])
 
 
-def test_a_teacher_of_other_labels_is_refused(loop_of: Callable[..., Loop]) -> None:
+def test_a_teacher_of_other_labels_is_refused(run_of: Callable[..., FinetuneTrainer]) -> None:
     with pytest.raises(ConfigError, match="knows the labels"):
-        loop_of(TaskSpec("classification", ("bad", "good"), max_tokens=64))
+        run_of(TaskSpec("classification", ("bad", "good"), max_tokens=64))
 
 
-def test_a_teacher_of_pairs_is_refused_for_single_texts(loop_of: Callable[..., Loop]) -> None:
+def test_a_teacher_of_pairs_is_refused_for_single_texts(run_of: Callable[..., FinetuneTrainer]) -> None:
     with pytest.raises(ConfigError, match="has pair True, and the run False"):
-        loop_of(TaskSpec("classification", ("negative", "positive"), pair=True, max_tokens=64))
+        run_of(TaskSpec("classification", ("negative", "positive"), pair=True, max_tokens=64))
 
 
 def test_similarity_has_no_teacher(settings_for: Make) -> None:

@@ -19,9 +19,9 @@ from training.command_line import run as run_command
 from training.core import model as models
 from training.core.signals import RunStopped
 from training.core.state import Progress
-from training.core.train_loop import Loop
-from training.core.trainer import is_better
+from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
+from training.finetuning.trainer import is_better
 from training.settings import FinetuneSettings
 from training.tasks.sequence import SequenceTask
 
@@ -62,15 +62,15 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None
     """Return what lets something happen in a step of the next run."""
 
     def make(number: int, happen: Callable[[], None]) -> None:
-        def step(loop: Loop, features: Any) -> dict[str, float]:
+        def step(loop: TrainLoop, data: StepData) -> dict[str, float]:
             if loop.progress.step == number - 1:
                 happen()
-                monkeypatch.setattr(Loop, "step", real)
-            return real(loop, features)
+                monkeypatch.setattr(TrainLoop, "step", real)
+            return real(loop, data)
 
-        monkeypatch.setattr(Loop, "step", step)
+        monkeypatch.setattr(TrainLoop, "step", step)
 
-    real = Loop.step
+    real = TrainLoop.step
     return make
 
 
@@ -87,7 +87,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on_to_the_same_weights(
     with pytest.raises(SystemExit) as ended:
         run_command(lambda: finetune(settings))
     assert ended.value.code == 128 + number  # a script must not take it for the end
-    assert "stopped at step 4 of 24; the same command goes on from there" in capsys.readouterr().err
+    assert "stopped at step 4 of 24; the same command resumes from there" in capsys.readouterr().err
     assert saves(settings) == ["step-00000004"]
     assert equal(straight, weights(finetune(settings)))
 
@@ -127,9 +127,7 @@ def test_a_damaged_save_is_passed_over(
     settings = settings_for("classification", **LONG)
     best = finetune(settings)
     assert saves(settings) == ["step-00000023", "step-00000024"]
-    (settings.output_dir / "checkpoints" / "step-00000024" / "progress.json").write_text(
-        "{", encoding="utf-8"
-    )
+    (settings.output_dir / "checkpoints" / "step-00000024" / "state.json").write_text("{", encoding="utf-8")
     assert equal(straight, weights(best))
     assert equal(straight, weights(finetune(settings)))
     assert "step-00000024 is passed over" in caplog.text
@@ -154,7 +152,7 @@ def test_a_kill_between_two_renames_leaves_the_best_checkpoint(settings_for: Mak
     best.with_name(".best.partial-killed").mkdir()
     assert equal(expected, weights(finetune(settings)))
     assert {path.name for path in settings.output_dir.iterdir()} == {
-        "best", "checkpoints", "report", "tensorboard",
+        "best", "checkpoints", "log.jsonl", "report", "tensorboard",
     }  # fmt: skip
 
 
@@ -208,7 +206,7 @@ def test_a_score_that_is_no_number_is_below_any_other(
     assert report(settings)["best_step"] == 16
     assert "accuracy is not a number" in caplog.text
     assert "NaN" not in (best / "task.json").read_text(encoding="utf-8")
-    saved = settings.output_dir / "checkpoints" / "step-00000032" / "progress.json"
+    saved = settings.output_dir / "checkpoints" / "step-00000032" / "state.json"
     assert "NaN" not in saved.read_text(encoding="utf-8")
 
 

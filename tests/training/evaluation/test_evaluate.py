@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bert.errors import DataError, TrainingError
+from bert.errors import ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import read_weights
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files
-from training.core.train_loop import Loop
+from training.core.train_loop import StepData, TrainLoop
 from training.evaluate import Comparison
 from training.evaluation.settings import EvaluateSettings
 from training.finetune import finetune
@@ -173,6 +173,14 @@ def test_weights_are_kept_where_asked_for(make: Make) -> None:
     assert (settings.output_dir / "runs" / "tiny" / "reviews" / "seed-1" / "best" / "task.json").is_file()
 
 
+def test_several_processes_are_refused_before_they_write_one_table(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match="start it without torchrun"):
+        Comparison(make())
+
+
 class Killed(Exception):
     """Stands in for a kill at a chosen step."""
 
@@ -181,16 +189,16 @@ def test_a_run_that_was_killed_goes_on_from_its_last_save(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = make(checkpoints=make().checkpoints[1:], seeds=[1], overrides={"save_every_steps": 1})
-    step, steps = Loop.step, list[int]()
+    step, steps = TrainLoop.step, list[int]()
 
-    def dies_at_the_fifth_step(loop: Loop, features: Any) -> dict[str, float]:
+    def dies_at_the_fifth_step(loop: TrainLoop, data: StepData) -> dict[str, float]:
         if len(steps) == 4:
             steps.append(-1)
             raise Killed
         steps.append(loop.progress.step)
-        return step(loop, features)
+        return step(loop, data)
 
-    monkeypatch.setattr(Loop, "step", dies_at_the_fifth_step)
+    monkeypatch.setattr(TrainLoop, "step", dies_at_the_fifth_step)
     with pytest.raises(Killed):
         Comparison(settings).run()
     Comparison(settings).run()

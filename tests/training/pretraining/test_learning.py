@@ -14,19 +14,19 @@ from training.corpus.shards import Corpus
 from training.pretraining.batch import collate
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample, SpecialIds
-from training.pretraining.loop import PretrainLoop
-from training.pretraining.objectives.base import encode
+from training.pretraining.objectives.base import Objective, encode
 from training.pretraining.objectives.build import build
 from training.pretraining.objectives.left_to_right import LeftToRight, causal_mask
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.streams import held_out_examples, masking
+from training.pretraining.trainer import make_loop
 from training.pretraining.validation import evaluate
 
 pytestmark = pytest.mark.slow
 NAMES = 4
 
 
-def trained(corpus: Path, **values: Any) -> PretrainLoop:
+def trained(corpus: Path, **values: Any) -> tuple[PretrainSettings, Objective]:
     """Train a model of two layers for some seconds."""
     settings = PretrainSettings(
         **{
@@ -42,11 +42,10 @@ def trained(corpus: Path, **values: Any) -> PretrainLoop:
     torch.manual_seed(0)
     alone = Processes(0, 1, torch.device("cpu"))
     batches = Batches(settings, prepared, masking(settings, prepared, special), alone)
-    loop = PretrainLoop(settings, build(settings, config), batches, alone)
-    for _ in loop.steps():
+    objective = build(settings, config)
+    for _ in make_loop(settings, objective, batches, alone).steps():
         pass
-    loop.objective.eval()
-    return loop
+    return settings, objective.eval()
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +75,7 @@ def middles(special: SpecialIds) -> list[MaskedExample]:
 
 
 def test_a_word_that_both_sides_decide_is_learned(mirrored: Path) -> None:
-    loop = trained(
+    _, objective = trained(
         mirrored,
         objective="mlm",
         examples="single",
@@ -86,13 +85,14 @@ def test_a_word_that_both_sides_decide_is_learned(mirrored: Path) -> None:
         max_steps=500,
     )
     examples = middles(SpecialIds.load(mirrored))
-    found = evaluate(loop.objective, examples, loop.objective.model.config.pad_token_id)
+    found = evaluate(objective, examples, objective.model.config.pad_token_id)
     assert found.mlm_accuracy is not None and found.mlm_accuracy > 0.95
 
 
 def test_left_to_right_it_stays_a_guess(mirrored: Path) -> None:
-    loop = trained(mirrored, objective="left_to_right", examples="single", learning_rate=3e-3, max_steps=200)
-    objective = loop.objective
+    _, objective = trained(
+        mirrored, objective="left_to_right", examples="single", learning_rate=3e-3, max_steps=200
+    )
     assert isinstance(objective, LeftToRight)
     batch = collate(middles(SpecialIds.load(mirrored)), objective.model.config.pad_token_id, 5, packed=False)
     with torch.no_grad():
@@ -108,11 +108,11 @@ def test_left_to_right_it_stays_a_guess(mirrored: Path) -> None:
 
 def test_whether_texts_belong_together_is_learned(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path / "corpus", 48, topics(600, count=16, words=3), held_out=60)
-    loop = trained(
+    settings, objective = trained(
         corpus, objective="mlm+nsp", examples="pairs", max_tokens=40, learning_rate=4e-3, max_steps=200
     )
-    settings, prepared = loop.settings, Corpus.open(corpus)
+    prepared = Corpus.open(corpus)
     examples = held_out_examples(settings, prepared, masking(settings, prepared, SpecialIds.load(corpus)))
-    found = evaluate(loop.objective, examples, loop.objective.model.config.pad_token_id)
+    found = evaluate(objective, examples, objective.model.config.pad_token_id)
     # One random text in 16 is of the same topic by chance and cannot be told: 97% is what can be reached.
     assert found.pair_accuracy is not None and found.pair_accuracy > 0.9

@@ -1,5 +1,6 @@
 """The pretraining loop: normalisation, parts, resuming, the paper's AdamW."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,15 @@ from bert.errors import TrainingError
 from tests.support.languages import topics, write_corpus
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes
+from training.core.state import Progress, gather_state, read_state, write_state
+from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
-from training.pretraining import state
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.loop import PretrainLoop
 from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
-from training.pretraining.settings import PretrainSettings, fingerprint
+from training.pretraining.settings import PretrainSettings, fingerprint, with_newer_settings
 from training.pretraining.streams import masking
+from training.pretraining.trainer import make_loop
 
 ALONE = Processes(0, 1, torch.device("cpu"))
 
@@ -29,13 +31,17 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(60))
 
 
-def loop_of(corpus: Path, dropout: float = 0.1, **values: Any) -> PretrainLoop:
-    settings = PretrainSettings(
+def loop_settings(corpus: Path, **values: Any) -> PretrainSettings:
+    return PretrainSettings(
         **{
             "corpus": corpus, "output_dir": Path("unused"), "batch_size": 8, "max_tokens": 48, "max_steps": 12,
             "learning_rate": 1e-3, "warmup_ratio": 0.1, **values,
         }
     )  # fmt: skip
+
+
+def loop_of(corpus: Path, dropout: float = 0.1, **values: Any) -> TrainLoop:
+    settings = loop_settings(corpus, **values)
     prepared, special = Corpus.open(corpus), SpecialIds.load(corpus)
     config = BertConfig(
         vocab_size=prepared.vocab_size, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
@@ -44,12 +50,20 @@ def loop_of(corpus: Path, dropout: float = 0.1, **values: Any) -> PretrainLoop:
     )  # fmt: skip
     torch.manual_seed(settings.seed)
     objective = MaskedLanguageModelWithPairs(config)
-    return PretrainLoop(
+    return make_loop(
         settings, objective, Batches(settings, prepared, masking(settings, prepared, special), ALONE), ALONE
     )
 
 
-def losses(loop: PretrainLoop, steps: int = 1000) -> list[float]:
+def write(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> None:
+    write_state(folder, *gather_state(loop.objective, loop.optimizer), loop.progress, fingerprint)
+
+
+def read(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> Progress:
+    return read_state(folder, loop.objective, loop.optimizer, fingerprint, with_newer_settings)
+
+
+def losses(loop: TrainLoop, steps: int = 1000) -> list[float]:
     found = []
     for numbers in loop.steps():
         found.append(numbers["loss"])
@@ -77,40 +91,47 @@ def test_a_resumed_run_has_the_same_losses_to_the_last_bit(
     first = loop_of(corpus, **values)
     before = losses(first, killed_after)
     store = CheckpointStore(tmp_path)
-    weights = state.gather_weights(first.objective)
-    states = state.gather_optimizer(first.objective, first.optimizer)
-    folder = store.save(killed_after, lambda to: state.write(to, weights, states, first.progress, {"a": 1}))
+    folder = store.save(killed_after, lambda to: write(to, first, {"a": 1}))
     torch.manual_seed(999)  # what the new process drew before does not matter
     again = loop_of(corpus, **values)
-    again.progress = state.read(folder, again.objective, again.optimizer, {"a": 1})
+    again.progress = read(folder, again, {"a": 1})
     assert before + losses(again) == undisturbed
 
 
 def test_a_state_of_another_run_is_refused(corpus: Path, tmp_path: Path) -> None:
     loop = loop_of(corpus)
-    weights, states = (
-        state.gather_weights(loop.objective),
-        state.gather_optimizer(loop.objective, loop.optimizer),
-    )
-    state.write(tmp_path, weights, states, loop.progress, {"seed": 1})
+    write(tmp_path, loop, {"seed": 1})
     with pytest.raises(TrainingError, match="other settings \\(seed\\)"):
-        state.read(tmp_path, loop.objective, loop.optimizer, {"seed": 2})
+        read(tmp_path, loop, {"seed": 2})
 
 
-def test_a_state_that_is_older_than_a_setting_is_gone_on_from_at_its_default(
-    corpus: Path, tmp_path: Path
-) -> None:
+def test_a_state_that_is_older_than_a_setting_is_read_with_its_default(corpus: Path, tmp_path: Path) -> None:
     loop = loop_of(corpus)
-    now = {**fingerprint(loop.settings), "corpus": "a hash"}
+    now = {**fingerprint(loop_settings(corpus)), "corpus": "a hash"}
     older = {**now, "model": {k: v for k, v in now["model"].items() if k != "initializer_range"}}
-    weights = state.gather_weights(loop.objective)
     losses(loop, 1)
-    states = state.gather_optimizer(loop.objective, loop.optimizer)
-    state.write(tmp_path, weights, states, loop.progress, older)
-    assert state.read(tmp_path, loop.objective, loop.optimizer, now).step == 1
+    write(tmp_path, loop, older)
+    assert read(tmp_path, loop, now).step == 1
     other = {**now, "model": {**now["model"], "initializer_range": 0.05}}
     with pytest.raises(TrainingError, match="other settings \\(model\\)"):
-        state.read(tmp_path, loop.objective, loop.optimizer, other)
+        read(tmp_path, loop, other)
+
+
+def test_a_state_of_the_version_before_resumes_at_the_same_place(corpus: Path, tmp_path: Path) -> None:
+    """Phase and cursor lay beside the step then, and no generators were saved."""
+    undisturbed = losses(loop_of(corpus))
+    loop = loop_of(corpus)
+    before = losses(loop, 5)
+    write(tmp_path, loop, {"a": 1})
+    content = json.loads((tmp_path / "state.json").read_text())
+    kept = {name: content["progress"][name] for name in ("step", "tokens", "seconds")}
+    content["progress"] = {**kept, **content["progress"]["position"]}
+    assert set(content["progress"]) == {"step", "tokens", "seconds", "phase", "cursor"}
+    (tmp_path / "state.json").write_text(json.dumps(content))
+    (tmp_path / "generators.safetensors").unlink()
+    again = loop_of(corpus)
+    again.progress = read(tmp_path, again, {"a": 1})
+    assert before + losses(again) == undisturbed
 
 
 def test_parts_of_a_batch_train_as_the_whole_does(corpus: Path) -> None:
@@ -125,7 +146,7 @@ def test_parts_of_a_batch_train_as_the_whole_does(corpus: Path) -> None:
 @pytest.mark.parametrize("values", [{}, {"ramp_from": 4, "ramp_share": 0.3}], ids=["plain", "ramp"])
 def test_batches_from_workers_are_those_made_in_between(corpus: Path, values: dict[str, Any]) -> None:
     loop = loop_of(corpus, data_workers=2, max_steps=6, **values)
-    with closing(loop.batches):
+    with closing(loop.data):
         assert losses(loop) == losses(loop_of(corpus, max_steps=6, **values))
 
 

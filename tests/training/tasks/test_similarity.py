@@ -9,9 +9,9 @@ from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.core.train_loop import Loop
-from training.core.trainer import Run
 from training.finetune import finetune
+from training.finetuning.batches import EpochBatches
+from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.similarity import SimilarityTask
 
@@ -42,8 +42,8 @@ def test_scores_without_one_above_0_are_refused(scores: tuple[float, float]) -> 
 def test_a_run_scales_its_files_alike(
     tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loops: list[Loop] = []
-    monkeypatch.setattr(Run, "run", lambda run, reporter: loops.append(run.loop))
+    runs: list[FinetuneTrainer] = []
+    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: runs.append(run))
     files = []
     for name, scores in (("a", (1, 5)), ("b", (0, 2.5))):
         files.append({"path": tmp_path / f"{name}.csv"})
@@ -54,4 +54,6 @@ def test_a_run_scales_its_files_alike(
             task="similarity", base=str(tiny_base), output_dir=tmp_path / "run", train=files, max_tokens=32
         )
     )
-    assert [feature.target for feature in loops[0].data.features] == [0.2, 1.0, 0.0, 0.5]
+    data = runs[0].loop.data
+    assert isinstance(data, EpochBatches)
+    assert [feature.target for feature in data.data.features] == [0.2, 1.0, 0.0, 0.5]

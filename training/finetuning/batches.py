@@ -1,0 +1,100 @@
+"""Batches of labelled features: which an epoch draws, and which of them this process computes."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.core.batches import draw, epoch_batches
+from training.core.distributed import Processes
+from training.core.optim import linear_rate
+from training.core.state import Progress
+from training.core.train_loop import StepData
+from training.settings import FinetuneSettings
+from training.tasks.base import Feature, collate
+
+
+@dataclass
+class Dataset:
+    """Training features of all files, one file after another, and how often each is drawn an epoch."""
+
+    features: list[Feature]
+    counts: list[int]
+    repeats: list[float]
+
+    def batches(self, settings: FinetuneSettings, epoch: int) -> list[NDArray[np.int64]]:
+        """Return the epoch's batches as indices into `features`."""
+        drawn = draw(self.counts, self.repeats, settings.seed, epoch)
+        lengths = [self.features[i].tokens for i in drawn]
+        cut = epoch_batches(lengths, settings.batch_size, settings.seed, epoch)
+        return [drawn[batch] for batch in cut]
+
+    def steps(self, settings: FinetuneSettings) -> int:
+        """Count the batches of all epochs, or up to `max_steps`."""
+        if settings.epochs is None:
+            raise ValueError("epochs must be chosen before steps are counted")
+        whole, part = int(settings.epochs), settings.epochs % 1
+        steps = sum(len(self.batches(settings, epoch)) for epoch in range(whole))
+        if part:
+            steps += math.ceil(part * len(self.batches(settings, whole)))
+        return min(steps, settings.max_steps or steps)
+
+
+class EpochBatches:
+    """Gives each step its batch, epoch after epoch; of several processes each takes every n-th feature."""
+
+    def __init__(self, data: Dataset, settings: FinetuneSettings, pad_id: int, processes: Processes) -> None:
+        """Nothing is drawn before the first batch."""
+        self.data, self.settings, self.pad_id, self.processes = data, settings, pad_id, processes
+        self._drawn: tuple[int, list[NDArray[np.int64]]] | None = None
+
+    def next(self, progress: Progress) -> StepData:
+        """Return the data of the step that follows `progress`."""
+        epoch, number = progress.position.get("epoch", 0), progress.position.get("batch", 0)
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self.data.batches(self.settings, epoch)
+        batches = self._drawn[1]
+        last = number + 1 == len(batches)
+        position = {"epoch": epoch + 1, "batch": 0} if last else {"epoch": epoch, "batch": number + 1}
+        return self._step(batches[number], position)
+
+    def close(self) -> None:
+        """No-op: nothing runs beside the steps."""
+
+    def _step(self, batch: NDArray[np.int64], position: dict[str, Any]) -> StepData:
+        mine = batch[self.processes.share(batch)]  # type: ignore[arg-type]
+        chosen = [self.data.features[i] for i in (mine if len(mine) else batch[:1])]
+        size = math.ceil(len(chosen) / self.settings.accumulation_steps)
+        device = self.processes.device
+        parts = [collate(chosen[i : i + size], self.pad_id, device) for i in range(0, len(chosen), size)]
+        if not len(mine):
+            return StepData(parts, 0, 0, position, stand_in=True)
+        return StepData(parts, sum(part.tokens for part in parts), len(mine), position)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearSchedule:
+    """Rate of a fine-tuning: up over the warm-up, then straight down to 0 at the last step."""
+
+    peak_rate: float
+    total_steps: int
+    warmup_steps: int
+    total_s: float = 0.0
+
+    @classmethod
+    def over(cls, data: Dataset, settings: FinetuneSettings) -> "LinearSchedule":
+        """Return the schedule of a run over the data; `settings` leave neither learning_rate nor epochs open."""
+        if settings.learning_rate is None:
+            raise ValueError("learning_rate must be chosen before the schedule is made")
+        steps = data.steps(settings)
+        return cls(settings.learning_rate, steps, round(settings.warmup_ratio * steps))
+
+    def done(self, step: int, seconds: float) -> float:
+        """Return the share of the run that is over, 0 to 1."""
+        return min(1.0, step / max(1, self.total_steps))
+
+    def rate(self, step: int, seconds: float) -> float:
+        """Return the learning rate of the step after `step` steps."""
+        return self.peak_rate * linear_rate(step, self.total_steps, self.warmup_steps)

@@ -1,0 +1,309 @@
+"""A fine-tuning around its steps: evaluations, the best checkpoint, messages and the report."""
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from bert.errors import TrainingError
+from bert.files import put_back
+from bert.nn.heads import BertHead
+from bert.tasks.spec import TaskSpec
+from training.core import model as models
+from training.core import optim
+from training.core.checkpoints import CheckpointStore
+from training.core.distributed import Processes, data_parallel
+from training.core.predict import predict
+from training.core.progress import format_scores
+from training.core.records import LOG
+from training.core.state import Progress
+from training.core.steps_log import read_steps
+from training.core.train_loop import TrainLoop
+from training.core.trainer import CHECKPOINTS, Trainer
+from training.data.datasets import Source
+from training.data.summary import FileSummary
+from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
+from training.finetuning.objective import TaskObjective
+from training.report import DevFile, RunReport, data_warnings, result_warnings, write_report
+from training.report.error_analysis import Baseline
+from training.settings import FinetuneSettings, with_newer_settings
+from training.tasks.base import Evaluation, FinetuneTask, Predict
+
+logger = logging.getLogger(__name__)
+
+
+def make_loop(
+    settings: FinetuneSettings,
+    task: FinetuneTask,
+    trained: nn.Module,
+    data: Dataset,
+    schedule: LinearSchedule,
+    processes: Processes,
+) -> TrainLoop:
+    """Make the loop over the data."""
+    objective = TaskObjective(trained, task, settings.teacher).to(processes.device)
+    optimizer = optim.optimizer(
+        optim.trainable(objective),
+        rate=schedule.peak_rate,
+        weight_decay=settings.weight_decay,
+        epsilon=settings.adam_epsilon,
+    )
+    return TrainLoop(
+        objective,
+        data_parallel(objective, processes),
+        optimizer,
+        EpochBatches(data, settings, task.tokenizer.pad_id, processes),
+        schedule,
+        settings,
+        processes,
+        seeds_steps=processes.world > 1,  # one process draws from one stream, which its saves hold
+    )
+
+
+def predictor(trained: nn.Module, task: FinetuneTask, processes: Processes) -> Predict:
+    """Return what gives a task its logits, in float32 whatever the training precision."""
+    return lambda rows: predict(trained, rows, task.tokenizer.pad_id, processes.device, processes)
+
+
+class FinetuneTrainer(Trainer):
+    """`best/` is the checkpoint to use, `checkpoints/` what a stopped run resumes from."""
+
+    def __init__(
+        self,
+        settings: FinetuneSettings,
+        task: FinetuneTask,
+        model: BertHead,
+        trained: nn.Module,
+        loop: TrainLoop,
+        dev: list[Source],
+        test: Sequence[Source] = (),
+        data: Sequence[FileSummary] = (),
+        recipe: str = "",
+    ) -> None:
+        """Resume from the newest save if there is one and the settings ask for it.
+
+        `data` and `recipe` are for the report.
+        """
+        self.data, self.recipe = data, recipe
+        self.settings, self.task, self.dev, self.test = settings, task, dev, test
+        self.model, self.trained = model, trained
+        self.best = settings.output_dir / "best"
+        self.dev_files: list[DevFile] = []
+        self.metric = settings.metric or task.metric
+        self._baselines: dict[str, Baseline] = {}
+        if loop.processes.leads:
+            put_back(self.best)
+        store = CheckpointStore(settings.output_dir / CHECKPOINTS)
+        identity = fingerprint(settings)
+        super().__init__(
+            loop, store, settings.output_dir, identity, with_newer_settings, resume=settings.resume
+        )
+        assert settings.epochs is not None
+        loop.progress.epochs = settings.epochs
+        self.predict = predictor(trained, task, self.processes)
+        self._note_command()
+
+    def _note_command(self) -> None:
+        commands, command = self.loop.progress.commands, self.task.spec.command
+        if (
+            self.settings.start_from and not commands
+        ):  # what made the weights that the run starts from comes first
+            commands += filter(None, [TaskSpec.read(self.settings.start_from).command])
+        if command and commands[-1:] != [command]:
+            commands.append(command)
+        self.task.spec = replace(self.task.spec, command="\n".join(commands))
+
+    def due(self, step: int) -> tuple[bool, bool]:
+        """Evaluate once an epoch or every few steps, and at the end; save then and where the settings say so."""
+        settings = self.settings
+        epoch_ended = self.loop.progress.position["batch"] == 0
+        every, save_every = settings.eval_every_steps, settings.save_every_steps
+        evaluate = self.loop.is_over or (step % every == 0 if every else epoch_ended)
+        return evaluate, evaluate or bool(save_every and step % save_every == 0)
+
+    @property
+    def is_over(self) -> bool:
+        """True where a resumed run has no steps left, or no patience."""
+        return self.loop.is_over or self._is_out_of_patience
+
+    @property
+    def _is_out_of_patience(self) -> bool:
+        return 0 < self.settings.patience <= self.loop.progress.worse_evaluations
+
+    def on_step(self, numbers: dict[str, float]) -> None:
+        """Record the numbers of a step. Raises TrainingError for a loss that is no number."""
+        loss, norm, step = numbers["loss"], numbers["grad_norm"], self.loop.progress.step
+        if not math.isfinite(loss) or not math.isfinite(norm):
+            raise TrainingError(
+                f"the loss is {loss} (gradient norm {norm}) at step {step}: "
+                f"try a lower learning_rate than {self.settings.learning_rate:g}, or a longer warm-up"
+            )
+        super().on_step(numbers)
+
+    def evaluate(self) -> bool:
+        """Score, keep the best; return whether patience is at its end."""
+        progress, score = self.loop.progress, self._score(self.settings.eval_limit)
+        if is_better(score, progress):
+            progress.best_score, progress.best_step, progress.worse_evaluations = score, progress.step, 0
+            self._save_best()
+        else:
+            progress.worse_evaluations += 1
+        return self._is_out_of_patience
+
+    def finish(self) -> None:
+        """Score the best checkpoint on all dev and test data, and write the report."""
+        say = self.records.reporter.say
+        if self.best.is_dir():
+            models.restore(self.best, self.model, self.trained)
+        say("scoring the best checkpoint on all dev data ..." if self.dev else "no dev data to score")
+        with self.interruptible():
+            self._score(limit=0)
+            self._score_test()
+        self._save_best()
+        for file in self.dev_files:
+            say(beside_baseline(file, self.metric))
+        warnings = self._warnings()
+        for line in warnings:
+            say(f"warning: {line}")
+        if self.processes.leads:
+            say(f"report: {self._report(warnings)}")
+        say(f"checkpoint: {self.best}")
+
+    def _save_best(self) -> None:
+        if self.processes.leads:
+            models.save(self.best, self.model, self.trained, self.settings, self.task)
+        self.processes.wait()
+
+    def _score(self, limit: int) -> float | None:
+        """Evaluate each dev file into the task's description; return the mean of the deciding metric.
+
+        None where that is not a number. Without dev data a later checkpoint counts as a better one.
+        """
+        self.dev_files = []
+        values: list[float] = []
+        found_in = [self.task.evaluate(self.predict, source.examples[: limit or None]) for source in self.dev]
+        tuned: dict[str, Any] = dict(self.task.tune(found_in))
+        self.task.spec = replace(self.task.spec, **tuned)
+        for source, found in zip(self.dev, map(self.task.rescore, found_in), strict=True):
+            self.dev_files.append(self._scored(source, found))
+            values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
+        by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
+        counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
+        self.task.spec = replace(self.task.spec, scores=by_file, counts=counts)
+        step = self.loop.progress.step
+        if by_file:
+            self.loop.progress.evaluations.append({"step": step, "scores": by_file})
+            self.records.evaluation(step, by_file)
+        mean = sum(values) / len(values) if values else math.nan
+        return float(step) if not self.dev else None if math.isnan(mean) else mean
+
+    def _score_test(self) -> None:
+        """Add the scores of test data, which chose nothing, to the task's description."""
+        for source in self.test:
+            found = self.task.rescore(self.task.evaluate(self.predict, source.examples))
+            spec = self.task.spec
+            file = self._scored(source, found)
+            scores = dict(file.scores)
+            self.dev_files.append(file)
+            counts = {**spec.counts, source.name: len(source.examples)}
+            self.task.spec = replace(spec, scores={**spec.scores, source.name: scores}, counts=counts)
+            self.records.evaluation(self.loop.progress.step, {source.name: scores})
+
+    def _scored(self, source: Source, found: Evaluation) -> DevFile:
+        scores = rounded(source.name, found.scores)
+        if source.name not in self._baselines:
+            self._baselines[source.name] = self.task.baseline(source.examples)
+        return DevFile(source.name, scores, found.findings, self._baselines[source.name])
+
+    @property
+    def _history(self) -> list[dict[str, float]]:
+        """Numbers of every step."""
+        return read_steps(self.output_dir / LOG)
+
+    def _warnings(self) -> list[str]:
+        # What starts from trained weights may have little left to learn.
+        history = [] if self.settings.start_from else self._history
+        return data_warnings(self.data) + result_warnings(self.dev_files, self.metric, history)
+
+    def _report(self, warnings: Sequence[str]) -> Path:
+        progress = self.loop.progress
+        return write_report(
+            self.settings.output_dir / "report",
+            RunReport(
+                title=f"{self.settings.task} from {self.settings.base}",
+                dev=self.dev_files,
+                history=self._history,
+                evaluations=progress.evaluations[:-1],
+                metric=self.metric,
+                best_step=progress.best_step,
+                command=self.task.spec.command,
+                settings=self.settings.model_dump(mode="json"),
+                recipe=self.recipe,
+                data=self.data,
+                warnings=warnings,
+            ),
+        )
+
+
+def score_base(
+    settings: FinetuneSettings, task: FinetuneTask, model: nn.Module, dev: list[Source], processes: Processes
+) -> Path:
+    """Score the base as it is and write only its `task.json`: nothing was trained."""
+    scores, run_predict = {}, predictor(model.to(processes.device), task, processes)
+    for source in dev:
+        found = task.evaluate(run_predict, source.examples)
+        scores[source.name] = rounded(source.name, found.scores)
+        file = DevFile(source.name, scores[source.name], found.findings, task.baseline(source.examples))
+        for line in result_warnings([file], settings.metric or task.metric, []):
+            logger.warning("warning: %s", line)
+    counts = {source.name: len(source.examples) for source in dev}
+    logger.info("%s", format_scores(scores))
+    folder = settings.output_dir / "best"
+    if processes.leads:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace(task.spec, scores=scores, counts=counts).write(folder)
+    processes.wait()
+    return folder
+
+
+def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
+    """Return the settings that a run cannot change and still be the same run.
+
+    It can be made longer or shorter: the schedule then leads to the new end. What its checkpoints are compared by
+    stays: a score of other data, or another score, says nothing of which is best.
+    """
+    places = {"config", "output_dir", "test", "threads", "resume"}
+    ends = {"epochs", "max_steps", "patience"}
+    rhythm = {"eval_every_steps", "save_every_steps"}
+    values: dict[str, Any] = settings.model_dump(mode="json", exclude=places | ends | rhythm)
+    return values
+
+
+def beside_baseline(file: DevFile, metric: str) -> str:
+    """Return a line with a file's deciding score and the baseline's."""
+    reached, baseline = file.scores.get(metric), file.baseline
+    said = f"{file.name}: {metric} {'is not a number' if reached is None else f'{reached:.4f}'}"
+    if baseline is None or metric not in baseline.scores:
+        return said
+    return f"{said}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
+
+
+def is_better(score: float | None, progress: Progress) -> bool:
+    """Tell whether a score is above the best so far. None, no number, is below any; yet the first one is kept."""
+    if progress.best_step == 0:
+        return True
+    return score is not None and (progress.best_score is None or score > progress.best_score)
+
+
+def rounded(file: str, scores: Mapping[str, float]) -> dict[str, float]:
+    """Return scores with four decimals. What is not a number is left out, with a warning: JSON has no NaN."""
+    missing = [name for name, value in scores.items() if math.isnan(value)]
+    if missing:
+        logger.warning(
+            "%s: %s is not a number: all predictions or all labels are alike", file, ", ".join(missing)
+        )
+    return {name: round(value, 4) for name, value in scores.items() if name not in missing}

@@ -1,0 +1,155 @@
+"""A pretraining run around its steps: evaluations on held-out text, warnings, the model at the end."""
+
+import math
+import time
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from bert.tokenizer import Tokenizer
+from training.core import optim
+from training.core.checkpoints import CheckpointStore
+from training.core.distributed import Processes
+from training.core.state import gather_weights
+from training.core.train_loop import TrainLoop
+from training.core.trainer import CHECKPOINTS, Trainer
+from training.corpus.shards import Corpus
+from training.pretraining.data import Batches
+from training.pretraining.examples.base import MaskedExample
+from training.pretraining.export import save_model
+from training.pretraining.health_monitor import HealthMonitor
+from training.pretraining.mfu import matmul_peak, utilisation
+from training.pretraining.objectives.base import Objective
+from training.pretraining.parallel import wrap
+from training.pretraining.settings import PretrainSettings, with_newer_settings
+from training.pretraining.validation import HeldOut, evaluate, unigram_entropy
+
+
+def make_loop(
+    settings: PretrainSettings, objective: Objective, data: Batches, processes: Processes
+) -> TrainLoop:
+    """Place the model, wrap it for its processes, and make its optimiser and loop."""
+    trained = wrap(objective.to(processes.device), settings, processes)
+    optimizer = optim.optimizer(
+        optim.trainable(objective),
+        rate=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        epsilon=settings.adam_epsilon,
+        beta2=settings.adam_beta2,
+    )
+    return TrainLoop(
+        objective,
+        trained,
+        optimizer,
+        data,
+        data.plan,
+        settings,
+        processes,
+        seeds_steps=True,
+        bias_correction=settings.bias_correction,
+    )
+
+
+class PretrainTrainer(Trainer):
+    """The trainer of a masked language model and its relatives."""
+
+    def __init__(
+        self,
+        settings: PretrainSettings,
+        objective: Objective,
+        loop: TrainLoop,
+        corpus: Corpus,
+        held_out: list[MaskedExample],
+        fingerprint: dict[str, object],
+    ) -> None:
+        """Resume from the newest checkpoint if there is one and the settings ask for it."""
+        self.settings, self.objective, self.held_out = settings, objective, held_out
+        self.tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+        store = CheckpointStore(settings.output_dir / CHECKPOINTS, settings.keep_checkpoints)
+        super().__init__(
+            loop, store, settings.output_dir, fingerprint, with_newer_settings, resume=settings.resume
+        )
+        self.last_evaluation: HeldOut | None = None
+        self._saved_at_s = time.monotonic()
+        self._utilisation = Utilisation(settings, objective, loop)
+        self._phase = self._phase_now()
+        names = objective.weights
+        self._monitor = HealthMonitor(
+            # A distillation without the words themselves has no loss to compare with a blind guess.
+            corpus.vocab_size if len(names) == 1 or "mlm" in names else math.inf,
+            warmup_ratio=settings.warmup_ratio,
+            total_steps=settings.max_steps,
+            unigram_entropy=unigram_entropy(held_out) or None,
+        )
+
+    def due(self, step: int) -> tuple[bool, bool]:
+        """Evaluate and save every few steps and at the end; save by the clock too."""
+        settings, ended = self.settings, self.loop.is_over
+        if self.loop.saving:
+            self._saved_at_s = time.monotonic()
+        if settings.save_every_minutes and self.processes.leads:
+            due_s = self._saved_at_s + 60 * settings.save_every_minutes
+            # All processes hear of the clock with the next step.
+            self.loop.save_asked = time.monotonic() >= due_s
+        evaluate = ended or _divides(settings.eval_every_steps, step)
+        return evaluate and bool(self.held_out), ended or _divides(settings.save_every_steps, step)
+
+    def on_step(self, numbers: dict[str, float]) -> None:
+        """Record a step and what looks wrong; every process watches, so that all end at a loss that is no number."""
+        if self._phase != self._phase_now():
+            self._phase = self._phase_now()
+            self._monitor.restart()
+        self._utilisation.add_to(numbers)
+        super().on_step(numbers)
+        if warning := self._monitor.check(numbers, self.loop.done):
+            self.records.warn(self.loop.progress.step, warning)
+
+    def evaluate(self) -> bool:
+        """Score held-out text; never end the run by it."""
+        found = evaluate(self.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
+        self.last_evaluation = found
+        if scores := found.scores():  # left to right: no head tells masked words
+            self.records.evaluation(self.loop.progress.step, {"held_out": scores})
+        return False
+
+    def finish(self) -> None:
+        """Score the held-out text where a run that was over already has not yet."""
+        if self.held_out and self.last_evaluation is None:
+            self.evaluate()
+
+    def save_model(self, folder: Path, command: str) -> dict[str, Tensor]:
+        """Write the model as a checkpoint of the ecosystem's format and return all weights, whole and on the CPU.
+
+        Every process must call it.
+        """
+        weights = gather_weights(self.objective)
+        if self.processes.leads:
+            scores = self.last_evaluation.scores() if self.last_evaluation else {}
+            with self.store.writing(folder):
+                save_model(folder, self.objective, weights, self.tokenizer, self.settings, scores, command)
+        self.processes.wait()
+        return weights
+
+    def _phase_now(self) -> int:
+        phase: int = self.loop.progress.position.get("phase", 0)
+        return phase
+
+
+class Utilisation:
+    """The share of the machine's measured peak that a run uses."""
+
+    def __init__(self, settings: PretrainSettings, objective: Objective, loop: TrainLoop) -> None:
+        """Measure the peak of this process's device; all processes are taken to have the same."""
+        dtype = torch.bfloat16 if loop.bf16 else torch.float32
+        self.peak = matmul_peak(loop.device, dtype) * loop.processes.world
+        self.objective, self.rate = objective, settings.masking.rate
+
+    def add_to(self, numbers: dict[str, float]) -> None:
+        """Add `mfu`, a share from 0 to 1."""
+        flops = self.objective.flops_per_token(numbers.pop("mean_length"), self.rate)
+        numbers["mfu"] = utilisation(numbers["tokens_per_second"], flops, self.peak)
+
+
+def _divides(every: int, step: int) -> bool:
+    return bool(every) and step % every == 0
