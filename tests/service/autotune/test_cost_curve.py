@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from service.autotune.cost_curve import KNEE, MIN_BUDGET, CostPoint, knee
 
 
-def test_the_knee_is_where_more_stops_being_faster() -> None:
+def test_the_knee_is_the_smallest_batch_near_the_best_throughput() -> None:
     curve = [CostPoint(64, 0.0120), CostPoint(128, 0.0175), CostPoint(256, 0.032), CostPoint(512, 0.063)]
     assert knee(curve) == 256
 

@@ -83,7 +83,7 @@ def test_several_slots_are_used_where_they_are_clearly_faster(
         ([TextTiming(16, 3.0, 3.5, 1.0)] * 30, None, round(RETRY_FOR_S / RETRY_EVERY_S)),
     ],
 )
-def test_where_something_else_has_the_cores_it_is_measured_again(
+def test_a_timing_that_lacked_cores_is_repeated(
     monkeypatch: pytest.MonkeyPatch, runs: list[TextTiming], expected: int | None, waits: int
 ) -> None:
     """When the service starts its processes compete, and a wrong result would be cached."""

@@ -30,12 +30,14 @@ def test_several_slots_are_measured_beside_one(
     assert "batches of 99 tokens (batch_tokens)" in out
 
 
-def test_bundles_that_cannot_be_loaded_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bundles_that_cannot_be_loaded_are_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--tune", "--bundles", str(tmp_path)]) == 1
     assert "holds no bundle" in capsys.readouterr().err
 
 
-def test_ctrl_c_does_not_look_like_a_measurement_that_is_done(bundles: Path) -> None:
+def test_ctrl_c_ends_with_130(bundles: Path) -> None:
     with started("--bundles", str(bundles), "--tune", "--no-keep-tuning") as process:
         process.until("engine slots of")
         process.popen.send_signal(signal.SIGINT)

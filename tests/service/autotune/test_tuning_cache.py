@@ -1,4 +1,4 @@
-"""What was measured is kept beside the bundle, for the same machine and the same model only."""
+"""The cache of measurements beside a bundle, valid for the same machine and model only."""
 
 import json
 import shutil
@@ -60,7 +60,7 @@ def test_another_machine_or_model_has_an_entry_of_its_own(model: OpenedModel, ch
     assert tuning_cache.read(model.bundle, other) == Measurement(CURVE[:2])
 
 
-def test_a_new_measurement_takes_the_place_of_the_old_and_old_machines_go(model: OpenedModel) -> None:
+def test_a_new_entry_replaces_the_old_one_and_the_oldest_machines_are_dropped(model: OpenedModel) -> None:
     for number in range(MAX_MACHINES + 5):
         assert tuning_cache.write(model.bundle, {"cpu": number}, Measurement(CURVE))
         assert tuning_cache.write(model.bundle, {"cpu": number}, Measurement(CURVE[:1]))
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_read_is_measured_again(
 
 
 @pytest.mark.parametrize("curve", [None, [], [{}], [{"tokens": "a"}], [[1, 2]], 3])
-def test_an_entry_that_is_none_is_measured_again(
+def test_a_malformed_entry_is_measured_again(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch, curve: object
 ) -> None:
     machine = warmup.machine_of(model, ONE)
@@ -89,7 +89,7 @@ def test_an_entry_that_is_none_is_measured_again(
     assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)} and asked == ["mood"]
 
 
-def test_where_nothing_can_be_written_it_is_measured_each_time(
+def test_without_a_writable_cache_each_start_measures(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = count_measurements(monkeypatch)
@@ -99,14 +99,16 @@ def test_where_nothing_can_be_written_it_is_measured_each_time(
     assert asked == ["mood", "mood"]
 
 
-def test_a_given_budget_neither_reads_nor_keeps(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_budget_neither_reads_nor_writes_the_cache(
+    model: OpenedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = count_measurements(monkeypatch)
     measure([model], ONE, 64, use_cache=True)
     measure([model], ONE)
     assert asked == ["mood", "mood"] and not cache_file(model.bundle).exists()
 
 
-def test_what_other_work_disturbed_is_not_kept(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disturbed_measurement_is_not_cached(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tuple(replace(point, wall_s=1.1 * DISTURBED * point.seconds) for point in CURVE)
     assert is_steady(Measurement(CURVE)) and not is_steady(Measurement(slow))
     monkeypatch.setattr(warmup, "measure_curve", lambda *_: list(slow))
@@ -116,9 +118,7 @@ def test_what_other_work_disturbed_is_not_kept(model: OpenedModel, monkeypatch: 
 
 @pytest.mark.parametrize("field", ["tokens", "seconds", "wall_s"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
-def test_numbers_that_nobody_can_have_measured_are_measured_again(
-    model: OpenedModel, field: str, value: float
-) -> None:
+def test_implausible_numbers_are_measured_again(model: OpenedModel, field: str, value: float) -> None:
     machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
     assert tuning_cache.write(model.bundle, machine, Measurement(CURVE, 64))
     file = cache_file(model.bundle)

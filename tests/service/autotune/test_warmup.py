@@ -1,4 +1,4 @@
-"""How the machine is divided and measured by what its models run on."""
+"""Slots and measurements by the provider of the models."""
 
 import json
 import shutil
@@ -20,12 +20,12 @@ from service.settings import ServeSettings
 
 
 class InstantEngine:
-    """Answers at once, and notes the largest batch."""
+    """Returns at once, and records the largest batch."""
 
-    most = 0
+    largest = 0
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
-        self.most = max(self.most, sum(map(len, encodings)))
+        self.largest = max(self.largest, sum(map(len, encodings)))
         return Outputs([np.zeros((1, 2), np.float32)] * len(encodings), 0.0)
 
 
@@ -40,7 +40,7 @@ def made_for_gpu(bundle: Path, folder: Path) -> Path:
     return folder
 
 
-def test_a_gpu_is_divided_only_where_all_models_are_for_it(bundles: Path, tmp_path: Path) -> None:
+def test_a_gpu_is_divided_only_if_all_models_are_for_it(bundles: Path, tmp_path: Path) -> None:
     on_cpu, on_gpu = bundles / "mood", made_for_gpu(bundles / "mood", tmp_path / "gpu")
     assert all_on_gpu([on_gpu]) and not all_on_gpu([on_cpu]) and not all_on_gpu([on_gpu, on_cpu])
     assert slot_layout(ServeSettings(bundles=[on_gpu]), 16) == SlotLayout(2, 1)
@@ -49,12 +49,12 @@ def test_a_gpu_is_divided_only_where_all_models_are_for_it(bundles: Path, tmp_pa
 
 
 @pytest.mark.parametrize("provider", [CPU, CUDA])
-def test_batches_are_tried_up_to_what_keeps_the_device_busy(
+def test_batches_are_timed_up_to_the_size_that_keeps_the_device_busy(
     bundles: Path, tmp_path: Path, provider: str
 ) -> None:
     folder = bundles / "mood" if provider == CPU else made_for_gpu(bundles / "mood", tmp_path / "gpu")
     bundle, engine = read_bundle(folder), InstantEngine()
     model = OpenedModel(bundle, b"", Tokenizer.load(bundle.tokenizer_path), engine=engine)
     curve = measure_curve(model, SlotLayout(2, 1), seconds=60.0)
-    assert engine.most == curve[-1].tokens == CURVE_TOKENS[provider]
+    assert engine.largest == curve[-1].tokens == CURVE_TOKENS[provider]
     assert measure_curve(model, SlotLayout(2, 1), 60.0, batch_tokens=128)[-1].tokens == 128

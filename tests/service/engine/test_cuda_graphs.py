@@ -1,4 +1,4 @@
-"""Batches in fixed shapes. Capturing itself needs a GPU; all around it is run here on a session of the CPU."""
+"""CUDA graphs: everything but the capture itself, which needs a GPU, on a CPU session."""
 
 from collections.abc import Mapping
 
@@ -105,9 +105,7 @@ def made(session: onnxruntime.InferenceSession, *, one_position_per_text: bool =
 
 
 @given(st.lists(st.integers(1, 64), min_size=1, max_size=12), st.sampled_from(shapes(512)))
-def test_what_fills_up_a_batch_makes_its_shape_and_none_of_it_is_empty(
-    lengths: list[int], shape: BatchShape
-) -> None:
+def test_padding_completes_the_shape_and_has_no_empty_text(lengths: list[int], shape: BatchShape) -> None:
     padding = shape.padding(lengths)
     fits = len(lengths) < shape.texts and sum(lengths) + shape.texts - len(lengths) <= shape.tokens
     exact = (len(lengths), sum(lengths)) == (shape.texts, shape.tokens)
@@ -122,7 +120,7 @@ def test_no_shape_is_longer_than_the_model_reads() -> None:
     assert shapes(128)[0] == BatchShape(32, 2)
 
 
-def test_every_input_of_a_shape_has_the_same_size_whatever_is_in_it() -> None:
+def test_every_batch_of_a_shape_has_inputs_of_one_size() -> None:
     shape, sizes = BatchShape(64, 9), set()
     for lengths in ([5], [20, 30], [3] * 8):
         padding = shape.padding(lengths)
@@ -155,13 +153,13 @@ def test_a_small_batch_has_the_outputs_of_the_session_itself(
 
 
 @pytest.mark.usefixtures("always")
-def test_what_fits_no_shape_is_run_the_usual_way(session: onnxruntime.InferenceSession) -> None:
+def test_a_batch_that_fits_no_shape_is_not_replayed(session: onnxruntime.InferenceSession) -> None:
     graphs, head = made(session), [np.zeros(1, np.int32)]
     assert graphs.run([text(128)], head) is None
     assert graphs.run([text(2)] * 10, head * 10) is None
 
 
-def test_a_shape_that_is_no_faster_is_left_out(
+def test_a_shape_that_is_not_faster_is_skipped(
     session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_graphs, "_seconds", lambda run, _: 1.0)
@@ -169,7 +167,7 @@ def test_a_shape_that_is_no_faster_is_left_out(
 
 
 @pytest.mark.usefixtures("always")
-def test_a_shape_that_answers_with_what_it_was_captured_with_is_found_out(
+def test_a_shape_that_replays_its_captured_output_is_skipped(
     session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run, first = cuda_graphs._CapturedShape.run, dict[int, Floats]()
@@ -182,7 +180,7 @@ def test_a_shape_that_answers_with_what_it_was_captured_with_is_found_out(
 
 @pytest.mark.usefixtures("always")
 @pytest.mark.parametrize("stale", ["input_ids", "position_ids", "text_ids", "positions"])
-def test_a_shape_that_does_not_read_one_of_its_inputs_anew_is_found_out(
+def test_a_shape_that_ignores_a_new_input_is_skipped(
     session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch, stale: str
 ) -> None:
     run, first = cuda_graphs._CapturedShape.run, dict[int, Ints]()
@@ -194,7 +192,7 @@ def test_a_shape_that_does_not_read_one_of_its_inputs_anew_is_found_out(
     assert made(session, one_position_per_text=False).shapes == []
 
 
-def test_a_session_that_cannot_capture_is_told_and_not_used(
+def test_a_failed_capture_is_logged_and_skipped(
     session: onnxruntime.InferenceSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: object) -> Floats:

@@ -1,4 +1,4 @@
-"""A bundle that cannot be served, or a model that fails, takes nothing else with it."""
+"""A bundle that cannot be served, or a model that fails, does not affect the others."""
 
 import shutil
 from pathlib import Path
@@ -92,7 +92,7 @@ def test_a_manifest_that_is_cut_off_keeps_its_default(bundles: Path, tmp_path: P
         assert live.post("/classify", TEXT).status == 503
 
 
-def test_a_folder_without_its_manifest_is_told(bundles: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_manifest_is_reported(bundles: Path, tmp_path: Path) -> None:
     for name in ("mood", "names"):
         shutil.copytree(bundles / name, tmp_path / name)
     (tmp_path / "names" / MANIFEST).unlink()

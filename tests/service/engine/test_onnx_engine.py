@@ -1,4 +1,4 @@
-"""A bundle's graph, through packing and back: the same numbers alone and in company."""
+"""A bundle's graph through packing and back: a text has the same outputs alone and in a batch."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -105,7 +105,7 @@ def test_each_text_gets_a_row_for_each_head(bundles: Path, name: str) -> None:
         assert output.shape == (rows, *shape)
 
 
-def test_of_a_masks_scores_the_best_are_kept(bundles: Path) -> None:
+def test_only_the_best_scores_of_a_mask_are_returned(bundles: Path) -> None:
     """A request of many masks would hold gigabytes, were every piece's score kept until it is decoded."""
     engine, (encoding, *_) = open_engine(bundles, "gaps")
     for ids, scores in engine.run([encoding]).texts[0]:
@@ -162,7 +162,7 @@ def test_labels_that_the_graph_has_no_scores_for_are_refused(bundles: Path, tmp_
         OnnxEngine(other, 1)
 
 
-def test_captured_graphs_that_fail_are_left_for_the_session(
+def test_failing_captured_graphs_are_dropped_for_the_session(
     bundles: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing:
@@ -177,7 +177,7 @@ def test_captured_graphs_that_fail_are_left_for_the_session(
     assert engine._captured is None and "the device is lost" in caplog.text
 
 
-def test_texts_that_run_in_groups_are_answered_in_their_order(bundles: Path) -> None:
+def test_outputs_of_groups_are_in_the_order_of_the_texts(bundles: Path) -> None:
     """As on a GPU, where texts of very unlike length are not run together."""
     engine, encodings = open_engine(bundles, "mood")
     whole = engine.run(encodings).texts

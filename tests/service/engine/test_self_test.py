@@ -1,4 +1,4 @@
-"""A bundle that answers otherwise on this machine is not served; its float32 graph is, where it has one."""
+"""A graph whose outputs differ on this machine is not served; the bundle's float32 graph is, if it has one."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,14 +46,14 @@ def bundle_with(tmp_path: Path) -> Callable[[Answers], Bundle]:
     return write
 
 
-def test_a_graph_that_answers_alike_is_served(bundle_with: Callable[[Answers], Bundle]) -> None:
+def test_a_graph_with_equal_outputs_is_served(bundle_with: Callable[[Answers], Bundle]) -> None:
     bundle = bundle_with({MODEL: 0.0, FALLBACK: 0.0})
     (model,) = load_models([bundle.folder], threads=1, verify_hashes=True, workers=1).models
     assert model.bundle.graph == MODEL and not model.why_fallback
 
 
 @pytest.mark.parametrize("difference", [0.5, -0.01, float("nan")])
-def test_one_that_answers_otherwise_is_left_out_with_what_differs(
+def test_a_graph_with_other_outputs_is_left_out_with_the_error(
     difference: float, bundle_with: Callable[[Answers], Bundle]
 ) -> None:
     bundle = bundle_with({MODEL: difference})
@@ -64,7 +64,7 @@ def test_one_that_answers_otherwise_is_left_out_with_what_differs(
     assert "relative error" in message and "--precision fp32" in message
 
 
-def test_its_float32_graph_is_served_where_it_has_one(bundle_with: Callable[[Answers], Bundle]) -> None:
+def test_the_float32_graph_is_served_instead(bundle_with: Callable[[Answers], Bundle]) -> None:
     bundle = bundle_with({MODEL: 0.5, FALLBACK: 0.0})
     with serving(bundles=[bundle.folder]) as live:
         (model,) = live.get("/models").json["models"]
@@ -73,7 +73,7 @@ def test_its_float32_graph_is_served_where_it_has_one(bundle_with: Callable[[Ans
         assert live.metric("bert_model_fallback", model="mood") == 1
 
 
-def test_a_float32_graph_that_answers_otherwise_too_is_left_out(
+def test_a_bundle_whose_float32_graph_differs_too_is_left_out(
     bundle_with: Callable[[Answers], Bundle],
 ) -> None:
     bundle = bundle_with({MODEL: 0.5, FALLBACK: 0.5})
@@ -81,7 +81,7 @@ def test_a_float32_graph_that_answers_otherwise_too_is_left_out(
         load_models([bundle.folder], threads=1, verify_hashes=True, workers=1)
 
 
-def test_a_changed_self_test_is_noticed(bundle_with: Callable[[Answers], Bundle]) -> None:
+def test_a_changed_self_test_is_detected(bundle_with: Callable[[Answers], Bundle]) -> None:
     bundle = bundle_with({MODEL: 0.0})
     (bundle.folder / SELF_TEST).write_bytes(b"{}")
     with pytest.raises(BundleError, match=r"self_test.json has sha256"):
@@ -89,7 +89,7 @@ def test_a_changed_self_test_is_noticed(bundle_with: Callable[[Answers], Bundle]
 
 
 @pytest.mark.parametrize("fails", ["to open", "to run"])
-def test_its_float32_graph_is_served_where_the_other_fails(
+def test_the_float32_graph_is_served_if_the_other_fails(
     fails: str, bundle_with: Callable[[Answers], Bundle], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bundle = bundle_with({MODEL: 0.0, FALLBACK: 0.0})
@@ -113,7 +113,7 @@ def test_its_float32_graph_is_served_where_the_other_fails(
     assert ("no kernel" if fails == "to open" else "illegal instruction") in model.why_fallback
 
 
-def test_a_bundle_of_other_making_is_served_and_logged(
+def test_a_bundle_without_a_self_test_is_served_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     write_tiny_bundle(tmp_path / "mood", "mood", SPECS["mood"], seed=1)

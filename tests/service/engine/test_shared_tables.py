@@ -1,4 +1,4 @@
-"""Bundles over one base have equal embedding tables, and a process holds each once."""
+"""Bundles of one base model share their embedding tables in memory."""
 
 import gc
 import subprocess
@@ -24,7 +24,7 @@ def test_bundles_with_equal_tables_share_one_in_memory(bundles: Path) -> None:
     assert mood.keys() == names.keys() and len(mood) == 2
 
 
-def test_a_table_goes_with_the_last_engine_that_holds_it(tmp_path: Path) -> None:
+def test_a_table_is_freed_with_the_last_engine_that_uses_it(tmp_path: Path) -> None:
     write_tiny_bundle(tmp_path / "one", "one", SPECS["mood"], 0, vocab_size=500)
     bundle = read_bundle(tmp_path / "one")
     sha256 = bundle.manifest.files[f"{WORDS}.npy"]

@@ -32,7 +32,7 @@ def test_more_threads_than_cores_are_refused() -> None:
         lay_out_slots(2, 2, 2)
 
 
-def test_slots_of_one_thread_can_be_joined_and_others_cannot() -> None:
+def test_only_slots_of_one_thread_are_combined() -> None:
     assert lay_out_slots(1).slots_for_one_text == 1
     assert lay_out_slots(2).slots_for_one_text == 2
     assert lay_out_slots(64).slots_for_one_text == MAX_SLOTS_FOR_ONE_TEXT

@@ -1,4 +1,4 @@
-"""Reading texts within bounds gives what reading them whole gives, and stops at the bound and at the deadline."""
+"""Tokenising by parts gives the pieces of the whole text, and stops at the token limit and the deadline."""
 
 import asyncio
 import time
@@ -65,7 +65,7 @@ def same(one: Pieces, other: Pieces) -> bool:
 
 @settings(deadline=None)
 @given(st.lists(ODD, max_size=5))
-def test_parts_together_are_the_whole(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_joined_parts_equal_the_whole_text(tokenizer: Tokenizer, texts: list[str]) -> None:
     found, whole = Bounded(tokenizer).pieces(texts), tokenizer.pieces(texts)
     assert len(found) == len(whole)
     assert all(same(one, other) for one, other in zip(found, whole, strict=True))
@@ -81,7 +81,7 @@ def test_the_first_pieces_are_those_of_the_whole_text(
     assert len(found) == len(whole) or len(found) >= max_pieces
 
 
-def test_more_tokens_than_fit_are_refused_before_all_is_read(
+def test_a_request_that_is_too_large_is_refused_before_all_is_read(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, pieces = 0, tokenizer.pieces
@@ -101,7 +101,7 @@ def test_more_tokens_than_fit_are_refused_before_all_is_read(
         Bounded(tokenizer, 100).pieces(["a " * 50, "b " * 51])
 
 
-def test_of_texts_to_be_cut_only_what_is_kept_counts(tokenizer: Tokenizer) -> None:
+def test_only_the_used_tokens_of_truncated_texts_count(tokenizer: Tokenizer) -> None:
     assert len(Bounded(tokenizer, 100).pieces(["a " * 5000] * 10, max_pieces=10)) == 10
 
 
@@ -117,7 +117,7 @@ def test_nothing_is_read_after_the_deadline(tokenizer: Tokenizer) -> None:
     stride=st.integers(0, 40),
     prefix=st.none() | st.integers(0, 20),
 )
-def test_the_tokens_of_windows_are_known_without_them(
+def test_window_tokens_equals_the_tokens_of_the_windows(
     tokenizer: Tokenizer, pieces: int, max_tokens: int, stride: int, prefix: int | None
 ) -> None:
     def numbered(count: int) -> Pieces:

@@ -1,4 +1,4 @@
-"""Tokenising beside large texts: short ones overtake, what waits is bounded, what fails or leaves makes room."""
+"""Tokenising beside large texts: short texts overtake, the queue is bounded, failed and cancelled requests make room."""
 
 import asyncio
 import threading
@@ -57,7 +57,7 @@ def submitted(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_page_is_read_after_the_parts_that_run_whatever_waits_before_it(threads: int) -> None:
+def test_a_page_waits_only_for_the_running_parts(threads: int) -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         long = [submitted(queue, reads, name, LONG) for name in "xy"]
         await asyncio.sleep(0)
@@ -80,7 +80,7 @@ def test_results_are_in_the_order_of_the_parts() -> None:
     run(scenario, threads=3)
 
 
-def test_past_the_bound_nothing_is_taken_and_the_refusal_says_when_to_come_back() -> None:
+def test_a_full_queue_refuses_a_request_whole_with_a_retry_time() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         first = submitted(queue, reads, "a", [9_000])
         second = submitted(queue, reads, "b", [9_000])
@@ -95,7 +95,7 @@ def test_past_the_bound_nothing_is_taken_and_the_refusal_says_when_to_come_back(
     assert run(scenario, most=10_000).order == ["a", "b", "c"]
 
 
-def test_what_would_be_late_is_refused_at_once() -> None:
+def test_a_request_that_would_be_late_is_refused_at_once() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         long = submitted(queue, reads, "x", LONG)
         await asyncio.sleep(0)
@@ -108,7 +108,7 @@ def test_what_would_be_late_is_refused_at_once() -> None:
     assert "y" not in run(scenario).order
 
 
-def test_what_waits_past_its_deadline_is_never_read() -> None:
+def test_a_request_past_its_deadline_is_never_read() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         clock, queue._clock = queue._clock(), lambda: now
         now = clock
@@ -125,7 +125,7 @@ def test_what_waits_past_its_deadline_is_never_read() -> None:
     assert run(scenario).order == ["x"]
 
 
-def test_a_part_that_fails_ends_its_request_and_no_other() -> None:
+def test_a_failing_part_fails_only_its_request() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         reads.permits.release(100)
         bad = submitted(queue, reads, "bad", LONG)
@@ -138,7 +138,7 @@ def test_a_part_that_fails_ends_its_request_and_no_other() -> None:
     assert run(scenario).order.count("bad") == 1
 
 
-def test_who_leaves_takes_what_waits_along() -> None:
+def test_a_cancelled_request_leaves_the_queue() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         leaving = submitted(queue, reads, "x", LONG)
         await asyncio.sleep(0)
@@ -151,7 +151,7 @@ def test_who_leaves_takes_what_waits_along() -> None:
     assert run(scenario).order == ["x", "y"]
 
 
-def test_at_the_end_what_waits_is_refused() -> None:
+def test_closing_refuses_waiting_requests() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         waiting = [submitted(queue, reads, name, SHORT) for name in "xy"]
         await asyncio.sleep(0)
