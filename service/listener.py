@@ -6,7 +6,7 @@ from service.settings import ServeSettings
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """Return a bound socket; raises OSError if the port is taken or the address is not this machine's."""
+    """Return a bound socket; raises OSError if the port is taken or the address is not local."""
     family, kind, protocol, _, place = socket.getaddrinfo(
         settings.host, settings.port, type=socket.SOCK_STREAM
     )[0]
@@ -21,7 +21,7 @@ def listen(settings: ServeSettings) -> socket.socket:
 
 
 def address(listener: socket.socket) -> str:
-    """Return the URL by which this machine reaches the socket."""
+    """Return the socket's URL on this machine."""
     host, port = listener.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

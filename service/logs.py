@@ -1,7 +1,4 @@
-"""Log lines, as text for people or as JSON for collectors.
-
-One line an event, the request id in each that has one.
-"""
+"""Log lines: text for people or JSON for collectors, with the request id where there is one."""
 
 import json
 import logging
@@ -12,7 +9,7 @@ LOGGER = logging.getLogger("bert_serve")
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; what is passed as `extra={"fields": {...}}` is merged in."""
+    """One JSON object per line, merged with the fields passed as `extra={"fields": {...}}`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

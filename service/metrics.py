@@ -1,7 +1,7 @@
-"""What /metrics shows. One registry for each app, so that two apps in one process do not meet.
+"""Prometheus metrics. Each app has its own registry, so that two apps in one process do not collide.
 
-Where a service is several processes, PROMETHEUS_MULTIPROC_DIR names a folder in which prometheus_client keeps the numbers of
-all of them, those of processes that have ended too; whichever is scraped answers for all.
+If the service is several processes, prometheus_client keeps their numbers in the folder PROMETHEUS_MULTIPROC_DIR, also
+those of ended processes. A scrape of any process shows the numbers of all.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from prometheus_client.values import MultiProcessValue
 from service.process_metrics import Processes
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Read by prometheus_client, when it is imported."""
+"""Environment variable that prometheus_client reads at import."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TOKENS = tuple(float(2**power) for power in range(3, 16))
@@ -40,10 +40,10 @@ REJECTIONS = (
 
 
 class Metrics:
-    """Every metric of the service; what each means is its help text."""
+    """Every metric of the service; its help text says what it means."""
 
     def __init__(self) -> None:
-        """Create all of them, with the known reasons of rejection at zero."""
+        """Create all metrics, the known reasons of rejection at zero."""
         self.registry = CollectorRegistry()
         self._is_shared = SHARED in os.environ
         if not self._is_shared:
@@ -145,7 +145,7 @@ class Metrics:
             self._add_engine_process()
 
     def _add_engine_process(self) -> None:
-        """Create what is about an engine in a process of its own."""
+        """Create the metrics of an engine in its own process."""
         self.engine_away_requests = self._gauge(
             "bert_engine_away_requests", "Requests that wait in frontends while no engine process answers."
         )
@@ -170,24 +170,24 @@ class Metrics:
         labels: Sequence[str] = (),
         mode: Literal["livesum", "livemax", "livemostrecent"] = "livesum",
     ) -> Gauge:
-        """Make a gauge; `mode` says how the processes' numbers become one."""
+        """Make a gauge; `mode` says how the numbers of several processes are combined."""
         return Gauge(name, meaning, labels, registry=self.registry, multiprocess_mode=mode)
 
     def watch_ready(self, is_ready: Callable[[], bool]) -> None:
-        """Ask this for the gauge at each scrape."""
+        """Call `is_ready` for the gauge at each scrape."""
         self._is_ready = is_ready
         if not self._is_shared:
             self.ready.set_function(lambda: float(is_ready()))
 
     def watch_models(self, models: Sequence[str], is_ready: Callable[[str], bool]) -> None:
-        """Ask this for each model's gauge at each scrape."""
+        """Call `is_ready` for each model's gauge at each scrape."""
         self._models, self._is_model_ready = models, is_ready
         if not self._is_shared:
             for model in models:
                 self.model_ready.labels(model).set_function(partial(is_ready, model))
 
     def watch_queue(self, models: Iterable[str], waiting: Callable[[str], tuple[int, int]]) -> None:
-        """Ask this for a model's waiting tokens and texts at each scrape, so that the gauges cannot drift from the truth."""
+        """Call `waiting` for each model's waiting tokens and texts at each scrape, so that the gauges cannot drift."""
         self._waiting = waiting
         if not self._is_shared:
             for model in models:
@@ -195,30 +195,30 @@ class Metrics:
                 self.queue_texts.labels(model).set_function(partial(_nth, 1, waiting, model))
 
     def note_queue(self, model: str) -> None:
-        """Set the gauges of a model's queue, where another process is scraped: nobody can ask this one."""
+        """Set the gauges of a model's queue if another process may be scraped, which cannot call `waiting`."""
         if self._is_shared:
             tokens, texts = self._waiting(model)
             self.queue_tokens.labels(model).set(tokens)
             self.queue_texts.labels(model).set(texts)
 
     def note_engine_away(self, requests: int, tokens: int) -> None:
-        """Set what waits in this frontend for an engine process to come back."""
+        """Set how much waits in this frontend for the engine process to come back."""
         self.engine_away_requests.set(requests)
         self.engine_away_tokens.set(tokens)
 
     def observe_batch(
         self, model: str, tokens: int, texts: int, padding_ratio: float, seconds: float
     ) -> None:
-        """Count one batch that ran."""
+        """Record one batch that ran."""
         self.batch_tokens.labels(model).observe(tokens)
         self.batch_texts.labels(model).observe(texts)
         self.batch_padding_ratio.labels(model).observe(padding_ratio)
         self.inference_duration.labels(model).observe(seconds)
 
     async def scrape(self) -> bytes:
-        """Return the text format that Prometheus scrapes, made in a thread: of several processes it takes 30 ms.
+        """Return the text format of Prometheus, rendered in a thread: for several processes that takes 30 ms.
 
-        One scrape at a time: threads that all want the interpreter's lock would keep it from the event loop.
+        Scrapes run one at a time, because several threads would keep the interpreter's lock from the event loop.
         """
         async with self._scraping:
             if self._is_shared:
@@ -239,22 +239,22 @@ def _nth(index: int, waiting: Callable[[str], tuple[int, int]], model: str) -> i
 
 
 def name_process(name: str) -> None:
-    """Keep this process's numbers in files of this name, in which one that ended has left its own.
+    """Keep this process's numbers in files of this name, and continue those that an ended process left.
 
-    By default each process has files of its own number, and a scrape reads those of all that have ended. Call it before
-    the first metric is made.
+    By default files are named by process id, and a scrape reads those of every ended process. Call this before the first
+    metric is created.
     """
     values.ValueClass = MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
 
 
 def forget_gauges(name: str, folder: Path) -> None:
-    """Forget what the gauges of a process that ended said; its counters stay."""
+    """Delete the gauges of an ended process; its counters stay."""
     for file in folder.glob(f"gauge_live*_{name}.db"):
         file.unlink(missing_ok=True)
 
 
 def shared_registry() -> CollectorRegistry:
-    """Return the numbers of all processes of this service."""
+    """Return a registry with the numbers of all processes of this service."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(Processes(os.getppid()))

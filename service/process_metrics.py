@@ -10,18 +10,18 @@ from prometheus_client.registry import Collector
 
 LARGEST = frozenset({"process_open_fds"})
 SMALLEST = frozenset({"process_max_fds", "process_start_time_seconds"})
-"""Metrics of which a sum would mean nothing: each process has a limit of open files of its own."""
+"""Metrics that are not summed: each process has its own limit of open files."""
 
 
 class Processes(Collector):
-    """What ProcessCollector tells of a process, summed over a parent and its children."""
+    """ProcessCollector's metrics, summed over a process and its children."""
 
     def __init__(self, parent: int) -> None:
-        """Of a parent, whose children are the others."""
+        """`parent` is the process id of the supervisor."""
         self._parent = parent
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the sums; of open files the most that a process has, of their limits the lowest."""
+        """Yield the sums; for open files the maximum, for their limits the minimum."""
         parents = {metric.name: metric for metric in _process_metrics(self._parent)}
         for child in _children(self._parent):
             for metric in _process_metrics(child):
@@ -54,7 +54,7 @@ def _combined(name: str, one: float, other: float) -> float:
 
 
 def _ended_children_s(pid: int) -> float:
-    """Return the CPU seconds of the children that a process has had, 0 where the system does not tell."""
+    """Return the CPU seconds of a process's ended children, 0 if the system does not tell."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(after_name[13]) + int(after_name[14])) / os.sysconf(
@@ -65,7 +65,7 @@ def _ended_children_s(pid: int) -> float:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started; none where the system does not tell."""
+    """Return the ids of a process's children; none if the system does not tell."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -129,7 +129,7 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, prepare: Callable[[], object]) -> AsyncIterator[None]:
-        """In the background call `prepare` in a thread, then load the models; close at the end."""
+        """Run `prepare` in a thread and then load the models, in the background; close at the end."""
         loading = asyncio.create_task(self._load_and_report(prepare))
         try:
             yield
@@ -149,23 +149,23 @@ class Service:
 
     async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
         """Run one text through a model and everything before and after it."""
-        call = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
+        context = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
         pipeline, text = self.loaded.pipeline, Texts("text", [WARM_UP_TEXT], False)
         async with asyncio.timeout(timeout_s):
             match model.spec.task:
                 case "ner":
-                    await pipeline.entities(call, model, text)
+                    await pipeline.entities(context, model, text)
                 case "qa":
-                    await pipeline.answers(call, model, text, text, top_k=1, max_answer_tokens=None)
+                    await pipeline.answers(context, model, text, text, top_k=1, max_answer_tokens=None)
                 case "similarity":
-                    await pipeline.embed(call, model, text, truncate=True)
+                    await pipeline.embed(context, model, text, truncate=True)
                 case "fill_mask":
-                    await pipeline.fill_masks(call, model, Texts("text", [MASK], False), top_k=1)
+                    await pipeline.fill_masks(context, model, Texts("text", [MASK], False), top_k=1)
                 case "classification":
                     pair = text if model.spec.pair else None
-                    await pipeline.classify(call, model, text, pair, top_k=None, truncate=True)
+                    await pipeline.classify(context, model, text, pair, top_k=None, truncate=True)
                 case _:
-                    await pipeline.tokens(call, model, text)
+                    await pipeline.tokens(context, model, text)
 
     async def _first_warm_up(self, model: Model) -> None:
         """Warm up and mark a failing model; raises if settings are `strict` or every model fails."""

@@ -1,7 +1,7 @@
-"""The sending side of a connection: clients have bounded time to read, and see the last response before it closes.
+"""Sending side of a connection: limited time for the client to read, and a close that does not lose the response.
 
-A socket that is closed with unread bytes resets the connection, and a client that sends its whole request before it reads,
-as Python's http.client, may never see the response. uvicorn closes so.
+Closing a socket with unread bytes resets the connection. A client that sends its whole request before it reads, such as
+Python's http.client, may then never see the response. uvicorn closes that way.
 """
 
 import asyncio
@@ -9,33 +9,33 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_DISCARDED_BYTES = 2**26
-"""Bytes of a request that are read and discarded so that its client comes to read the response."""
+"""Maximum bytes of a refused request that are read and discarded before its client reads the response."""
 INTERIM = b"HTTP/1.1 1"
-"""First bytes of a response that only tells the client to go on."""
+"""First bytes of an interim response (100 Continue)."""
 
 
 class LingeringProtocol(HttpToolsProtocol):
-    """One connection; its requests have it as their transport: for `write`, `is_closing` and `close`."""
+    """One connection. Its requests use it as their transport: `write`, `is_closing` and `close`."""
 
     answer_timeout_s = 30.0
-    """Time in which a client must take what was written for it; then it loses the connection."""
+    """Seconds for a client to read what was written; then the connection is dropped."""
     linger_s = 10.0
-    """Time in which a client must stop sending after a response that closes the connection."""
+    """Seconds for a client to stop sending after a response that closes the connection."""
     _is_ending = False
-    """True from the moment when the connection is to be closed."""
+    """True once the connection is being closed."""
     _discarded = 0
-    """Bytes that were received for nothing."""
+    """Bytes received and discarded for the present request."""
     _head: bytes | None = b""
-    """Head of the response that is being written, None once it is out: uvicorn writes head and body apart."""
+    """Head of the present response, held until its body since uvicorn writes them separately; None once written."""
     _giving_up: asyncio.TimerHandle | None = None
-    """Ends the wait for a client that does not read, or does not stop sending."""
+    """Timer that drops a client that does not read, or does not stop sending."""
 
     def may_receive_more(self) -> bool:
-        """Tell whether the client may still be sending something."""
+        """Tell whether the client may still be sending."""
         raise NotImplementedError
 
     def on_message_begin(self) -> None:
-        """Count anew what is received for nothing: the bound is that of one request."""
+        """Reset the count of discarded bytes; the limit is for one request."""
         self._discarded = 0
         super().on_message_begin()
 
@@ -47,13 +47,13 @@ class LingeringProtocol(HttpToolsProtocol):
             super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Begin to wait for a client that does not read."""
+        """Start the time limit of a client that does not read."""
         super().pause_writing()
         if not self._is_ending:
             self._give_up_after(self.answer_timeout_s)
 
     def resume_writing(self) -> None:
-        """Stop waiting: the client reads."""
+        """Stop the time limit; the client reads again."""
         super().resume_writing()
         if not self._is_ending:
             self._stop_giving_up()
@@ -63,13 +63,13 @@ class LingeringProtocol(HttpToolsProtocol):
         self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up."""
+        """Stop all timers."""
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
         self._stop_giving_up()
 
     def write(self, data: bytes) -> None:
-        """Write a part of a response, its head together with what follows."""
+        """Write part of a response; its head waits for the next part."""
         if self._head is None or data.startswith(INTERIM):
             self.transport.write(data)
         elif self._head:
@@ -79,13 +79,13 @@ class LingeringProtocol(HttpToolsProtocol):
             self._head = data
 
     def is_closing(self) -> bool:
-        """Tell whether the connection ends."""
+        """Tell whether the connection is being closed."""
         return self._is_ending or self.transport.is_closing()
 
     def close(self) -> None:
-        """End the connection after a response.
+        """Close after a response.
 
-        Where the client may still be sending, only the own side is closed; what comes is to be discarded.
+        If the client may still be sending, only the sending side is closed and further bytes are discarded.
         """
         self._flush_head()
         if not self.may_receive_more():
@@ -97,14 +97,14 @@ class LingeringProtocol(HttpToolsProtocol):
             self._give_up_after(self.linger_s)
 
     def end(self) -> None:
-        """Close the connection; what was written has its time to be taken."""
+        """Close the connection once the client has read everything, within the time limit."""
         if not self.is_closing():
             self._is_ending = True
             self.transport.close()
             self._give_up_after(self.answer_timeout_s)
 
     def discard(self, size: int) -> None:
-        """Count what is received for nothing, and end the connection past the bound."""
+        """Count discarded bytes; drop the connection past MAX_DISCARDED_BYTES."""
         self._discarded += size
         if self._discarded > MAX_DISCARDED_BYTES:
             self.transport.abort()

@@ -1,7 +1,4 @@
-"""Errors on the wire.
-
-Every refusal is application/problem+json (RFC 9457). The one place where errors become HTTP.
-"""
+"""Turn errors into HTTP responses: application/problem+json (RFC 9457)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +24,7 @@ from bert.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 CLIENT_GONE = 499
-"""nginx's number for a client that left before its answer; seen in metrics and logs only."""
+"""Status in metrics and logs, as in nginx, of a request whose client disconnected before the response."""
 
 
 class Problem(pydantic.BaseModel):
@@ -42,7 +39,7 @@ class Problem(pydantic.BaseModel):
 
 
 class ProblemError(BertError):
-    """A refusal with everything that its answer says."""
+    """An error with everything that its response says."""
 
     def __init__(
         self,
@@ -54,10 +51,7 @@ class ProblemError(BertError):
         headers: Mapping[str, str] | None = None,
         reason: str | None = None,
     ) -> None:
-        """`code` names the kind of problem.
-
-        `reason` is the label of bert_requests_rejected_total, if it counts.
-        """
+        """`code` names the kind of problem; `reason` is the label of bert_requests_rejected_total, if it is counted."""
         super().__init__(detail)
         self.status, self.code, self.detail = status, code, detail
         self.errors, self.headers, self.reason = tuple(errors), dict(headers or {}), reason
@@ -65,16 +59,13 @@ class ProblemError(BertError):
 
 @dataclass(slots=True)
 class ClientGoneError(Exception):
-    """The client closed the connection; nobody reads an answer."""
+    """The client closed the connection; nobody reads a response."""
 
     note: str = field(default="the client closed the connection")
 
 
 def problem_of(error: Exception) -> ProblemError:
-    """Turn any exception into the problem that the client reads.
-
-    Inner messages of unexpected ones stay inside.
-    """
+    """Turn any exception into the problem that the client reads; messages of unexpected ones are not shown."""
     match error:
         case ProblemError():
             return error
@@ -115,7 +106,7 @@ def _http_detail(error: HTTPException) -> str:
 
 
 def problem_response(problem: ProblemError, request_id: str) -> Response:
-    """Return the answer's body and headers."""
+    """Return the response of a problem."""
     body = Problem(
         type=f"urn:bert-serve:{problem.code}",
         title=title(problem.status),
@@ -129,7 +120,7 @@ def problem_response(problem: ProblemError, request_id: str) -> Response:
 
 
 def title(status: int) -> str:
-    """Return the status' phrase."""
+    """Return the phrase of a status."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -137,9 +128,9 @@ def title(status: int) -> str:
 
 
 def field_errors(error: pydantic.ValidationError) -> list[FieldError]:
-    """Return one error for each field at fault, without the value that was sent.
+    """Return one error for each invalid field, without the value that was sent.
 
-    A field that takes a string or a list gives pydantic errors for both; the one inside the list says more.
+    For a field that takes a string or a list, pydantic reports errors of both; the one inside the list says more.
     """
     found: dict[str, FieldError] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):

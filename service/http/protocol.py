@@ -1,6 +1,6 @@
-"""HTTP/1.1 on a connection: uvicorn's parser, bounded.
+"""HTTP/1.1 on a connection: uvicorn's protocol with limits.
 
-uvicorn bounds neither a request's head, nor how long it takes to arrive, nor how many requests are pipelined.
+uvicorn limits neither the size of a request's head, nor the time it takes to arrive, nor the number of pipelined requests.
 """
 
 import asyncio
@@ -22,55 +22,55 @@ from service.metrics import Metrics
 from service.pipeline.request_context import BEGAN, choose_request_id
 
 LAST_REQUEST_S = 1.0
-"""A service that stops waits so long for a request that was sent before the client could know."""
+"""Seconds that a stopping service waits for a request that may already be on its way."""
 MAX_HEAD_BYTES = 2**16
-"""Of request line and headers, and of what stands between a body's chunks; one read from the socket may pass it."""
+"""Maximum bytes of request line and headers, or between the chunks of a body; one read may exceed it."""
 MAX_PIPELINED = 16
-"""Requests that wait on a connection while an earlier one is answered."""
+"""Maximum requests that wait on a connection behind an earlier one."""
 PARSED_AT_ONCE_BYTES = 2**16
-"""Bytes that are parsed in one turn of the event loop: 256 KiB of one-byte chunks would take 30 ms."""
+"""Bytes parsed in one turn of the event loop; 256 KiB of one-byte chunks would take 30 ms."""
 RESERVED_CONNECTIONS = 32
-"""Connections past `max_connections` that may still ask for /health and /metrics."""
+"""Connections beyond `max_connections` that may request /health and /metrics."""
 RESERVED_TIMEOUT_S = 2.0
-"""Time that such a connection has for its head."""
+"""Seconds that such a connection has for its head."""
 HOST = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=:\[\]-]*")
-"""Characters of a host and port (RFC 3986, 3.2.2); a comma, which is allowed there, would be a list of hosts here."""
+"""Characters of a host and port (RFC 3986, 3.2.2), except the comma, which would separate several hosts."""
 
 
 class BoundedProtocol(LingeringProtocol):
-    """One connection. Its own refusals are problems with an id, like all others."""
+    """One connection. Its own errors are problems with a request id, like all others."""
 
     metrics: Metrics
-    """Counts the refusals."""
+    """Metrics in which refused requests are counted."""
     max_connections = 900
-    """Connections that are served; those past it get a 503, except for /health and /metrics."""
+    """Maximum connections; those beyond get a 503, except for /health and /metrics."""
     head_timeout_s = 10.0
-    """Time for a head to arrive from its first byte on, and for the rest of a request that was answered."""
+    """Seconds for a head to arrive after its first byte, and for the rest of a request that was answered early."""
     _unbounded = 0
-    """Bytes since the last that were part of a body, or since the head was complete."""
+    """Bytes since the end of the last head or body part."""
     _in_head = True
-    """True unless the next byte belongs to a body."""
+    """False while the next byte belongs to a body."""
     _has_begun = False
-    """Whether a byte of the next request has come."""
+    """True once the next request has begun to arrive."""
     _unparsed = b""
-    """Received bytes that are parsed in the loop's next turns."""
+    """Received bytes that are parsed in later turns of the event loop."""
     _is_held = False
-    """True while reading is paused until `_unparsed` is empty."""
+    """True while reading is paused for `_unparsed`."""
     _is_deaf = False
-    """True once all further bytes are discarded."""
+    """True once all further bytes are discarded, after an error."""
     _refusal: ProblemError | None = None
-    """Answers what cannot be parsed, after the requests before it."""
+    """Error to send after the responses to earlier requests."""
     _arrival: asyncio.TimerHandle | None = None
-    """Ends the wait for what the client still has to send."""
+    """Timer for the rest of a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a first byte as long as for the next request; keep those past the bound short."""
+        """Start the time limit for the first request; refuse or limit connections beyond `max_connections`."""
         super().connection_made(transport)
         self._open = deque[RequestResponseCycle]()
         excess = len(self.connections) - self.max_connections
         self._is_excess = excess > 0
         if excess > RESERVED_CONNECTIONS:
-            self._answer(self._too_many_connections())
+            self._respond(self._too_many_connections())
             self.end()
         elif self._is_excess:
             self.head_timeout_s = min(self.head_timeout_s, RESERVED_TIMEOUT_S)
@@ -79,7 +79,7 @@ class BoundedProtocol(LingeringProtocol):
             self._wait_for_request(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived, in parts that let other connections have their turns."""
+        """Parse what arrived, in parts so that other connections get their turns."""
         if self._is_deaf or self.is_closing():
             self.discard(len(data))
             return
@@ -89,36 +89,36 @@ class BoundedProtocol(LingeringProtocol):
             self._parse()
 
     def on_message_begin(self) -> None:
-        """Note that it has begun; line ends between requests do not begin one."""
+        """Note that a request has begun; line ends between requests do not begin one."""
         self._has_begun = True
         self._unset_keepalive_if_required()
         super().on_message_begin()
         self.scope["state"][BEGAN] = time.monotonic()
 
     def on_headers_complete(self) -> None:
-        """Check the head, and start counting anew."""
+        """Check the head and start the request."""
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
-            return  # it is parsed again without the offer
+            return  # parsed again without its Upgrade header
         self._check_head()
         self._unbounded, self._in_head = 0, False
         self._stop_arrival()
         self._unset_keepalive_if_required()
         super().on_headers_complete()
-        self.cycle.transport = cast(asyncio.Transport, self)  # for `close`
+        self.cycle.transport = cast(asyncio.Transport, self)  # for its `close`
         self.cycle.keep_alive = self.cycle.keep_alive and not self._is_excess
         self._open.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
-        """Count no byte of a body: its own limit is looked at where it is read."""
+        """Do not count a body's bytes: whoever reads the body limits them."""
         self._unbounded = 0
         if self.cycle.response_complete:
             self.discard(len(body))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """Start counting anew."""
+        """Expect the next request."""
         if self._in_head:
-            return  # of an offer to speak another protocol
+            return  # of a request that offers another protocol
         self._unbounded, self._in_head, self._has_begun = 0, True, False
         super().on_message_complete()
         if self.cycle.response_complete:
@@ -126,31 +126,28 @@ class BoundedProtocol(LingeringProtocol):
             self._wait_for_request(self.timeout_keep_alive)
 
     def on_response_complete(self) -> None:
-        """Go on with the next request, or with the refusal of what came instead of one."""
+        """Continue with the next request, or with the error of what came instead."""
         if self._open:
             self._open.popleft()
         super().on_response_complete()
         if self.is_closing() or self._open:
             return
         if self._refusal is not None:
-            self._answer(self._refusal)
+            self._respond(self._refusal)
             self.close()
-        elif self._has_begun or not self._in_head:  # more of a request is on its way
+        elif self._has_begun or not self._in_head:  # more of a request is to come
             self._unset_keepalive_if_required()
             self._await_arrival()
 
     def shutdown(self) -> None:
-        """Close the connection when nothing can be under way: a client may just be sending its next request.
-
-        The answer to that says that the connection closes.
-        """
+        """Close the connection once it is idle, with a delay: the client may just be sending its next request."""
         if self._is_idle():
             self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
         else:
             super().shutdown()
 
     def _is_idle(self) -> bool:
-        """Tell whether there is no request, and none has begun."""
+        """Tell whether no request runs or has begun to arrive."""
         return (self.cycle is None or self.cycle.response_complete) and self._in_head and not self._has_begun
 
     def _close_if_idle(self) -> None:
@@ -159,28 +156,28 @@ class BoundedProtocol(LingeringProtocol):
         unread = select.poll()  # select() takes no descriptor over 1023
         unread.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
         if unread.poll(0):
-            self.loop.call_soon(self._close_if_idle)  # it is read first
+            self.loop.call_soon(self._close_if_idle)  # read it first
         else:
             self.end()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Clean up, and tell the request that is running, which uvicorn does only for the last of a pipeline."""
+        """Clean up, and notify the running request; uvicorn notifies only the last of a pipeline."""
         super().connection_lost(exc)
         self._stop_arrival()
         for cycle in self._open:
             cycle.disconnected = True
             cycle.message_event.set()
         self._unparsed = b""
-        self._open.clear()  # they know this connection, and nothing but a collector would free the two
+        self._open.clear()  # break the reference cycle with this connection
         self.pipeline.clear()
         self.cycle = None  # type: ignore[assignment]
 
     def may_receive_more(self) -> bool:
-        """Tell whether a request is incomplete, or what follows was not looked at."""
+        """Tell whether a request is incomplete, or received bytes are unparsed or discarded."""
         return self._has_begun or not self._in_head or self._is_deaf or bool(self._unparsed)
 
     def _parse(self) -> None:
-        """Parse a part of what was received, and the rest in later turns."""
+        """Parse part of what was received, and schedule the rest."""
         part, self._unparsed = self._unparsed[:PARSED_AT_ONCE_BYTES], self._unparsed[PARSED_AT_ONCE_BYTES:]
         if self._is_deaf or self.is_closing():
             return
@@ -206,10 +203,10 @@ class BoundedProtocol(LingeringProtocol):
         self._is_held = bool(self._unparsed)
 
     def _feed(self, data: bytes) -> None:
-        """Let the parser have the data; a request that offers to speak another protocol is parsed again without the offer.
+        """Feed the parser; a request that offers another protocol is parsed again without its Upgrade header.
 
-        The parser would take its body for that protocol. A server that does not speak it answers in HTTP/1.1 (RFC 9110,
-        7.8); curl and Java's client offer h2c with a plain POST.
+        The parser would take the body for that protocol. A server may ignore the offer (RFC 9110, 7.8); curl and Java's
+        client offer h2c with a plain POST.
         """
         while data:
             try:
@@ -221,14 +218,14 @@ class BoundedProtocol(LingeringProtocol):
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
 
     def _head_without_offer(self) -> bytes:
-        """Return the head that was just parsed, without its Upgrade header."""
+        """Return the head just parsed, without its Upgrade header."""
         version = self.parser.get_http_version().encode()
         lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
 
     def _check_head(self) -> None:
-        """Raise the refusal of a head, before anything is begun for it."""
+        """Raise the error of a head that is not accepted."""
         if self.parser.get_method() == b"CONNECT":
             raise ProblemError(400, "malformed-http", "CONNECT asks for a proxy, and this is none")
         hosts = [value for name, value in self.headers if name == b"host"]
@@ -251,9 +248,9 @@ class BoundedProtocol(LingeringProtocol):
         )
 
     def _refuse(self, problem: ProblemError) -> None:
-        """Answer what cannot be a request, after the requests before it, and close.
+        """Respond with an error after the responses to earlier requests, and close.
 
-        What is wrong with a body is for its handler to say.
+        The error of a body is passed to the handler that reads it.
         """
         self._is_deaf, self._unparsed = True, b""
         if not self._in_head:
@@ -265,11 +262,11 @@ class BoundedProtocol(LingeringProtocol):
         elif self._open:
             self._refusal = problem
         else:
-            self._answer(problem)
+            self._respond(problem)
             self.close()
 
-    def _answer(self, problem: ProblemError) -> None:
-        """Write a response that no handler makes."""
+    def _respond(self, problem: ProblemError) -> None:
+        """Write an error response without a handler."""
         if problem.reason:
             self.metrics.requests_rejected.labels(problem.reason).inc()
         request_id = choose_request_id(None)
@@ -283,7 +280,7 @@ class BoundedProtocol(LingeringProtocol):
         self.transport.write(b"\r\n".join([*head, b"", bytes(response.body)]))
 
     def _wait_for_request(self, seconds: float) -> None:
-        """Close the connection unless a request begins in time; line ends do not begin one."""
+        """Close the connection unless a request begins in time."""
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _await_arrival(self) -> None:
@@ -296,7 +293,7 @@ class BoundedProtocol(LingeringProtocol):
             self._arrival = None
 
     def _too_late(self) -> None:
-        """Give up a request that does not arrive, but not while an earlier one is answered."""
+        """Refuse a request that does not arrive, unless an earlier one is still running."""
         self._arrival = None
         if not self._in_head:
             self.end()
@@ -306,7 +303,7 @@ class BoundedProtocol(LingeringProtocol):
 
 
 def _problem_of(error: httptools.HttpParserError) -> ProblemError:
-    """Return what a parser's error tells the client; what a callback raised is its context."""
+    """Return the problem of a parser's error; an error raised by a callback is its context."""
     if isinstance(error.__context__, ProblemError):
         return error.__context__
     reason = (

@@ -1,4 +1,4 @@
-"""Reading a request's body: within limits, as JSON, validated once."""
+"""Read a request's headers and body within limits, and validate the JSON."""
 
 import asyncio
 import itertools
@@ -21,27 +21,27 @@ from service.settings import ServeSettings
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 JSON = "application/json"
 CODINGS = ("identity", "gzip", "x-gzip")
-"""Values of Content-Encoding that are read; gzip and x-gzip are the same (RFC 9110, 8.4.1.3)."""
+"""Accepted values of Content-Encoding; x-gzip means gzip (RFC 9110, 8.4.1.3)."""
 GZIP = 16 + zlib.MAX_WBITS
-"""zlib's `wbits` for a stream with gzip's header and checksum."""
+"""zlib's `wbits` for the gzip format."""
 BODY_ERROR = "body_error"
-"""Name in a request's state under which the server leaves the ProblemError of a body that is not HTTP."""
+"""Key in a request's state for the ProblemError of a body that is not valid HTTP."""
 BROKEN = "is not valid Unicode: it holds half of a surrogate pair"
 NO_TEXT = "must be a string"
 TOO_DEEP = "the body is nested too deep: no field of any request holds more than a list of strings"
 INLINE_BYTES = 2**14
-"""Bodies up to this size are parsed on the event loop, in 5 ms at most; for larger ones a thread costs less."""
+"""Largest body that is parsed on the event loop, which takes at most 5 ms."""
 MAX_SYNTAX_BYTES = 2**15
-"""Most bytes of a large body outside its strings, white space not counted: more are no request, and would take the
-parser up to half a second that holds the interpreter's lock."""
+"""Maximum bytes outside the strings of a large body, without white space. No valid request has more, and parsing them
+could hold the interpreter's lock for half a second."""
 MAX_STRINGS = 2**13
-"""Most strings, names included, in a large body beyond those of the texts that it may have."""
+"""Maximum strings in a large body, names included, besides its texts."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""What some editors put before UTF-8."""
+"""UTF-8 byte order mark, which some editors add."""
 
 
 def header(scope: Scope, name: bytes) -> str | None:
-    """Return the first header of this name, None without one; looked for as it is, nothing is decoded but its value."""
+    """Return the first header of this lower-case name, or None."""
     for key, value in scope["headers"]:
         if key == name:
             found: str = value.decode("latin-1")
@@ -50,10 +50,7 @@ def header(scope: Scope, name: bytes) -> str | None:
 
 
 def timeout_ms(scope: Scope, limit_ms: int) -> float:
-    """Return the request's deadline.
-
-    X-Timeout-Ms, at most the limit; raises the 422 of a header that is no number.
-    """
+    """Return X-Timeout-Ms, at most `limit_ms`, which is the default; raises the 422 of an invalid header."""
     sent = header(scope, b"x-timeout-ms")
     if sent is None:
         return limit_ms
@@ -65,9 +62,10 @@ def timeout_ms(scope: Scope, limit_ms: int) -> float:
 
 
 async def read_body(request: Request, settings: ServeSettings) -> bytes:
-    """Return the body.
+    """Return the body, decompressed.
 
-    Refuses one that is no JSON by its type, too large, too slow, cut off by the client, or encoded otherwise than by gzip.
+    Raises the 415 of a type other than JSON or an encoding other than gzip, the 413 of a large body, the 408 of a slow
+    one, and ClientGoneError.
     """
     sent = header(request.scope, b"content-type") or ""
     if sent != JSON:
@@ -91,7 +89,7 @@ async def read_body(request: Request, settings: ServeSettings) -> bytes:
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """Return what gzip compressed; raises the 413 of more than `limit` bytes, and the 400 of what is not one gzip stream."""
+    """Decompress one gzip stream; raises the 413 of more than `limit` bytes, or the 400 of invalid gzip."""
     stream = zlib.decompressobj(wbits=GZIP)
     try:
         body = stream.decompress(data, limit + 1)
@@ -107,10 +105,10 @@ def gunzip(data: bytes, limit: int) -> bytes:
 
 
 def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
-    """Validate a body; raises the 400 of what is no JSON, or the 422 that names at most MAX_FIELD_ERRORS fields at fault.
+    """Validate a body; raises the 400 of invalid JSON, or the 422 that names at most MAX_FIELD_ERRORS fields.
 
-    Syntax, keys and lists are checked first: pydantic would make an error for each item of a list of a million, which
-    takes a minute. No step holds the interpreter's lock for over 20 ms, whatever a body of 2 MiB contains.
+    Syntax, keys and lists are checked before pydantic: it creates an error for each wrong item, which takes a minute for
+    a list of a million. No step holds the interpreter's lock for over 20 ms with any body of 2 MiB.
     """
     if len(body) > INLINE_BYTES:
         _check_syntax(body, max_texts)
@@ -125,9 +123,9 @@ def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
 
 
 def _check_syntax(body: bytes, max_texts: int) -> None:
-    """Refuse a body of more strings, numbers, lists or objects than a request of this many texts can have.
+    """Refuse a body with more strings, numbers, lists or objects than a request of `max_texts` texts can have.
 
-    It is split at the quotes that no backslash escapes, so every other part is outside strings.
+    The body is split at unescaped quotes, so every other part is outside strings.
     """
     max_parts = 2 * (MAX_STRINGS + 2 * max_texts)
     parts = body.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', max_parts)
@@ -142,7 +140,7 @@ def _check_syntax(body: bytes, max_texts: int) -> None:
 
 
 def _check_beginning(body: bytes) -> None:
-    """Refuse what is malformed or nested too deep within the bytes that are cheap to parse."""
+    """Refuse a body whose first bytes, as many as are cheap to parse, are malformed or nested too deep."""
     try:
         from_json(body[:MAX_SYNTAX_BYTES], allow_partial=True)
     except ValueError as error:
@@ -151,7 +149,7 @@ def _check_beginning(body: bytes) -> None:
 
 
 def _shape_errors(model: type[pydantic.BaseModel], content: object, max_texts: int) -> list[FieldError]:
-    """Return what is wrong with the body's keys, with the lengths of its lists and the types of their items."""
+    """Return the errors in the body's keys, in the lengths of its lists and in the types of their items."""
     if not isinstance(content, dict):
         return [FieldError("body", "must be an object: names and values in braces")]
     known, errors = model.model_fields, list[FieldError]()
@@ -177,9 +175,9 @@ def _read_json(body: bytes) -> object:
 
 
 def _no_json(body: bytes, found: str) -> BertError:
-    """Tell text that is no Unicode (422) from text that is no JSON, or nested too deep to know (400).
+    """Return the 422 of invalid Unicode, or the 400 of invalid JSON and of deep nesting.
 
-    `found` is what the fast parser said of it, which does not tell them apart.
+    `found` is the fast parser's message, which does not distinguish them.
     """
     if "recursion limit" in found:
         return ProblemError(400, "malformed-json", TOO_DEEP)
@@ -205,7 +203,7 @@ def _not_gzip(found: str) -> ProblemError:
 
 
 def _broken_texts(content: object) -> list[str]:
-    """Return which texts of the body's fields hold half of a surrogate pair, at most MAX_FIELD_ERRORS."""
+    """Return the names of at most MAX_FIELD_ERRORS texts that hold half of a surrogate pair."""
     fields = content.items() if isinstance(content, dict) else [("body", content)]
     texts = (
         (f"{displayed(name)}[{i}]" if isinstance(value, list) else displayed(name), text)
@@ -217,7 +215,7 @@ def _broken_texts(content: object) -> list[str]:
 
 
 def _holds_surrogate(content: object) -> bool:
-    """Tell whether half of a surrogate pair is anywhere, in a key or deep inside."""
+    """Tell whether any key or value holds half of a surrogate pair."""
     return not is_unicode(json.dumps(content, ensure_ascii=False))
 
 

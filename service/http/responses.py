@@ -1,4 +1,4 @@
-"""Results as JSON: the plain dicts that the schemas describe. Long lists are serialised a part at a time."""
+"""Serialise results as the schemas describe them. Long lists are serialised in parts, so that no call takes long."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -17,16 +17,16 @@ from service.pipeline.pipeline import Embedded, Token
 from service.pipeline.request_context import RequestContext
 
 PART = 16
-"""Items of a list that are serialised in one call, which holds the interpreter's lock until its end."""
+"""List items that are serialised in one call, which holds the interpreter's lock."""
 LONG_CHARACTERS = 2**15
-"""Characters of a text that is serialised by itself."""
+"""Length from which a text is serialised in a call of its own, in characters."""
 
 
 class JsonResponse(Response):
-    """A 200 whose headers are known."""
+    """A 200 with two headers."""
 
     def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        """Write them; there are no others."""
+        """Set the headers; Starlette's own method costs more."""
         self.raw_headers = [
             (b"content-length", b"%d" % len(self.body)),
             (b"content-type", b"application/json"),
@@ -40,7 +40,7 @@ def task_response(context: RequestContext, results: Iterable[dict[str, Any]]) ->
 
 
 def in_parts(items: Iterable[dict[str, Any]], size: int = PART) -> list[dict[str, Any]] | orjson.Fragment:
-    """Return the items as a list, or, if there are more than `size`, serialised that many at a time."""
+    """Return the items as a list, or, if there are more than `size`, as JSON that was serialised in parts."""
     left = iter(items)
     part = list(islice(left, size))
     parts = list[bytes]()
@@ -55,9 +55,9 @@ def in_parts(items: Iterable[dict[str, Any]], size: int = PART) -> list[dict[str
 
 
 def to_json(value: object) -> bytes:
-    """Serialise a value; arrays of 32-bit floats as the shortest numbers that read back as the same.
+    """Serialise a value; float32 arrays as the shortest numbers that read back equal.
 
-    A number that is not finite is no JSON and becomes null; the scheduler lets none through.
+    A number that is not finite becomes null; the scheduler raises an error for those.
     """
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
 
@@ -91,7 +91,7 @@ def entities(texts: Sequence[Sequence[Entity]]) -> list[dict[str, Any]]:
 def rankings(
     rankings: Iterable[Sequence[Ranked]], embedded: Embedded, queries: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield results of /similarity; `embedded` holds the texts, which are the queries, then the candidates."""
+    """Yield results of /similarity; `embedded` holds the queries, then the candidates."""
     cut = embedded.truncated
     for query, ranking in enumerate(rankings):
         for found in ranking:
@@ -134,7 +134,7 @@ def _filled(mask: FilledMask) -> dict[str, Any]:
 
 
 def _part_of(mask: FilledMask) -> int:
-    """Return how many candidates are serialised at once: each holds the whole text."""
+    """Return how many candidates are serialised in one call; each holds the whole text."""
     is_long = any(len(candidate.sequence) > LONG_CHARACTERS for candidate in mask.candidates)
     return 1 if is_long else PART
 

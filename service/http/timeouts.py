@@ -1,4 +1,4 @@
-"""Giving up: work ends when its deadline passes or its client leaves, whichever is first."""
+"""Cancel work when its deadline passes or its client disconnects."""
 
 import asyncio
 import time
@@ -12,19 +12,19 @@ from service.http.problems import ClientGoneError
 from service.pipeline.request_context import RequestContext
 
 WATCH_AFTER_S = 0.05
-"""A client that leaves is noticed from then on. Most requests are answered sooner, and the watch is a task of its own."""
+"""Delay before watching for a disconnect. The watch needs a task, and most requests finish sooner."""
 
 
 class Timeout:
-    """`with Timeout(seconds):` cancels the task inside after so long, and raises TimeoutError then.
+    """`with Timeout(seconds):` cancels the block after that time and raises TimeoutError.
 
-    What asyncio.timeout does, for half of its cost: nothing is awaited or rescheduled.
+    It works like asyncio.timeout at half its cost, because nothing is awaited or rescheduled.
     """
 
     __slots__ = ("_cancelling", "_has_expired", "_seconds", "_task", "_timer")
 
     def __init__(self, seconds: float) -> None:
-        """Nothing starts before the block."""
+        """Start nothing yet."""
         self._seconds, self._has_expired = seconds, False
 
     def __enter__(self) -> "Timeout":
@@ -36,7 +36,7 @@ class Timeout:
         return self
 
     def expire(self) -> None:
-        """Cancel what is inside, before the time."""
+        """Cancel the block now."""
         if not self._has_expired:
             self._has_expired = True
             self._task.cancel()
@@ -44,7 +44,7 @@ class Timeout:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the clock; tell this cancellation from others, which go on."""
+        """Stop the clock; pass on any cancellation that is not its own."""
         self._timer.cancel()
         if (
             self._has_expired
@@ -55,30 +55,30 @@ class Timeout:
 
 
 class CancelOnDisconnect:
-    """`with CancelOnDisconnect(request, call):` cancels what is inside at the deadline or when the client leaves.
+    """`with CancelOnDisconnect(request, context):` cancels the block at the deadline or when the client disconnects.
 
-    Raises DeadlineExceededError or ClientGoneError then. The request's body must have been read: after it the
-    next thing to receive is the disconnect.
+    Raises DeadlineExceededError or ClientGoneError. The body must have been read before: the next message is then the
+    disconnect.
     """
 
-    __slots__ = ("_call", "_left", "_request", "_timeout", "_timer", "_watch")
+    __slots__ = ("_context", "_left", "_request", "_timeout", "_timer", "_watch")
 
-    def __init__(self, request: Request, call: RequestContext) -> None:
-        """Nothing starts before the block."""
-        self._request, self._call = request, call
+    def __init__(self, request: Request, context: RequestContext) -> None:
+        """Start nothing yet."""
+        self._request, self._context = request, context
         self._left = False
         self._watch: asyncio.Future[Message] | None = None
 
     def __enter__(self) -> None:
         """Start both watches."""
         self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_client)
-        self._timeout = Timeout(self._call.deadline - time.monotonic())
+        self._timeout = Timeout(self._context.deadline - time.monotonic())
         self._timeout.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End both watches, and say which of them ended the work."""
+        """Stop both watches and raise the error of the one that ended the block."""
         self._timer.cancel()
         if self._watch is not None:
             self._watch.remove_done_callback(self._client_left)
@@ -88,9 +88,9 @@ class CancelOnDisconnect:
         except TimeoutError:
             if self._left:
                 raise ClientGoneError from None
-            raise DeadlineExceededError(self._call.timeout_ms) from None
-        if isinstance(error, DeadlineExceededError):  # the scheduler saw it first
-            raise DeadlineExceededError(self._call.timeout_ms) from None
+            raise DeadlineExceededError(self._context.timeout_ms) from None
+        if isinstance(error, DeadlineExceededError):  # raised by the scheduler
+            raise DeadlineExceededError(self._context.timeout_ms) from None
 
     def _watch_client(self) -> None:
         self._watch = asyncio.ensure_future(self._request.receive())
