@@ -1,0 +1,98 @@
+"""Fine-tuning by two processes: the weights of one, and after a kill the weights of a run that nothing befell."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bert.tasks.spec import TaskSpec
+from tests.support.finetuning import SAMPLES
+from training.core.steps_log import read_steps
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[3]
+STEADY = {"dropout": 0.0, "attention_dropout": 0.0}
+"""Each process draws its own dropout."""
+
+
+def start(base: Path, out: Path, world: int, **changes: Any) -> subprocess.Popen[str]:
+    """Start a run as `torchrun -m training.commands.finetune`.
+
+    36 sentences in batches of 7 leave a last one of 1, which has nothing for the second process.
+    """
+    settings = {
+        "task": "ner", "base": str(base), "output_dir": str(out), "max_tokens": 48, "learning_rate": 1e-3,
+        "train": [str(SAMPLES / "ner-train.conll")], "dev": [str(SAMPLES / "ner-dev.conll")],
+        "batch_size": 7, "epochs": 3, "threads": 1, "device": "cpu", **changes,
+    }  # fmt: skip
+    file = out.with_suffix(".yaml")
+    file.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    command = [*launcher, "-m", "training.commands.finetune", "--config", str(file)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True
+    )
+
+
+def kill(run: subprocess.Popen[str]) -> None:
+    """Kill torchrun and its processes, which are in sessions of their own."""
+    workers = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    for process in (run.pid, *map(int, workers)):
+        os.kill(process, signal.SIGKILL)
+    run.communicate()  # returns when the last process that holds the pipe has ended
+
+
+def finished(run: subprocess.Popen[str]) -> str:
+    """Wait for the end; return what was printed."""
+    _, printed = run.communicate(timeout=600)
+    assert run.returncode == 0, printed
+    return printed
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_file(out / "best" / "model.safetensors")
+
+
+def losses(out: Path) -> list[tuple[int, float, float]]:
+    return [(line["step"], line["loss"], line["grad_norm"]) for line in read_steps(out / "log.jsonl")]
+
+
+@pytest.mark.parametrize("changes", [{}, {"accumulation_steps": 2}], ids=["whole", "in parts"])
+def test_two_processes_have_the_weights_and_scores_of_one(
+    tiny_base: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    finished(start(tiny_base, one, 1, **STEADY, **changes))
+    printed = finished(start(tiny_base, two, 2, **STEADY, **changes))
+    assert printed.count("train ner-train:") == printed.count("checkpoint:") == 1  # one of them speaks
+    for (step, *mine), (number, *theirs) in zip(losses(two), losses(one), strict=True):
+        assert step == number and mine == pytest.approx(theirs, abs=1e-5)
+    expected = weights(one)
+    for name, weight in weights(two).items():
+        torch.testing.assert_close(weight, expected[name], atol=2e-5, rtol=0)
+    assert TaskSpec.read(two / "best").scores == TaskSpec.read(one / "best").scores
+
+
+def test_two_killed_processes_resume_to_the_same_bits(tiny_base: Path, tmp_path: Path) -> None:
+    common = {"save_every_steps": 2, "dropout": 0.1, "attention_dropout": 0.1, "epochs": 20}
+    calm, killed = tmp_path / "calm", tmp_path / "killed"
+    finished(start(tiny_base, calm, 2, **common))
+    run = start(tiny_base, killed, 2, **common)
+    while len(losses(killed)) < 9:
+        assert run.poll() is None, run.communicate()[1]
+        time.sleep(0.002)
+    kill(run)
+    assert 9 <= len(losses(killed)) < len(losses(calm))
+    assert "resuming from step" in finished(start(tiny_base, killed, 2, **common))
+    assert losses(killed) == losses(calm)
+    expected = weights(calm)
+    assert all(torch.equal(weight, expected[name]) for name, weight in weights(killed).items())
