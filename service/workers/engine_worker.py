@@ -42,9 +42,8 @@ class EngineWorker:
         self._settings, self._runtime_dir, self._metrics = settings, runtime_dir, Metrics()
         self._restarts = restarts
         self._scheduler: Scheduler
-        self._connections: set[Connection] = set()
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._keys_of: dict[Connection, set[int]] = {}
+        self._tasks: dict[Connection, dict[int, asyncio.Task[None]]] = {}
+        """Running requests of each connection, by key."""
         self._admission = asyncio.Lock()
         """Held by a last attempt while it runs, so that requests after it wait."""
         self._hello: Hello | None = None
@@ -106,31 +105,25 @@ class EngineWorker:
 
     def _made(self, connection: Connection) -> None:
         assert self._hello is not None
-        self._connections.add(connection)
-        self._keys_of[connection] = set()
+        self._tasks[connection] = {}
         connection.send(self._hello)
 
     def _lost(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        for key in self._keys_of.pop(connection, ()):
-            self._cancel(key)
+        for task in self._tasks.pop(connection, {}).values():
+            task.cancel()
 
     def _received(self, connection: Connection, message: Message) -> None:
+        tasks = self._tasks[connection]
         match message:
             case Submit(key=key):
-                task = asyncio.create_task(self._answer(connection, message))
-                self._tasks[key] = task
-                self._keys_of[connection].add(key)
+                task = tasks[key] = asyncio.create_task(self._answer(connection, message))
                 # Not in the task: one that is cancelled before its first step runs nothing.
-                task.add_done_callback(lambda _: self._forget(connection, key))
-            case Cancel():
-                self._cancel(message.key)
+                task.add_done_callback(lambda _: tasks.pop(key))
+            case Cancel(key=key):
+                if key in tasks:
+                    tasks[key].cancel()
             case _:
                 LOGGER.error("a frontend sent %s", type(message).__name__)
-
-    def _cancel(self, key: int) -> None:
-        if (task := self._tasks.get(key)) is not None:
-            task.cancel()
 
     async def _answer(self, connection: Connection, message: Submit) -> None:
         try:
@@ -158,10 +151,6 @@ class EngineWorker:
         encodings, is_retry = message.encodings(), message.attempts > 0
         return await self._scheduler.submit(message.model, encodings, message.deadline, retry=is_retry)
 
-    def _forget(self, connection: Connection, key: int) -> None:
-        self._tasks.pop(key, None)
-        self._keys_of.get(connection, set()).discard(key)
-
     async def _tick(self) -> None:
         """Report health every second; end the process when the engine will not recover."""
         probe: asyncio.Task[str | None] | None = None
@@ -188,7 +177,7 @@ class EngineWorker:
         for model in self._scheduler.queue.budgets:
             self._metrics.note_queue(model)
         health = Health(sorted(self._scheduler.suspects()))
-        for connection in self._connections:
+        for connection in self._tasks:
             connection.send(health)
 
     async def _probe_gpu(self) -> str | None:

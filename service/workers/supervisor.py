@@ -108,10 +108,9 @@ class Supervisor:
     """An engine process has been ready."""
 
     def run(self) -> int:
-        """Serve until a signal; returns the exit code."""
-        self.listener.listen(
-            self.settings.backlog_connections
-        )  # connections wait here until a frontend accepts
+        """Serve until a signal; return the exit code."""
+        # Connections wait in the backlog until a frontend accepts.
+        self.listener.listen(self.settings.backlog_connections)
         self._children = [
             Child(ENGINE, ENGINE),
             *(Child(FRONTEND, f"{FRONTEND}-{n}", not n) for n in range(self.frontends)),
@@ -245,7 +244,7 @@ class Supervisor:
             child.pause_s = FIRST_PAUSE_S
         child.start_at = time.monotonic() + child.pause_s
         LOGGER.error(
-            "%s process %d %s; it is started again in %.1f s",
+            "%s process %d %s; it is restarted in %.1f s",
             child.kind,
             process.pid,
             _end_of(process.returncode),

@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.autotune.cost_curve import CostPoint, fit_throughput
-from service.workers.open_models import MIN_QUEUE_TOKENS, queue_bound
 
 CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
 
@@ -54,9 +53,3 @@ def test_a_process_that_was_stopped_for_a_minute_does_not_think_itself_slow() ->
     speed = fit_throughput(CURVE, 64, 1)
     speed.learn(6, 60.0)
     assert speed.batch_s < 1.2 * 0.009
-
-
-def test_the_queue_holds_what_is_done_in_a_requests_time_and_at_least_a_document() -> None:
-    speeds = [fit_throughput(CURVE, 64, 4), fit_throughput(CURVE, 64, 1)]
-    assert queue_bound(speeds, 30_000) == round(30 * 4 * 64 / 0.009)
-    assert queue_bound(speeds, 10) == MIN_QUEUE_TOKENS

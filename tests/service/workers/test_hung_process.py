@@ -97,7 +97,7 @@ def test_a_process_that_hangs_before_its_first_sign_of_life_is_replaced_whatever
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(60) == 0
         said = process.error()
-        assert "has given no sign of life for" in said and "was ended by SIGKILL; it is started again" in said
+        assert "has given no sign of life for" in said and "was ended by SIGKILL; it is restarted" in said
 
 
 def test_a_hung_process_is_killed_once_however_long_it_takes_to_end(
