@@ -71,8 +71,8 @@ def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
                     CostPoint(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"]))
                     for p in entry["curve"]
                 )
-                wide = entry["wide_from"]
-                found = Measurement(curve, None if wide is None else int(wide))
+                multi_slot_tokens = entry["wide_from"]
+                found = Measurement(curve, None if multi_slot_tokens is None else int(multi_slot_tokens))
                 return found if _is_sound(found) else None
             except (KeyError, TypeError, ValueError, OverflowError):
                 return None
@@ -82,9 +82,7 @@ def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
 def _is_sound(measured: Measurement) -> bool:
     """Tell whether a measurement is plausible: rising sizes, times above 0."""
     sizes = [point.tokens for point in measured.curve]
-    times = [point.seconds for point in measured.curve] + [
-        point.wall_s for point in measured.curve if point.wall_s
-    ]
+    times = [s for point in measured.curve for s in (point.seconds, point.wall_s or point.seconds)]
     return (
         bool(sizes)
         and sizes == sorted(set(sizes))
