@@ -60,46 +60,46 @@ class Metrics:
     def _add_requests(self) -> None:
         self.request_duration = self._histogram(
             "bert_request_duration_seconds",
-            "From the first byte of a request that is read until all of its response is given to the connection, which may "
-            "still have to send it; status 499: the client left.",
+            "Time from a request's first byte until its whole response was handed to the connection; status 499: the client "
+            "disconnected.",
             SECONDS,
             ("endpoint", "model", "status"),
         )
         self.queue_duration = self._histogram(
             "bert_queue_duration_seconds",
-            "How long a request waited until its first text was in a batch.",
+            "Time until the first text of a request was in a batch.",
             SECONDS,
             ("model",),
         )
         self.tokenize_duration = self._histogram(
             "bert_tokenize_duration_seconds",
-            "Tokenising one request's texts, the wait for a thread included.",
+            "Time to tokenise a request's texts, including the wait for a thread.",
             SECONDS,
             ("model",),
         )
         self.tokens = Counter(
             "bert_tokens",
-            "Tokens of the requests that a model answered, special ones and windows' overlaps included.",
+            "Tokens of successful requests, including special tokens and window overlaps.",
             ("model",),
             registry=self.registry,
         )
         self.requests_in_flight = self._gauge(
-            "bert_requests_in_flight", "Requests being answered, those to /health and /metrics left out."
+            "bert_requests_in_flight", "Requests in progress, except those to /health and /metrics."
         )
         self.requests_rejected = Counter(
             "bert_requests_rejected",
-            "Requests that got no result, by reason.",
+            "Requests without a result, by reason.",
             ("reason",),
             registry=self.registry,
         )
         for reason in REJECTIONS:
             self.requests_rejected.labels(reason)
-        self.open_connections = self._gauge("bert_open_connections", "Connections of clients that are open.")
+        self.open_connections = self._gauge("bert_open_connections", "Open client connections.")
 
     def _add_batches(self) -> None:
         self.inference_duration = self._histogram(
             "bert_inference_duration_seconds",
-            "One batch in the engine: packing, graph, unpacking.",
+            "Time of one batch in the engine: packing, graph, unpacking.",
             SECONDS,
             ("model",),
         )
@@ -110,11 +110,11 @@ class Metrics:
             "bert_batch_texts", "Texts, or windows of long texts, in a batch.", TEXTS, ("model",)
         )
         self.batch_padding_ratio = self._histogram(
-            "bert_batch_padding_ratio", "Share of a batch's places that is padding.", RATIOS, ("model",)
+            "bert_batch_padding_ratio", "Share of padding in a batch.", RATIOS, ("model",)
         )
-        self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens that wait for a batch.", ("model",))
+        self.queue_tokens = self._gauge("bert_queue_tokens", "Tokens waiting for a batch.", ("model",))
         self.queue_texts = self._gauge(
-            "bert_queue_texts", "Texts or windows that wait for a batch.", ("model",)
+            "bert_queue_texts", "Texts or windows waiting for a batch.", ("model",)
         )
 
     def _add_state(self) -> None:
@@ -128,18 +128,20 @@ class Metrics:
         )
         self.model_fallback = self._gauge(
             "bert_model_fallback",
-            "1 for a model whose graph answers otherwise on this processor, so that its float32 graph is served, 0 for "
-            "the others; /models says why.",
+            "1 for a model whose float32 graph is served because its own gives other results on this processor, else 0; "
+            "/models says why.",
             ("model",),
             "livemax",
         )
         self.model_ready = self._gauge(
             "bert_model_ready",
-            "1 while /health/ready?model=NAME answers 200, 0 while it does not.",
+            "1 while /health/ready?model=NAME responds with 200, else 0.",
             ("model",),
             "livemostrecent",
         )
-        self.ready = self._gauge("bert_ready", "1 while /health/ready answers 200.", mode="livemostrecent")
+        self.ready = self._gauge(
+            "bert_ready", "1 while /health/ready responds with 200.", mode="livemostrecent"
+        )
         self.engine_restarts: Counter | None = None
         if self._is_shared:
             self._add_engine_process()
@@ -147,14 +149,15 @@ class Metrics:
     def _add_engine_process(self) -> None:
         """Create the metrics of an engine in its own process."""
         self.engine_away_requests = self._gauge(
-            "bert_engine_away_requests", "Requests that wait in frontends while no engine process answers."
+            "bert_engine_away_requests", "Requests waiting in frontends while no engine process responds."
         )
         self.engine_away_tokens = self._gauge(
-            "bert_engine_away_tokens", "Tokens of the requests that wait while no engine process answers."
+            "bert_engine_away_tokens",
+            "Tokens of the requests waiting in frontends while no engine process responds.",
         )
         self.engine_restarts = Counter(
             "bert_engine_restarts",
-            "Engine processes that were started because the one before had ended.",
+            "Engine processes started because the preceding one had ended.",
             registry=self.registry,
         )
 

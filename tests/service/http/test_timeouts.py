@@ -24,8 +24,8 @@ async def at_once() -> Message:
 
 
 async def guarded(receive: Callable[[], Awaitable[Message]], timeout_ms: float, work_s: float) -> str:
-    call = RequestContext("id", "/ner", time.monotonic(), timeout_ms)
-    with CancelOnDisconnect(Request({"type": "http"}, receive), call):
+    context = RequestContext("id", "/ner", time.monotonic(), timeout_ms)
+    with CancelOnDisconnect(Request({"type": "http"}, receive), context):
         await asyncio.sleep(work_s)
     return "done"
 
