@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, CliSettingsSource, NoDecode, SettingsConfigDict, SettingsError
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
-from bert.setting_names import UNKNOWN, no_such_setting, with_suggestions
+from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings
 from model_export.demo import build_demo, made_by
 from model_export.progress import say
 from model_export.verify.tolerance import AUTO, Tolerance
 
-FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
-"""The last is what a shell has for Ctrl-C."""
+FAILED = 1
+"""Exit code of an export that was refused."""
 
 
 def _read_file(value: Any) -> Any:
@@ -33,10 +33,10 @@ def _read_file(value: Any) -> Any:
     return {"path": value} if isinstance(value, str | Path) else value
 
 
-class ExportSettings(BaseSettings):
+class ExportSettings(CommandSettings):
     """Build a bundle from a checkpoint: the fused ONNX graph, verified against the checkpoint's own answers."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_EXPORT_", extra="forbid", allow_inf_nan=False)
+    model_config = SettingsConfigDict(env_prefix="BERT_EXPORT_", cli_prog_name="bert-export")
 
     checkpoint: Path | None = Field(
         None, description="folder to export: a checkpoint in Hugging Face's format, or a LoRA adapter"
@@ -115,19 +115,10 @@ class ExportSettings(BaseSettings):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Export; returns 0, 1 if it failed (nothing is left behind), or 2 for settings that break a rule."""
     try:
-        settings = read_settings(sys.argv[1:] if arguments is None else arguments)
-    except ValidationError as error:
-        for item in error.errors(include_url=False):
-            where = f"--{'.'.join(map(str, item['loc'])).replace('_', '-')}: " if item["loc"] else ""
-            if item["type"] in UNKNOWN:
-                say(f"bert-export: {where}{no_such_setting(ExportSettings, item['loc'])}")
-                continue
-            given = f" (given: {item['input']!r})" if isinstance(item["input"], str) else ""
-            say(f"bert-export: {where}{item['msg'].removeprefix('Value error, ')}{given}")
-        return _usage()
+        settings = read_settings(ExportSettings, arguments)
     except SettingsError as error:
-        say(f"bert-export: {with_suggestions(str(error).removeprefix('error parsing CLI: '), _options())}")
-        return _usage()
+        say(error.report())
+        return USAGE_ERROR
     try:
         _export(settings)
     except BertError as error:
@@ -164,34 +155,6 @@ def _export(settings: ExportSettings) -> None:
         overwrite=settings.overwrite,
     )
     say(f"{bundle.folder} is ready; serve it with: bert-serve --bundles {bundle.folder}")
-
-
-def read_settings(arguments: Sequence[str]) -> ExportSettings:
-    """Read settings, the command line over the environment.
-
-    Raises SettingsError and pydantic's ValidationError for what is wrong.
-    """
-    return ExportSettings(_cli_settings_source=_source()(args=list(arguments)))
-
-
-def _source() -> CliSettingsSource[Any]:
-    return CliSettingsSource(
-        ExportSettings,
-        cli_prog_name="bert-export",
-        cli_kebab_case=True,
-        cli_implicit_flags=True,
-        cli_hide_none_type=True,
-        cli_exit_on_error=False,
-    )
-
-
-def _options() -> list[str]:
-    return list(_source().root_parser._option_string_actions)
-
-
-def _usage() -> int:
-    say("`bert-export --help` lists every setting")
-    return USAGE_ERROR
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from service.cpu_count import usable_cores
@@ -28,21 +29,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    from bert.settings import USAGE_ERROR, SettingsError, read_command
     from service import logs
-    from service.command_line import USAGE_ERROR, SettingsRefusedError, read_command
-    from service.settings import unknown_variables
+    from service.settings import ServeSettings, unknown_variables
 
+    switches = {"tune": "Measure the models on this machine, print it, and end."}
     try:
-        command = read_command(arguments)
-    except SettingsRefusedError as refused:
-        for line in (*refused.lines, "`bert-serve --help` lists every setting"):
-            _print_error(line)
+        settings, on = read_command(ServeSettings, arguments, switches=switches, version=_versions())
+    except SettingsError as error:
+        print(error.report(), file=sys.stderr)
         return USAGE_ERROR
-    settings = command.settings
     logs.configure(settings.log_level, settings.log_format)
     for name in unknown_variables(os.environ):
         logs.LOGGER.warning("%s is no setting and has no effect; `bert-serve --help` lists them", name)
-    return _tune(settings) if command.tune else serve(settings)
+    return _tune(settings) if "tune" in on else serve(settings)
+
+
+def _versions() -> str:
+    """Return the versions of this program and ONNX Runtime, and the processor's instructions."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+
+    from bert.processor import instructions, processor_name
+
+    found = []
+    for name in ("bert-train-serve", "onnxruntime", "onnxruntime-gpu"):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(
+        [*found, f"Python {platform.python_version()}", f"{processor_name()} ({instructions()})"]
+    )
 
 
 def _tune(settings: "ServeSettings") -> int:
@@ -62,7 +78,7 @@ def _tune(settings: "ServeSettings") -> int:
 def serve(settings: "ServeSettings") -> int:
     """Serve until a signal, in one process or several; returns the exit code."""
     from bert.errors import BertError, ConfigError
-    from service.command_line import USAGE_ERROR
+    from bert.settings import USAGE_ERROR
     from service.http.app import create_app
     from service.http.server import Server
     from service.listener import address, listen

@@ -1,19 +1,14 @@
-"""Every limit of the service, one way for environment, YAML and command line. `python -m service.settings`
-writes docs.
-
-The command line wins over the environment, that over the YAML file, that over the defaults.
-"""
+"""Every limit of the service. `python -m service.settings` writes docs/configuration.md."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, ClassVar, Literal
 
-import yaml
 from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import NoDecode, SettingsConfigDict
 
-from bert.errors import ConfigError
+from bert.settings import CommandSettings
 from bert.tasks.spec import TASK_NAMES
 
 ENV_PREFIX = "BERT_SERVE_"
@@ -23,12 +18,21 @@ KEY = re.compile(r"[!-~]+")
 """What every client can send in a header: visible ASCII."""
 
 
-class ServeSettings(BaseSettings):
+class ServeSettings(CommandSettings):
     """Serve BERT bundles over HTTP: /classify /ner /similarity /qa /embed /fill-mask /tokenize."""
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, extra="forbid", env_parse_none_str="none", allow_inf_nan=False
+        env_prefix=ENV_PREFIX,
+        cli_prog_name="bert-serve",
+        env_parse_none_str="none",
+        cli_parse_none_str="none",
     )
+    metavars: ClassVar[Mapping[str, str]] = {
+        "bundles": "DIR,DIR...",
+        "default-models": "TASK=NAME,...",
+        "api-key": "KEY",
+        "host": "ADDRESS",
+    }
 
     host: str = Field("127.0.0.1", description="Address to listen on; 0.0.0.0 for all of this machine's.")
     port: int = Field(8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
@@ -219,33 +223,6 @@ class ServeSettings(BaseSettings):
         if unknown:
             raise ValueError(f"no such task: {', '.join(unknown)}; known are {', '.join(TASK_NAMES)}")
         return value
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment above what is passed in, which is the YAML file's content."""
-        return env_settings, init_settings
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """Read a settings file; raises ConfigError if it is none."""
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"--config {file}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {file} is not YAML: {' '.join(str(error).split())}") from None
-    if content is None:
-        return {}
-    if not isinstance(content, dict):
-        raise ConfigError(f"--config {file} must hold names and values, not {type(content).__name__}")
-    return {str(name): value for name, value in content.items()}
 
 
 def unknown_variables(environ: Iterable[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """What every command has in common: help and wrong settings at once, and a stop that is not taken for success."""
 
+import pickle
 import signal
 import subprocess
 import sys
@@ -8,6 +9,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
+from bert.settings import CommandSettings, read_settings
+from model_export.cli import ExportSettings
+from service.settings import ServeSettings
+from training.corpus.settings import PrepareSettings
+from training.evaluation.settings import EvaluateSettings
+from training.pretraining.settings import PretrainSettings
+from training.settings import FinetuneSettings
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -34,6 +43,28 @@ def test_help_and_a_settings_error_load_no_heavy_library(command: str, argument:
     else:
         assert ended.returncode != 0 and "--no-such-setting" in ended.stderr
     assert ended.stderr.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        (PrepareSettings, "sources: [a.txt]\noutput_dir: out\n"),
+        (PretrainSettings, "corpus: a\noutput_dir: out\nmax_steps: 1\nmasking: {rate: 0.3}\n"),
+        (FinetuneSettings, "task: ner\noutput_dir: out\nlora: {rank: 4}\n"),
+        (EvaluateSettings, "checkpoints: [a]\ntasks: {a: a.yaml}\noutput_dir: out\n"),
+        (ExportSettings, "checkpoint: a\nout: b\n"),
+        (ServeSettings, "bundles: [a]\napi_key: correct-horse\n"),
+    ],
+)
+def test_settings_of_every_command_come_from_a_file_and_can_be_pickled(
+    kind: type[CommandSettings], content: str, tmp_path: Path
+) -> None:
+    """Worker processes get them."""
+    file = tmp_path / "settings.yaml"
+    file.write_text(content, encoding="utf-8")
+    settings = read_settings(kind, ["--config", str(file)])
+    assert type(settings) is kind and settings.config == file
+    assert pickle.loads(pickle.dumps(settings)) == settings
 
 
 def test_ctrl_c_in_an_export_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:

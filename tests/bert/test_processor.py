@@ -3,7 +3,7 @@
 import pytest
 
 from bert.processor import instructions, instructions_in, processor_name
-from service.command_line import load_settings
+from service.cli import main
 
 ZEN_3 = "processor\t: 0\nmodel name\t: AMD EPYC 7763\nflags\t\t: fpu sse2 avx avx2 sha_ni\n"
 SAPPHIRE_RAPIDS = "flags\t\t: avx avx2 avx_vnni avx512f avx512bw avx512_vnni amx_tile amx_int8\n"
@@ -22,7 +22,7 @@ def test_what_tells_nothing_has_none() -> None:
 
 def test_version_names_the_instructions(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        load_settings(["--version"])
+        main(["--version"])
     assert ended.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "bert-train-serve" in shown and instructions() in shown and processor_name() in shown

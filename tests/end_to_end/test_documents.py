@@ -14,10 +14,8 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_settings import BaseSettings
 
+from bert.settings import CommandSettings, SettingsError, read_command, read_settings
 from model_export.cli import ExportSettings
-from model_export.cli import read_settings as read_export
-from service.command_line import SettingsRefusedError
-from service.command_line import load_settings as read_serve
 from service.settings import ServeSettings
 from tests.support.documents import (
     EACH_PAGE,
@@ -31,7 +29,6 @@ from tests.support.documents import (
     scripts,
     text_of,
 )
-from training.command_line import read_settings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.plan import read_task
 from training.evaluation.settings import EvaluateSettings
@@ -39,7 +36,7 @@ from training.evaluation.settings import from_command_line as read_evaluate
 from training.pretraining.settings import PretrainSettings
 from training.settings import FinetuneSettings
 
-SETTINGS: dict[str, type[BaseSettings]] = {
+SETTINGS: dict[str, type[CommandSettings]] = {
     "bert-prepare": PrepareSettings,
     "bert-pretrain": PretrainSettings,
     "bert-finetune": FinetuneSettings,
@@ -49,12 +46,12 @@ SETTINGS: dict[str, type[BaseSettings]] = {
 }
 READERS: dict[str, Callable[[list[str]], object]] = {
     **{
-        name: lambda arguments, name=name: read_settings(SETTINGS[name], name, arguments)  # type: ignore[misc]
-        for name in ("bert-prepare", "bert-pretrain", "bert-finetune")
+        name: lambda arguments, kind=kind: read_settings(kind, arguments)  # type: ignore[misc]
+        for name, kind in SETTINGS.items()
+        if name != "bert-serve"
     },
     "bert-evaluate": read_evaluate,
-    "bert-export": read_export,
-    "bert-serve": read_serve,
+    "bert-serve": lambda arguments: read_command(ServeSettings, arguments, switches={"tune": ""}),
 }
 SPELLED_OUT = {"--checkpoint", "--task", "--seed", "--help", "--config", "--tune"}
 """Options that no field of the settings has the name of."""
@@ -172,7 +169,7 @@ def is_read(program: str, arguments: list[str]) -> bool:
     needed = [] if "--config" in arguments else NEEDED[program]
     try:
         return bool(read(program, [*needed, *arguments]))
-    except (SystemExit, ValueError, SettingsRefusedError):
+    except (SystemExit, ValueError, SettingsError):
         return False
 
 

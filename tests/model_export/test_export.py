@@ -194,25 +194,28 @@ def test_labelled_data_goes_through_the_float32_graph_once(
     ("arguments", "why"),
     [
         (["--out", "b"], "give either --checkpoint FOLDER or --demo"),
-        (["--checkpoint", "c", "--out", "b", "--precision", "fp8"], "--precision"),
-        (["--checkpoint", "c"], "--out"),
+        (
+            ["--checkpoint", "c", "--out", "b", "--precision", "fp8"],
+            "precision: input should be 'auto', 'fp32', 'fp16' or 'int8'",
+        ),
+        (["--checkpoint", "c"], "out: Field required"),
         (
             ["--checkpoint", "c", "--out", "b", "--tolerance-neighbours", "nan"],
-            "--tolerance-neighbours: Input should be a finite number (given: 'nan')",
+            "tolerance_neighbours: input should be a finite number (given: 'nan')",
         ),
         (
             ["--checkpoint", "c", "--out", "b", "--tolerance-difference", "inf"],
-            "--tolerance-difference: Input should be a finite number (given: 'inf')",
+            "tolerance_difference: input should be a finite number (given: 'inf')",
         ),
         (["--nonsense", "1"], "nonsense"),
         (["--chekpoint", "c"], "unrecognized arguments: --chekpoint c; did you mean --checkpoint?"),
         (
             ["--checkpoint", "c", "--out", "b", "--dev", '{"pat": "x"}'],
-            "--dev.pat: there is no such setting; did you mean path?",
+            "dev.pat: there is no such setting; did you mean path?",
         ),
         (
             ["--checkpoint", "c", "--out", "b", "--dev", '{"path": x}'],
-            '--dev: is not JSON (Expecting value): give a path, or JSON such as {"path": ...} (given: ',
+            'dev: is not JSON (Expecting value): give a path, or JSON such as {"path": ...} (given: ',
         ),
     ],
 )
@@ -247,8 +250,8 @@ def test_demo_builds_what_is_not_there_and_leaves_the_rest(
 
 def test_an_export_killed_in_the_middle_leaves_no_bundle(checkpoint: Path, tmp_path: Path) -> None:
     script = (
-        "import os, signal, bert.bundle\n"
-        "bert.bundle.sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "import os, signal, bert.files\n"
+        "bert.files.sync = lambda folder: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from model_export.cli import main\n"
         f"main(['--checkpoint', {str(checkpoint)!r}, '--out', {str(tmp_path / 'b')!r}])\n"
     )

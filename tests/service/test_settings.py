@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bert.settings import SettingsError, read_settings
 from service import settings
 from service.cli import main
-from service.command_line import SettingsRefusedError, load_settings
 from service.settings import ServeSettings, unknown_variables
 
 ROOT = Path(__file__).parents[2]
@@ -61,28 +61,30 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_file(
     file = write(tmp_path, "port: 1\nmax_body_bytes: 10\nlog_level: debug\nbundles: [a, b]\n")
     monkeypatch.setenv("BERT_SERVE_PORT", "2")
     monkeypatch.setenv("BERT_SERVE_MAX_BODY_BYTES", "20")
-    chosen = load_settings(["--config", file, "--port", "3"])
+    chosen = read_settings(ServeSettings, ["--config", file, "--port", "3"])
     assert (chosen.port, chosen.max_body_bytes, chosen.log_level) == (3, 20, "debug")
     assert chosen.bundles == [Path("a"), Path("b")]
 
 
 def test_lists_and_pairs_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_SERVE_DEFAULT_MODELS", "ner=names,qa=reader")
-    chosen = load_settings(["--bundles", "a,b", "--bundles", "c"])
+    chosen = read_settings(ServeSettings, ["--bundles", "a,b", "--bundles", "c"])
     assert chosen.bundles == [Path("a"), Path("b"), Path("c")]
     assert chosen.default_models == {"ner": "names", "qa": "reader"}
 
 
 def test_none_leaves_a_setting_to_its_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_SERVE_ENGINE_SLOTS", "none")
-    chosen = load_settings(["--config", write(tmp_path, "batch_tokens: null\nengine_slots: 3\n")])
+    chosen = read_settings(
+        ServeSettings, ["--config", write(tmp_path, "batch_tokens: null\nengine_slots: 3\n")]
+    )
     assert chosen.engine_slots is None
     assert chosen.batch_tokens is None
 
 
 def test_switches_have_both_forms() -> None:
-    assert load_settings(["--no-verify-hashes", "--access-log"]).verify_hashes is False
-    assert load_settings(["--access-log"]).access_log is True
+    assert read_settings(ServeSettings, ["--no-verify-hashes", "--access-log"]).verify_hashes is False
+    assert read_settings(ServeSettings, ["--access-log"]).access_log is True
 
 
 @pytest.mark.parametrize(
@@ -127,8 +129,8 @@ def test_a_broken_setting_is_refused_in_a_line_with_exit_code_2(
 
 @pytest.mark.parametrize("content", ["- a\n", "port: [\n", "prot: 1\n", "port: eighty\n"])
 def test_a_broken_file_is_refused(tmp_path: Path, content: str) -> None:
-    with pytest.raises(SettingsRefusedError):
-        load_settings(["--config", write(tmp_path, content)])
+    with pytest.raises(SettingsError):
+        read_settings(ServeSettings, ["--config", write(tmp_path, content)])
 
 
 def test_a_refused_key_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Sequence
 
+from bert.settings import read_settings
 from bert.tokenizer import Encoding
-from service.command_line import load_settings
 from service.engine.engine_protocol import Outputs
 from service.engine.onnx_engine import OnnxEngine
 from service.listener import address, listen
+from service.settings import ServeSettings
 from service.workers import supervisor, worker_main
 from service.workers.supervisor import Supervisor
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def serve() -> int:
     """Be the supervisor."""
-    settings = load_settings(sys.argv[1:])
+    settings = read_settings(ServeSettings, sys.argv[1:])
     listener = listen(settings)
     print(f"listening on {address(listener)}", flush=True)
     assert settings.frontends is not None

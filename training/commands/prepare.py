@@ -2,7 +2,8 @@
 
 import sys
 
-from training.command_line import INTERRUPTED, read_settings, run
+from bert.settings import INTERRUPTED, read_settings
+from training.command_line import run
 from training.corpus.settings import PrepareSettings
 
 
@@ -20,7 +21,7 @@ def _stoppable() -> None:
 
 
 def _body() -> None:
-    settings = read_settings(PrepareSettings, "bert-prepare")
+    settings = read_settings(PrepareSettings)
     from training.corpus.prepare import prepare
 
     done = prepare(settings)

@@ -6,7 +6,8 @@ Several processes by `torchrun -m training.commands.pretrain`.
 import shlex
 import sys
 
-from training.command_line import read_settings, run
+from bert.settings import read_settings
+from training.command_line import run
 from training.pretraining.settings import PretrainSettings
 
 
@@ -16,7 +17,7 @@ def main() -> None:
 
 
 def _body() -> None:
-    settings = read_settings(PretrainSettings, "bert-pretrain")
+    settings = read_settings(PretrainSettings)
     from training.pretrain import pretrain
 
     pretrain(settings, shlex.join(["bert-pretrain", *sys.argv[1:]]))

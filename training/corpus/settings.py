@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, SettingsPart
+from bert.settings import CommandSettings, SettingsPart
 
 
 class TextSource(SettingsPart):
@@ -27,11 +27,8 @@ class TextSource(SettingsPart):
 class PrepareSettings(CommandSettings):
     """Turn raw text into shards of tokens for pretraining."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_PREPARE_")
+    model_config = SettingsConfigDict(env_prefix="BERT_PREPARE_", cli_prog_name="bert-prepare")
 
-    config: Path | None = Field(
-        None, description="YAML file with these settings; the command line wins over it"
-    )
     sources: list[str | TextSource] = Field(
         min_length=1,
         description="files, folders, patterns, or {path, format, column, ...}; may be given several times",

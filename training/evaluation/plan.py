@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from bert.config import BertConfig
 from bert.errors import ConfigError
-from training.command_line import note_unknown, wrong_settings
+from bert.settings import error_lines
 from training.core.model import base_folder
 from training.evaluation.settings import EvaluateSettings
 from training.settings import FinetuneSettings
@@ -100,8 +100,7 @@ def _run_settings(task: str, values: dict[str, Any]) -> FinetuneSettings:
     try:
         settings = FinetuneSettings(**values)
     except ValidationError as error:
-        note_unknown(error, FinetuneSettings)
-        raise ConfigError(f"task {task!r}: {'; '.join(wrong_settings(error))}") from None
+        raise ConfigError(f"task {task!r}: {'; '.join(error_lines(error, FinetuneSettings))}") from None
     if not settings.dev:
         raise ConfigError(f"task {task!r} names no dev files: there is nothing to score on")
     return settings

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, read_settings
+from bert.settings import CommandSettings, read_settings
 
 _OWNED = ("base", "output_dir", "seed", "resume", "config")
 """Fine-tuning settings that the comparison sets for every run."""
@@ -16,11 +16,8 @@ _OWNED = ("base", "output_dir", "seed", "resume", "config")
 class EvaluateSettings(CommandSettings):
     """Fine-tune checkpoints on tasks with several seeds, and put their scores on held-out data into a table."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_EVALUATE_")
+    model_config = SettingsConfigDict(env_prefix="BERT_EVALUATE_", cli_prog_name="bert-evaluate")
 
-    config: Path | None = Field(
-        None, description="YAML file with these settings; the command line wins over it"
-    )
     checkpoints: list[str] = Field(
         min_length=1,
         description="rows of the table: folders, names of packaged bases, or random:FOLDER for fresh weights "
@@ -62,9 +59,9 @@ class EvaluateSettings(CommandSettings):
 
 
 def from_command_line(arguments: list[str] | None = None) -> EvaluateSettings:
-    """Read settings: command line over environment over the YAML file that `--config` names."""
+    """Read settings; see `read_settings`."""
     given = sys.argv[1:] if arguments is None else arguments
-    return read_settings(EvaluateSettings, "bert-evaluate", spelled_out(given))
+    return read_settings(EvaluateSettings, spelled_out(given))
 
 
 def spelled_out(arguments: list[str]) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from training.command_line import CommandSettings, SettingsPart, fill_in
+from bert.settings import CommandSettings, SettingsPart
+from training.command_line import fill_in
 from training.core.schedules import Schedule
 from training.pretraining.recipes import Recipe, with_recipe
 from training.removed_settings import REMOVED_IN, drop_removed
@@ -96,11 +97,8 @@ class Phase(SettingsPart):
 class PretrainSettings(CommandSettings):
     """Pretrain BERT, or one of its relatives' objectives, on a corpus that bert-prepare wrote."""
 
-    model_config = SettingsConfigDict(env_prefix="BERT_PRETRAIN_")
+    model_config = SettingsConfigDict(env_prefix="BERT_PRETRAIN_", cli_prog_name="bert-pretrain")
 
-    config: Path | None = Field(
-        None, description="YAML file with these settings; the command line wins over it"
-    )
     corpus: Path = Field(description="folder that bert-prepare wrote")
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
     recipe: Recipe | None = Field(

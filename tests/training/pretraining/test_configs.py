@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pydantic import ValidationError
 
-from training.command_line import read_settings
+from bert.settings import SettingsError, read_settings
 from training.pretraining.recipes import RECIPES, Recipe
 from training.pretraining.settings import PretrainSettings, fingerprint
 
@@ -16,7 +15,7 @@ FILES = sorted(CONFIGS.glob("pretrain-*.yaml"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_recipe_is_valid_and_opens_with_its_command(file: Path) -> None:
-    settings = read_settings(PretrainSettings, "bert-pretrain", ["--config", str(file)])
+    settings = read_settings(PretrainSettings, ["--config", str(file)])
     first = file.read_text(encoding="utf-8").splitlines()[0]
     assert first == f"# bert-pretrain --config configs/{file.name}"
     assert settings.output_dir == Path("runs") / file.stem
@@ -40,8 +39,7 @@ def test_a_recipe_by_name_is_that_of_its_file(recipe: Recipe, tmp_path: Path) ->
     named = tmp_path / "named.yaml"
     named.write_text(yaml.safe_dump({**left, "recipe": recipe}), encoding="utf-8")
     by_name, by_file = (
-        fingerprint(read_settings(PretrainSettings, "bert-pretrain", ["--config", str(f)]))
-        for f in (named, file)
+        fingerprint(read_settings(PretrainSettings, ["--config", str(f)])) for f in (named, file)
     )
     assert by_name == by_file
 
@@ -49,17 +47,15 @@ def test_a_recipe_by_name_is_that_of_its_file(recipe: Recipe, tmp_path: Path) ->
 def test_what_is_given_beside_a_recipe_wins() -> None:
     arguments = ["--corpus", "c", "--output-dir", "o", "--max-steps", "1", "--recipe", "bert"]
     more = ["--masking.rate", "0.3", "--bias-correction"]
-    settings = read_settings(PretrainSettings, "bert-pretrain", [*arguments, *more])
+    settings = read_settings(PretrainSettings, [*arguments, *more])
     assert (settings.objective, settings.examples, settings.bias_correction) == ("mlm+nsp", "pairs", True)
     assert (settings.masking.rate, settings.masking.static_dupes) == (0.3, 10)
-    other = read_settings(
-        PretrainSettings, "bert-pretrain", [*arguments[:-1], "albert", "--masking.kind", "tokens"]
-    )
+    other = read_settings(PretrainSettings, [*arguments[:-1], "albert", "--masking.kind", "tokens"])
     assert (other.masking.kind, other.masking.span_shares) == ("tokens", [])
     ablation = [*arguments, "--objective", "left_to_right", "--examples", "single"]
-    assert read_settings(PretrainSettings, "bert-pretrain", ablation).masking.static_dupes == 0
-    with pytest.raises(ValidationError, match="recipe"):
-        read_settings(PretrainSettings, "bert-pretrain", [*arguments[:-1], "bart"])
+    assert read_settings(PretrainSettings, ablation).masking.static_dupes == 0
+    with pytest.raises(SettingsError, match="recipe"):
+        read_settings(PretrainSettings, [*arguments[:-1], "bart"])
 
 
 def test_every_objective_and_masking_has_a_recipe() -> None:
