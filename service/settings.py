@@ -43,68 +43,66 @@ class ServeSettings(CommandSettings):
     )
     default_models: Annotated[dict[str, str], NoDecode] = Field(
         default={},
-        description="The model that answers where a request names none: task=name, separated by "
-        "commas. Default: the "
-        "first of each task in the order of `bundles`, and in a folder of bundles the one that was there first.",
+        description="The model that answers requests without `model`: task=name, separated by commas. Default: the "
+        "first of each task in the order of `bundles`, and the oldest in a folder of bundles.",
     )
     verify_hashes: bool = Field(True, description="Check each bundle's files against its manifest at start.")
     strict: bool = Field(
         False,
-        description="Fail the start if a bundle cannot be served. Otherwise it is left out: the log, `/models` and "
-        "`bert_model_left_out` say why, and its requests get 503.",
+        description="Fail the start if a bundle cannot be served. Otherwise it is left out: its requests get 503, and "
+        "the log, `/models` and `bert_model_left_out` give the reason.",
     )
     ready_when: Literal["any", "all"] = Field(
         "any",
-        description="When `/health/ready` answers 200: while any model can answer, or only while all can and no bundle was "
-        "left out. `/health/ready?model=NAME` tells of one.",
+        description="When `/health/ready` answers 200: while any model can answer, or only while all can and no bundle "
+        "was left out. `/health/ready?model=NAME` asks about one.",
     )
 
     api_key: SecretStr | None = Field(
         None,
         min_length=8,
-        description="If set, requests need it as `Authorization: Bearer KEY` or `X-API-Key: KEY`; "
-        "/health, /metrics and "
-        "/docs stay open. Set it by environment: a command line can be read by others.",
+        description="If set, requests need `Authorization: Bearer KEY` or `X-API-Key: KEY`; /health, /metrics and "
+        "/docs stay open. Set it in the environment: other users can read a command line.",
     )
-    max_body_bytes: int = Field(2**21, ge=1, description="Largest request body, bytes; above it 413.")
+    max_body_bytes: int = Field(2**21, ge=1, description="Largest request body in bytes; above it 413.")
     max_texts_per_request: int = Field(
         512, ge=1, description="Most texts in one request, all fields together; above it 422."
     )
     max_queue_tokens: int | None = Field(
         None,
         ge=512,
-        description="Most tokens that wait for the engine; a request that would pass it gets 429 with "
-        "Retry-After, one that is larger by itself 413. Default: what the engine, by its speed at start, does in "
-        "`request_timeout_ms`, from 16384 to 1048576.",
+        description="Most tokens that wait for the engine. A request that would exceed it gets 429 with Retry-After; "
+        "one that is larger by itself 413. Default: what the engine does in `request_timeout_ms`, by its "
+        "speed at start, from 16384 to 1048576.",
     )
     request_timeout_ms: int = Field(
         30_000,
         ge=1,
         le=1000 * HOUR_S,
-        description="A request is given up after so long, milliseconds (504). X-Timeout-Ms may ask for less.",
+        description="Time for a request in milliseconds, then 504. X-Timeout-Ms may ask for less.",
     )
     body_timeout_ms: int = Field(
         10_000,
         ge=1,
         le=1000 * HOUR_S,
-        description="A request's head, and then its body, must have arrived after so long, milliseconds (408).",
+        description="Time for a request's head to arrive, and then for its body, in milliseconds; then 408.",
     )
     answer_timeout_ms: int = Field(
         30_000,
         ge=1,
         le=1000 * HOUR_S,
-        description="A client that has not read its answer after so long, milliseconds, loses its connection.",
+        description="Time for a client to read its response, in milliseconds; then its connection is closed.",
     )
     keep_alive_s: int = Field(
         75,
         ge=1,
         le=HOUR_S,
-        description="An idle connection, one that sent nothing too, is closed after so many seconds.",
+        description="Time in seconds after which an idle connection is closed, also before its first request.",
     )
     max_connections: int = Field(
         900,
         ge=1,
-        description="Most open connections, in each process that speaks HTTP; above it 503, except for /health and "
+        description="Most open connections of each process that speaks HTTP; above it 503, except for /health and "
         "/metrics. The limit of open files (`ulimit -n`) must be higher by about 100.",
     )
     backlog_connections: int = Field(
@@ -114,78 +112,76 @@ class ServeSettings(CommandSettings):
         0.0,
         ge=0,
         le=HOUR_S,
-        description="After SIGTERM /health/ready says 503 for so many seconds while requests are still "
-        "taken, so that a "
-        "load balancer can turn away first.",
+        description="Time in seconds after SIGTERM in which requests are still taken while /health/ready says 503, so "
+        "that a load balancer can turn away first.",
     )
     shutdown_grace_s: int = Field(
-        30, ge=0, le=HOUR_S, description="Then requests in flight may take so many seconds to finish."
+        30, ge=0, le=HOUR_S, description="Time in seconds for requests in flight to finish after `drain_s`."
     )
 
     frontends: int | None = Field(
         None,
         ge=0,
         le=256,
-        description="Processes that speak HTTP, beside one with the engine, which is started again when it dies and then "
-        "runs again what it had; 0 does everything in one process. Default: one for every 8 cores, at least 1; 0 where "
-        "there is no folder for temporary files, or no POSIX.",
+        description="Processes that speak HTTP. One more process holds the engine; if it dies, a new one runs its "
+        "requests again. 0 does everything in one process. Default: one for every 8 cores, at least 1; 0 "
+        "without a folder for temporary files, or without POSIX.",
     )
     hung_after_s: float = Field(
         5.0,
         ge=3,
         le=HOUR_S,
-        description="A process that gives no sign of life for so many seconds is killed and started again, and so is the "
-        "engine's when a batch takes so long; 20 times its slowest batch, as measured, if that is longer.",
+        description="Silence in seconds after which a process is killed and restarted. A batch of the engine may take "
+        "as long, or 20 times the slowest batch measured, if that is longer.",
     )
     load_timeout_s: int = Field(
         600,
         ge=1,
         le=HOUR_S,
-        description="An engine process that has not loaded its models after so many seconds ends; at the first start the "
-        "service ends with 1, later the process is started again. Not with `frontends: 0`.",
+        description="Time in seconds for the engine process to load its models. After it the process ends: at the "
+        "first start the service exits with 1, later the process is restarted. Not with `frontends: 0`.",
     )
     engine_slots: int | None = Field(
         None,
         ge=1,
-        description="Batches that run at once, for all models together. Default: one a core, on a GPU two.",
+        description="Batches that run at once, for all models together. Default: one per core, on a GPU two.",
     )
     engine_wide: bool = Field(
         True,
         description="A text that has the engine to itself may use the cores of several slots, where that was measured "
-        "to be faster. It takes a second session a model: its memory twice, but for the embedding tables. Not for models "
-        "over 512 MiB.",
+        "to be faster. Each model then has a second session and takes twice its memory, except for the "
+        "embedding tables. Not for models over 512 MiB.",
     )
     engine_captures: bool = Field(
         True,
-        description="On a GPU, small batches are captured as CUDA graphs at start, and replayed where that is right and "
+        description="On a GPU, capture small batches as CUDA graphs at start, and replay those that are right and "
         "faster. It takes the weights a second time on the GPU.",
     )
     engine_threads_per_slot: int | None = Field(
         None,
         ge=1,
-        description="Threads of one batch. Slots times threads must not pass the cores. Default: cores "
-        "/ slots.",
+        description="Threads of one batch. Slots times threads must not exceed the cores. Default: cores / slots.",
     )
     batch_tokens: int | None = Field(
         None,
         ge=1,
-        description="Tokens in a batch. Default: measured at start, where more stops being faster.",
+        description="Tokens in a batch. Default: measured at start, where larger batches stop being faster.",
     )
     keep_tuning: bool = Field(
         True,
-        description="Keep what is measured at start in NAME.tuning.json beside the bundle NAME, an entry for each kind of "
-        "machine, and read it from there; where that cannot be written it is measured at each start. `bert-serve --tune` "
-        "measures for longer and keeps that instead.",
+        description="Keep the speeds measured at start in NAME.tuning.json beside the bundle NAME, one entry per kind "
+        "of machine, and read them at the next start. Where the file cannot be written, each start "
+        "measures. `bert-serve --tune` measures for longer and replaces the entry.",
     )
     tokenizer_threads: int | None = Field(
         None, ge=1, description="Threads that tokenise. Default: the cores, at most 4."
     )
 
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="Least level that is logged."
+        "info", description="Lowest level that is logged."
     )
     log_format: Literal["text", "json"] = Field(
-        "text", description="Log lines for people, or JSON for collectors."
+        "text", description="Log lines as text for people, or as JSON for collectors."
     )
     access_log: bool = Field(False, description="Log a line for each request.")
 
@@ -260,13 +256,13 @@ def _default(name: str) -> str:
 _INTRODUCTION = """\
 # Configuration of the service
 
-This page is made by `python -m service.settings > docs/configuration.md`; a test fails when it is old.
+This page is generated by `python -m service.settings > docs/configuration.md`; a test fails when it is out of date.
 
 Each setting can be given on the command line (`--max-body-bytes 1000000`), in the environment
 (`BERT_SERVE_MAX_BODY_BYTES=1000000`) or in a YAML file (`max_body_bytes: 1000000`, read by
 `bert-serve --config FILE`). The command line wins over the environment, and that over the file.
-Units are in the names. `none` leaves a setting to its default. A value that breaks a rule stops the
-start with exit code 2 and a line that says which and why.
+Units are in the names. `none` takes a setting's default. A value that breaks a rule stops the start
+with exit code 2 and a line that names the setting and the rule.
 
 | setting | default | meaning |
 |---|---|---|"""
