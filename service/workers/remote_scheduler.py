@@ -55,8 +55,22 @@ class Pending:
     message: Submit
     tokens: int
     runs_alone: bool = False
-    """The engine process has started its last attempt."""
+    """The engine process has started the last attempt."""
     done: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def fail(self, error: Exception) -> None:
+        """Fail the request; no-op if it is done."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def count_attempt(self) -> None:
+        """Prepare for the next engine process after one ended, or give the request up."""
+        if not self.message.is_last_attempt:
+            self.message = replace(self.message, attempts=self.message.attempts + 1)
+        elif self.runs_alone:
+            times = MAX_RETRIES + 1
+            self.fail(EngineError(f"the engine process ended {times} times while it worked on this request"))
+        self.runs_alone = False
 
 
 class RemoteScheduler:
@@ -161,8 +175,7 @@ class RemoteScheduler:
         self._connecting.cancel()
         self._watching.cancel()
         for pending in self._pending.values():
-            if not pending.done.done():
-                pending.done.set_exception(NotReadyError("the service is stopping"))
+            pending.fail(NotReadyError("the service is stopping"))
         if self._connection is not None:
             self._connection.close()
 
@@ -201,8 +214,8 @@ class RemoteScheduler:
                 if (pending := self._pending.get(key)) is not None and not pending.done.done():
                     pending.done.set_result(message.result())
             case Failed(key=key):
-                if (pending := self._pending.get(key)) is not None and not pending.done.done():
-                    pending.done.set_exception(message.error())
+                if (pending := self._pending.get(key)) is not None:
+                    pending.fail(message.error())
             case _:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
@@ -231,8 +244,7 @@ class RemoteScheduler:
         LOGGER.error("%s; this process is started again too", what)
         self._changes = what
         for pending in self._pending.values():
-            if not pending.done.done():
-                pending.done.set_exception(NotReadyError(what))
+            pending.fail(NotReadyError(what))
         self._on_changed()
 
     def _lost(self, connection: Connection) -> None:
@@ -242,20 +254,9 @@ class RemoteScheduler:
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
             self._connection = None
             for pending in self._pending.values():
-                _count_attempt(pending)
+                pending.count_attempt()
             self._note_waiting()
         self._connecting = asyncio.create_task(self._connect())
-
-
-def _count_attempt(pending: Pending) -> None:
-    """Prepare a request for the next engine process, or give it up."""
-    message = pending.message
-    if not message.is_last_attempt:
-        pending.message = replace(message, attempts=message.attempts + 1)
-    elif pending.runs_alone and not pending.done.done():
-        error = f"the engine process ended {MAX_RETRIES + 1} times while it worked on this request"
-        pending.done.set_exception(EngineError(error))
-    pending.runs_alone = False
 
 
 def leave() -> None:

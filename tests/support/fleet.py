@@ -17,10 +17,10 @@ from tests.support.live import Client, eventually
 from tests.support.process import COMMAND, Process, address, started
 
 START_S, ANSWER_S = 60.0, 120
-"""What a busy machine may need, for processes that start and for requests that wait for them."""
+"""Seconds that a busy machine may need to start processes, and to answer requests that wait for them."""
 OPTIONS = ("--log-level", "error", "--engine-slots", "1", "--batch-tokens", "128")
 NEVER_HUNG = ("--hung-after-s", "3600")
-"""For what a test freezes; a later argument wins."""
+"""Options for a test that freezes processes; a later argument wins."""
 LIMITS = ("--request-timeout-ms", str(1000 * ANSWER_S))
 
 
@@ -28,7 +28,7 @@ LIMITS = ("--request-timeout-ms", str(1000 * ANSWER_S))
 class Fleet(Client):
     process: Process
     temporary: Path
-    """Where it keeps what it needs while it runs."""
+    """Folder of its temporary files."""
 
     def connect(self) -> HTTPConnection:
         return HTTPConnection(*self.connect_to(), timeout=ANSWER_S)

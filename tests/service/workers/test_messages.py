@@ -1,4 +1,4 @@
-"""What the processes of a service say to each other is read as it was said."""
+"""Messages between the processes of a service are read as they were written."""
 
 from pathlib import Path
 from typing import TypeVar, get_args

@@ -1,4 +1,4 @@
-"""What follows from the measurements of a start."""
+"""The bound of the queue follows from the measurements of a start."""
 
 from service.scheduling.throughput import Throughput
 from service.workers.open_models import MAX_QUEUE_TOKENS, MIN_QUEUE_TOKENS, queue_bound

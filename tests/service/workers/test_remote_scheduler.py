@@ -1,4 +1,4 @@
-"""What a frontend does with its requests while engine processes come and go. The engine is played by the test."""
+"""A frontend keeps its requests while engine processes come and go. The test plays the engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""What a child process is told by its parent."""
+"""A child process is told all that its parent knows."""
 
 from pathlib import Path
 
