@@ -18,18 +18,18 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from training.core import model as models
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, processes
-from training.core.init_from import start_from
 from training.core.progress import stage
 from training.core.state import planned
-from training.core.teacher import Teacher
 from training.core.trainer import CHECKPOINTS
 from training.data.datasets import Source, check_pairs, find_labels, read_sources, read_training
 from training.data.summary import FileSummary, label_counts, summarize
 from training.data.validate import shared_with_training
+from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
+from training.finetuning.init_from import start_from
+from training.finetuning.teacher import Teacher
 from training.finetuning.trainer import FinetuneTrainer, make_loop, score_base
 from training.recipe import Recipe, make_recipe
 from training.report import unseen_labels

@@ -15,7 +15,6 @@ from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device, processes
-from training.core.model import with_dropout
 from training.core.records import LOG
 from training.core.steps_log import read_lines
 from training.corpus.shards import INDEX, Corpus
@@ -102,7 +101,11 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
     longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
     config.check_fits(corpus.vocab_size, longest)
     shape = settings.model
-    dropout = with_dropout(config, shape.hidden_dropout_prob, shape.attention_probs_dropout_prob)
+    dropout = replace(
+        config,
+        hidden_dropout_prob=shape.hidden_dropout_prob,
+        attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
+    )
     objective = build(settings, dropout)
     if fresh := load_into(objective.model, folder):
         logger.warning(

@@ -18,12 +18,12 @@ from benchmarks.training.tasks import (
 )
 from bert.nn.encoder import BertLayers
 from bert.tokenizer import Tokenizer
-from training.core import model as models
 from training.core.distributed import Processes, pick_device
 from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
 from training.data.datasets import find_labels
 from training.finetune import make_spec
+from training.finetuning import model as models
 from training.finetuning import trainer as finetuning
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.pretrain import make_objective

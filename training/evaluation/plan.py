@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.settings import error_lines
-from training.core.model import base_folder
 from training.evaluation.settings import EvaluateSettings
+from training.finetuning.model import base_folder
 from training.settings import FinetuneSettings
 
 

@@ -12,9 +12,9 @@ from bert.errors import TrainingError
 from bert.files import atomic_write
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.core.model import base_folder, is_random
 from training.core.trainer import CHECKPOINTS
 from training.evaluation.plan import ProbeRun
+from training.finetuning.model import base_folder, is_random
 from training.settings import FinetuneSettings, with_newer_settings
 from training.tasks.registry import make_task
 

@@ -13,11 +13,9 @@ from bert.errors import TrainingError
 from bert.files import put_back
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from training.core import model as models
 from training.core import optim
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
-from training.core.predict import predict
 from training.core.progress import format_scores
 from training.core.records import LOG
 from training.core.state import Progress
@@ -26,8 +24,10 @@ from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
 from training.data.datasets import Source
 from training.data.summary import FileSummary
+from training.finetuning import model as models
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.objective import TaskObjective
+from training.finetuning.predict import predict
 from training.report import DevFile, RunReport, data_warnings, result_warnings, write_report
 from training.report.error_analysis import Baseline
 from training.settings import FinetuneSettings, with_newer_settings

@@ -17,8 +17,8 @@ from bert.nn.checkpoint import load_into, read_weights, save_checkpoint
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.core import model as models
 from training.finetune import finetune
+from training.finetuning import model as models
 from training.settings import FeatureSettings, FinetuneSettings
 from training.tasks.features import BiLstmTagger
 

@@ -13,7 +13,7 @@ from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from training.core import model as models
+from training.finetuning import model as models
 
 if TYPE_CHECKING:
     import peft

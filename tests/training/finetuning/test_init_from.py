@@ -18,8 +18,8 @@ from bert.errors import CheckpointError, ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.support.finetuning import short_run
-from training.core.predict import predict
 from training.finetune import finetune
+from training.finetuning.predict import predict
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS

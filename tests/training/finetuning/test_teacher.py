@@ -18,10 +18,10 @@ from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.core.model import label_maps
 from training.core.train_loop import StepData
 from training.finetune import finetune
 from training.finetuning.batches import Dataset, EpochBatches
+from training.finetuning.model import label_maps
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.base import Feature, collate

@@ -16,11 +16,11 @@ from bert.errors import ConfigError, TrainingError
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files, short_run
 from training.command_line import run as run_command
-from training.core import model as models
 from training.core.signals import RunStopped
 from training.core.state import Progress
 from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
+from training.finetuning import model as models
 from training.finetuning.trainer import is_better
 from training.settings import FinetuneSettings
 from training.tasks.sequence import SequenceTask
