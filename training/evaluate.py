@@ -5,7 +5,7 @@ import os
 
 from bert.errors import BertError, ConfigError, TrainingError
 from bert.files import atomic_write
-from training.evaluation.plan import ProbeRun, plan
+from training.evaluation.plan import EvaluationRun, plan
 from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.table import Cell, as_json, as_markdown
@@ -32,7 +32,7 @@ class Comparison:
         if not settings.resume:
             for run in self.runs:
                 forget(run)
-        self.waiting: list[ProbeRun] = []
+        self.waiting: list[EvaluationRun] = []
         for run in self.runs:
             if result := finished(run):
                 self._note(run, result)
@@ -55,7 +55,7 @@ class Comparison:
             file = self.settings.output_dir / "table.json"
             raise TrainingError(f"{failed} of {len(self.runs)} runs failed, as {file} says")
 
-    def _carry_out(self, run: ProbeRun) -> None:
+    def _carry_out(self, run: EvaluationRun) -> None:
         try:
             result = carry_out(run, self._finetune, self.command, self.settings.keep_checkpoints)
         except BertError as error:  # one seed that diverges, or data that cannot be read; the others go on
@@ -64,7 +64,7 @@ class Comparison:
         else:
             self._note(run, result)
 
-    def _note(self, run: ProbeRun, result: Result) -> None:
+    def _note(self, run: EvaluationRun, result: Result) -> None:
         cell = self.cells[run.row, run.task]
         cell.metric, cell.scores[run.seed] = result.metric, result.score
 

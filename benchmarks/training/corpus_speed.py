@@ -19,7 +19,7 @@ import tokenizers
 from bert.tokenizer import Tokenizer
 from training.corpus.datasets import list_files
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
-from training.corpus.readers import Reader, text_of
+from training.corpus.readers import DocumentReader, text_of
 from training.corpus.sentences import split_sentences
 from training.corpus.shards import Document
 
@@ -56,7 +56,9 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     (file,) = list_files([arguments.source])
-    texts = [text_of(file, record.data) for record in islice(Reader(file).records(), arguments.documents)]
+    texts = [
+        text_of(file, record.data) for record in islice(DocumentReader(file).records(), arguments.documents)
+    ]
     sentences: list[str] = []
 
     def split() -> None:

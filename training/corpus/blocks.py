@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from training.corpus.datasets import TextFile
-from training.corpus.readers import Reader
+from training.corpus.readers import DocumentReader
 
 
-class Place(NamedTuple):
+class BlockStart(NamedTuple):
     """Start of a block: its number, its first document, and the records before it in its file."""
 
     block: int = 0
@@ -18,10 +18,10 @@ class Place(NamedTuple):
     records: int = 0
 
 
-BEGINNING = Place()
+BEGINNING = BlockStart()
 
 
-class Raw(NamedTuple):
+class StoredDocument(NamedTuple):
     """A stored document and its place: index of the file, and line."""
 
     file: int
@@ -33,24 +33,28 @@ class Raw(NamedTuple):
 class Block:
     """Documents of one shard, for one worker."""
 
-    start: Place
-    end: Place
-    records: list[Raw]
+    start: BlockStart
+    end: BlockStart
+    records: list[StoredDocument]
 
 
 class BlockReader:
     """Cuts the documents of all files into blocks of `block_bytes`; a document is never cut."""
 
     def __init__(
-        self, files: Sequence[TextFile], block_bytes: int, start: Place = BEGINNING, max_documents: int = 0
+        self,
+        files: Sequence[TextFile],
+        block_bytes: int,
+        start: BlockStart = BEGINNING,
+        max_documents: int = 0,
     ) -> None:
         """Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all."""
         self._files, self._block_bytes, self._limit = files, block_bytes, max_documents
         self._at = start
-        self._reader: Reader | None = None
+        self._reader: DocumentReader | None = None
 
     def __iter__(self) -> Iterator[Block]:
-        start, records, size = self._at, list[Raw](), 0
+        start, records, size = self._at, list[StoredDocument](), 0
         for raw in self._raw():
             records.append(raw)
             size += len(raw.data)
@@ -67,16 +71,16 @@ class BlockReader:
         done = sum(file.size for file in self._files[: self._at.file])
         return done + int(self._reader.share * self._reader.file.size if self._reader else 0)
 
-    def _raw(self) -> Iterator[Raw]:
+    def _raw(self) -> Iterator[StoredDocument]:
         for index in range(self._at.file, len(self._files)):
             if index != self._at.file:
                 self._at = self._at._replace(file=index, records=0)
-            self._reader = Reader(self._files[index])
+            self._reader = DocumentReader(self._files[index])
             for record in self._reader.records(self._at.records):
                 if self._limit and self._at.document >= self._limit:
                     return
                 self._at = self._at._replace(document=self._at.document + 1, records=self._at.records + 1)
-                yield Raw(index, record.line, record.data)
+                yield StoredDocument(index, record.line, record.data)
 
 
 def is_chosen(seed: int, document: int, share: float) -> bool:

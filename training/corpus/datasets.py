@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bert.errors import DataError
 from training.corpus.settings import TextSource
+from training.data.open_dataset import is_saved
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 FORMATS = {
@@ -17,8 +18,6 @@ FORMATS = {
     ".txt": "text",
     ".text": "text",
 }
-SAVED = ("dataset_info.json", "dataset_dict.json")
-"""Files that mark a folder of `save_to_disk` of `datasets`."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +49,6 @@ def list_files(sources: Iterable[str | TextSource], besides: Path | None = None)
         for file in found
         if written is None or file.format == "hub" or written not in Path(file.path).resolve().parents
     )
-
-
-def is_saved(folder: Path) -> bool:
-    """Return True for a folder that `save_to_disk` of `datasets` wrote."""
-    return any((folder / name).is_file() for name in SAVED)
 
 
 def _files(source: TextSource) -> Iterator[TextFile]:

@@ -18,11 +18,11 @@ from bert.errors import ConfigError, DataError, TrainingError
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
 from training.core.subprocesses import deaf_children
-from training.corpus.blocks import BEGINNING, Block, BlockReader, Place, is_chosen
+from training.corpus.blocks import BEGINNING, Block, BlockReader, BlockStart, is_chosen
 from training.corpus.datasets import TextFile, list_files
 from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.progress import PrepareProgress
-from training.corpus.readers import Reader, text_of
+from training.corpus.readers import DocumentReader, text_of
 from training.corpus.resources import usable_cores
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, file_sha256, write_index
@@ -95,7 +95,7 @@ def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> 
     """Yield the texts for the vocabulary: a share of all documents that are not held out."""
     number = 0
     for file in files:
-        for record in Reader(file).records():
+        for record in DocumentReader(file).records():
             if settings.max_documents and number >= settings.max_documents:
                 return
             number += 1
@@ -141,7 +141,7 @@ def write_blocks(
         progress.say(f"{len(notes)} blocks are finished already")
     start = BEGINNING
     while start.block in notes:
-        start = Place(*notes[start.block]["end"])
+        start = BlockStart(*notes[start.block]["end"])
     blocks = BlockReader(block_settings.files, int(settings.shard_mb * 1e6), start, settings.max_documents)
     progress.begin(blocks.bytes_read)
     todo = (block for block in blocks if block.start.block not in notes)

@@ -1,4 +1,4 @@
-"""Raw text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
+"""StoredDocument text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
 
 A reader yields undecoded bytes with their place; `text_of` decodes them in another process.
 """
@@ -17,7 +17,8 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.errors import DataError
-from training.corpus.datasets import TextFile, is_saved
+from training.corpus.datasets import TextFile
+from training.data.open_dataset import open_dataset
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000
@@ -41,7 +42,7 @@ def text_of(file: TextFile, data: bytes) -> str:
         raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
 
 
-class Reader:
+class DocumentReader:
     """Reads one file; `share` is the part of it read so far."""
 
     def __init__(self, file: TextFile) -> None:
@@ -111,8 +112,11 @@ class Reader:
             raise DataError(self.file.path, None, f"column {column!r} holds {kind}, which is not text")
 
     def _hub(self, skip: int) -> Iterator[Record]:
-        rows = _hub_rows(self.file)
-        column = self.file.column
+        file = self.file
+        rows = open_dataset(
+            file.path, file.hub_split, file.hub_config, file.hub_revision, source=file.path, streaming=True
+        )
+        column = file.column
         for row, content in enumerate(rows.skip(skip), skip + 1):
             if column not in content:
                 have = ", ".join(map(repr, content))
@@ -206,20 +210,3 @@ def _json_text(data: bytes, column: str) -> str:
     if not holds_unicode(text):
         raise ValueError(f"{column!r} {NOT_UNICODE}")
     return text
-
-
-def _hub_rows(file: TextFile) -> Any:
-    """Open a data set for streaming: a name of the hub, a local folder of one, or what `save_to_disk` left."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(file.path, None, "needs the library: pip install datasets") from error
-    try:
-        if is_saved(Path(file.path)):
-            saved = datasets.load_from_disk(file.path)
-            return saved[file.hub_split] if isinstance(saved, datasets.DatasetDict) else saved
-        return datasets.load_dataset(
-            file.path, file.hub_config, split=file.hub_split, revision=file.hub_revision, streaming=True
-        )
-    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(file.path, None, f"cannot be loaded: {error}") from error

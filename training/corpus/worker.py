@@ -12,7 +12,7 @@ import numpy as np
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.core.subprocesses import end_with_parent
-from training.corpus.blocks import Block, Raw, is_chosen
+from training.corpus.blocks import Block, StoredDocument, is_chosen
 from training.corpus.datasets import TextFile
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
@@ -67,7 +67,7 @@ class BlockWriter:
     def write(self, block: Block) -> dict[str, Any]:
         """Write the shards, then the note on them; return the note. Raises DataError."""
         self._empty, self._problems = 0, list[tuple[str, int, str]]()
-        of_split: dict[str, list[Raw]] = {split: [] for split in SPLITS}
+        of_split: dict[str, list[StoredDocument]] = {split: [] for split in SPLITS}
         for number, raw in enumerate(block.records, block.start.document):
             chosen = is_chosen(self._settings.seed, number, self._settings.held_out)
             of_split["held_out" if chosen else "train"].append(raw)
@@ -81,7 +81,7 @@ class BlockWriter:
         write_json(note_file(self._settings.folder, block.start.block), note)
         return note
 
-    def _shard(self, split: str, block: int, raws: list[Raw]) -> dict[str, Any] | None:
+    def _shard(self, split: str, block: int, raws: list[StoredDocument]) -> dict[str, Any] | None:
         """Write a shard and return its entry; None, and no shard, where no document has text."""
         documents = self._documents(raws)
         first = next(documents, None)
@@ -90,7 +90,7 @@ class BlockWriter:
         name = f"{split}-{block:05d}"
         return write_shard(self._settings.folder, name, _chain(first, documents), self._settings.token_bytes)
 
-    def _documents(self, raws: Iterable[Raw]) -> Iterator[Document]:
+    def _documents(self, raws: Iterable[StoredDocument]) -> Iterator[Document]:
         batch: list[list[str]] = []
         size = 0
         for raw in raws:
@@ -104,7 +104,7 @@ class BlockWriter:
                 batch, size = [], 0
         yield from self._encoded(batch)
 
-    def _text(self, raw: Raw) -> str | None:
+    def _text(self, raw: StoredDocument) -> str | None:
         """Decode a document. An unreadable one is noted as a problem and gives None, or stops the run."""
         file = self._settings.files[raw.file]
         try:

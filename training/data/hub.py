@@ -1,7 +1,4 @@
-"""Data sets of the hub, or a local folder of one, through the library `datasets`.
-
-`datasets` is imported only when a data set is opened. Code that comes with a data set is never run.
-"""
+"""Labelled data sets of the hub, or local folders of them, read into examples."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +14,9 @@ from bert.data.squad import Question, squad_examples
 from bert.data.tables import refuse_missing
 from bert.errors import DataError
 from training.data.choice import Raw, choice_examples
+from training.data.open_dataset import open_dataset
 
 Row = Mapping[str, Any]
-SAVED = ("dataset_info.json", "dataset_dict.json")
-"""Files that mark a folder of `save_to_disk`."""
-
 _FILE_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".conll", ".arrow")
 
 
@@ -119,21 +114,11 @@ def _open(data: HubData, needed: tuple[str, ...]) -> Iterator[Row]:
 
 
 def _load(data: HubData) -> Any:
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(data.source, None, "needs the library: pip install datasets") from error
     if reason := _not_of_the_hub(data.name):
         raise DataError(data.source, None, reason)
     if data.revision is not None and Path(data.name).exists():
         raise DataError(data.source, None, f"is a folder here, which has no revision {data.revision!r}")
-    try:
-        if any((Path(data.name) / name).is_file() for name in SAVED):
-            saved = datasets.load_from_disk(data.name)
-            return saved[data.split] if isinstance(saved, datasets.DatasetDict) else saved
-        return datasets.load_dataset(data.name, data.config, split=data.split, revision=data.revision)
-    except (OSError, ValueError, KeyError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(data.source, None, f"cannot be loaded: {_reason(error)}") from error
+    return open_dataset(data.name, data.split, data.config, data.revision, source=data.source)
 
 
 def _not_of_the_hub(name: str) -> str | None:
@@ -145,14 +130,6 @@ def _not_of_the_hub(name: str) -> str | None:
     if not path.exists() and (is_path or path.suffix.lower() in _FILE_ENDINGS):
         return "is not there, and is no name of a data set of the hub (name, or owner/name)"
     return None
-
-
-def _reason(error: BaseException) -> str:
-    """Return an error's message with that of its first cause; the library's own often says little."""
-    first = error
-    while first.__cause__ is not None:
-        first = first.__cause__
-    return str(error) if first is error else f"{error}: {first}"
 
 
 def _class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -18,7 +18,7 @@ from training.settings import FinetuneSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Checkpoint:
     """A checkpoint and its name in the table."""
 
     name: str
@@ -27,7 +27,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeRun:
+class EvaluationRun:
     """One fine-tuning run."""
 
     row: str
@@ -39,18 +39,18 @@ class ProbeRun:
         return f"{self.row} on {self.task}, seed {self.seed}"
 
 
-def plan(settings: EvaluateSettings) -> list[ProbeRun]:
+def plan(settings: EvaluateSettings) -> list[EvaluationRun]:
     """Return the runs, seeds outermost: a comparison cut short has fewer seeds, not fewer checkpoints.
 
     Raises ConfigError or CheckpointError for anything that a run could not start with.
     """
-    rows = [read_row(entry) for entry in settings.checkpoints]
+    rows = [read_checkpoint(entry) for entry in settings.checkpoints]
     tasks = {name: read_task(name, given) for name, given in settings.tasks.items()}
     row_folders, task_folders = _folders([row.name for row in rows]), _folders(tasks)
     for row in rows:
         BertConfig.read(base_folder(row.base))
     return [
-        ProbeRun(
+        EvaluationRun(
             row.name,
             task,
             seed,
@@ -75,12 +75,12 @@ def plan(settings: EvaluateSettings) -> list[ProbeRun]:
     ]
 
 
-def read_row(entry: str) -> Row:
+def read_checkpoint(entry: str) -> Checkpoint:
     """Read "NAME=FOLDER" or a bare folder, which is its own name."""
     name, sign, base = entry.partition("=")
     if sign and not Path(entry).exists():
-        return Row(name, base)
-    return Row(entry, entry)
+        return Checkpoint(name, base)
+    return Checkpoint(entry, entry)
 
 
 def read_task(name: str, given: Path | dict[str, Any]) -> dict[str, Any]:

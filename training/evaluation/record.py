@@ -13,7 +13,7 @@ from bert.files import atomic_write
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.core.trainer import CHECKPOINTS
-from training.evaluation.plan import ProbeRun
+from training.evaluation.plan import EvaluationRun
 from training.finetuning.model import base_folder, is_random
 from training.settings import FinetuneSettings, with_newer_settings
 from training.tasks.registry import make_task
@@ -42,7 +42,7 @@ def identity(settings: FinetuneSettings) -> dict[str, Any]:
     return {**settings.model_dump(mode="json", exclude=places), "random": random, "base_files": files}
 
 
-def finished(run: ProbeRun) -> Result | None:
+def finished(run: EvaluationRun) -> Result | None:
     """Return the result of an earlier run, None if there is none or it is unfinished.
 
     Raises TrainingError where its folder holds a run with other settings or another checkpoint.
@@ -64,12 +64,12 @@ def finished(run: ProbeRun) -> Result | None:
     return Result(**content["result"]) if content["result"] else None
 
 
-def forget(run: ProbeRun) -> None:
+def forget(run: EvaluationRun) -> None:
     """Remove the files of an earlier run."""
     shutil.rmtree(run.settings.output_dir, ignore_errors=True)
 
 
-def carry_out(run: ProbeRun, finetune: Finetune, command: str, keep_checkpoint: bool) -> Result:
+def carry_out(run: EvaluationRun, finetune: Finetune, command: str, keep_checkpoint: bool) -> Result:
     """Fine-tune, or resume a killed run; then write the result and remove the weights."""
     folder = run.settings.output_dir
     content = {"identity": identity(run.settings), "result": None}

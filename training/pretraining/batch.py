@@ -92,7 +92,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
     lengths = [len(example.ids) for example in examples]
     if max(lengths) > max_tokens:
         raise ConfigError(f"an example of {max(lengths)} tokens must fit in max_tokens ({max_tokens})")
-    rows = pack(lengths, max_tokens) if packed else [[i] for i in range(len(examples))]
+    rows = fill_rows(lengths, max_tokens) if packed else [[i] for i in range(len(examples))]
     width = max_tokens if packed else max(lengths)
     starts, order = _starts(rows, lengths, width)
     size = np.asarray(lengths, np.int64)
@@ -126,7 +126,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
     )
 
 
-def pack(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
+def fill_rows(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     """Return rows of indices, each row at most `max_tokens` long: best fit, the longest first.
 
     There are at most 11/9 of the fewest rows possible, plus one (Johnson 1973).

@@ -92,13 +92,16 @@ class FinetuneTask(ABC):
 
     @property
     @abstractmethod
-    def metric(self) -> str:
-        """Name of the score that decides which checkpoint is best."""
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the scores that may decide which checkpoint is best, the default first.
+
+        A held-out file may lack one, as it may lack a type of entity.
+        """
 
     @property
-    @abstractmethod
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide; a held-out file may lack one, as it may lack a type of entity."""
+    def metric(self) -> str:
+        """Name of the score that decides by default."""
+        return self.metrics[0]
 
     def prepare(self, examples: Sequence[Any]) -> None:  # noqa: B027 - most tasks have nothing to prepare
         """Inspect all training examples together, before `features` gets those of each file."""

@@ -26,13 +26,8 @@ class ChoiceTask(FinetuneTask):
     head_modules = ("classifier", "pooler")
 
     @property
-    def metric(self) -> str:
-        """Name of the score that decides which checkpoint is best."""
-        return "accuracy"
-
-    @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide instead."""
+        """Names of the scores that may decide, the default first."""
         return ("accuracy",)
 
     def model(self, config: BertConfig) -> BertHead:

@@ -34,13 +34,8 @@ class NerTask(FinetuneTask):
     head_modules = ("classifier",)
 
     @property
-    def metric(self) -> str:
-        """Name of the score that decides which checkpoint is best."""
-        return "f1"
-
-    @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide instead."""
+        """Names of the scores that may decide, the default first."""
         kinds = dict.fromkeys(label[2:] for label in self.spec.labels if label != "O")
         return ("f1", "precision", "recall", *(f"f1_{kind}" for kind in kinds))
 

@@ -52,13 +52,8 @@ class QaTask(FinetuneTask):
     head_modules = ("qa_outputs",)
 
     @property
-    def metric(self) -> str:
-        """Name of the score that decides which checkpoint is best."""
-        return "f1"
-
-    @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide instead."""
+        """Names of the scores that may decide, the default first."""
         return ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served", "best_f1")
 
     def model(self, config: BertConfig) -> BertHead:

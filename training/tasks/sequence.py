@@ -45,13 +45,8 @@ class SequenceTask(FinetuneTask):
     """Factor of each label's loss; None where all are 1. With several labels a text, that of a label it has."""
 
     @property
-    def metric(self) -> str:
-        """Name of the score that decides which checkpoint is best."""
-        return {"single_label": "accuracy", "multi_label": "f1_micro"}.get(self.spec.problem, "spearman")
-
-    @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide instead."""
+        """Names of the scores that may decide, the default first."""
         if self.spec.problem == "single_label":
             return ("accuracy", "f1_macro", "matthews", *(("f1",) if len(self.spec.labels) == 2 else ()))
         several = self.spec.problem == "multi_label"

@@ -30,13 +30,8 @@ class SimilarityTask(FinetuneTask):
     """Highest score of the training data, which a cosine of 1 stands for."""
 
     @property
-    def metric(self) -> str:
-        """Name of the score that decides which checkpoint is best."""
-        return "spearman"
-
-    @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide instead."""
+        """Names of the scores that may decide, the default first."""
         return ("spearman", "pearson")
 
     def model(self, config: BertConfig) -> BertHead:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from bert.errors import ConfigError
 from bert.nn.losses import IGNORED
 from tests.support.objectives import MAX_TOKENS, PAD, examples, without_spans
-from training.pretraining.batch import collate, pack
+from training.pretraining.batch import collate, fill_rows
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=12)
 
 
 @given(lengths=st.lists(st.integers(1, 64), max_size=60))
 def test_each_example_is_in_one_row_and_no_row_is_too_long(lengths: list[int]) -> None:
-    rows = pack(lengths, 64)
+    rows = fill_rows(lengths, 64)
     assert sorted(i for row in rows for i in row) == list(range(len(lengths)))
     assert all(sum(lengths[i] for i in row) <= 64 for row in rows)
     assert sum(sum(lengths[i] for i in row) <= 32 for row in rows) <= 1  # two such rows would have been one
@@ -24,10 +24,10 @@ def test_each_example_is_in_one_row_and_no_row_is_too_long(lengths: list[int]) -
 
 def test_rows_are_nearly_full() -> None:
     lengths = np.random.default_rng(0).integers(5, 128, 512).tolist()
-    rows = pack(lengths, 128)
+    rows = fill_rows(lengths, 128)
     assert sum(lengths) / (len(rows) * 128) > 0.94
-    assert pack([128] * 3, 128) == [[0], [1], [2]]
-    assert pack([3, 7, 5, 5], 10) == [[1, 0], [2, 3]]
+    assert fill_rows([128] * 3, 128) == [[0], [1], [2]]
+    assert fill_rows([3, 7, 5, 5], 10) == [[1, 0], [2, 3]]
 
 
 @settings(max_examples=20)
