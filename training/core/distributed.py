@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bert.errors import TrainingError
@@ -48,14 +48,6 @@ class Processes:
         """Return, the same in every process, whether all of them give the same number."""
         total, squares = self.sum([number, number * number])
         return self.world * squares == total * total  # Cauchy and Schwarz: equal only where the numbers are
-
-    def from_leader(self, values: Tensor) -> Tensor:
-        """Return the leader's values; the others give any of the same shape and type."""
-        if self.world == 1:
-            return values
-        sent = values.to(self.device)
-        dist.broadcast(sent, 0)
-        return sent.to(values.device)
 
     def gather(self, items: Sequence[T]) -> list[T]:
         """Return the items of all processes, those of the leader first; each process must call it."""

@@ -1,4 +1,4 @@
-"""StoredDocument text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
+"""Raw text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
 
 A reader yields undecoded bytes with their place; `text_of` decodes them in another process.
 """

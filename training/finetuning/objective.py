@@ -7,7 +7,7 @@ from torch import nn
 
 from bert.nn.losses import Loss, blend
 from training.settings import TeacherSettings
-from training.tasks.base import Batch, FinetuneTask
+from training.tasks.base import FeatureBatch, FinetuneTask
 
 
 class TaskObjective(nn.Module):
@@ -20,11 +20,11 @@ class TaskObjective(nn.Module):
         super().__init__()
         self.trained, self.task, self.teacher = trained, task, teacher
 
-    def targets(self, part: Batch) -> dict[str, int]:
+    def targets(self, part: FeatureBatch) -> dict[str, int]:
         """Return nothing: the loss tells."""
         return {}
 
-    def forward(self, batch: Batch) -> dict[str, Loss]:
+    def forward(self, batch: FeatureBatch) -> dict[str, Loss]:
         """Return the summed loss of a batch, in float32 whatever the precision of the model's products."""
         logits = self.trained(batch.input_ids, batch.segment_ids, batch.attention_mask).float()
         with torch.autocast(logits.device.type, enabled=False):

@@ -4,8 +4,8 @@ N examples, R rows of T tokens, M masked positions. A flat index counts through 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,19 +69,13 @@ class PretrainBatch:
         return None if self.tokens == self.real.numel() else self.real
 
     def to(self, device: torch.device) -> "PretrainBatch":
-        """Return the batch on a device; from pinned memory the copy does not wait."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
-
-    def pin(self) -> "PretrainBatch":
-        """Return the batch in pinned memory."""
-        return self._each(lambda tensor: tensor.pin_memory())
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "PretrainBatch":
-        values: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            values[field.name] = change(value) if isinstance(value, Tensor) else value
-        return PretrainBatch(**values)
+        """Return the batch on a device."""
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=True)
+            for name, value in vars(self).items()
+            if isinstance(value, Tensor)
+        }
+        return replace(self, **moved)
 
 
 def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, packed: bool) -> PretrainBatch:

@@ -23,7 +23,7 @@ from training.pretraining.mfu import matmul_peak, utilisation
 from training.pretraining.objectives.base import Objective
 from training.pretraining.parallel import wrap
 from training.pretraining.settings import PretrainSettings, with_newer_settings
-from training.pretraining.validation import HeldOut, evaluate, unigram_entropy
+from training.pretraining.validation import ValidationScores, evaluate, unigram_entropy
 
 
 def make_loop(
@@ -70,7 +70,7 @@ class PretrainTrainer(Trainer):
         super().__init__(
             loop, store, settings.output_dir, fingerprint, with_newer_settings, resume=settings.resume
         )
-        self.last_evaluation: HeldOut | None = None
+        self.last_evaluation: ValidationScores | None = None
         self._saved_at_s = time.monotonic()
         self._utilisation = Utilisation(settings, objective, loop)
         self._phase = self._phase_now()

@@ -23,7 +23,7 @@ BATCH_TOKENS = 8192
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class ValidationScores:
     """Scores; None for a head or labels that are missing."""
 
     mlm_loss: float | None = None
@@ -46,7 +46,7 @@ class HeldOut:
 @torch.no_grad()
 def evaluate(
     objective: Objective, examples: Sequence[MaskedExample], pad_id: int, *, bf16: bool = False
-) -> HeldOut:
+) -> ValidationScores:
     """Score examples without dropout on the objective's device, and restore its mode.
 
     No random number is drawn, so the run continues as without the evaluation. Processes that share a model (FSDP) all call
@@ -64,7 +64,7 @@ def evaluate(
             sums += torch.cat([_words(words, batch), _pairs(pairs, batch)])
     objective.train(was_training)
     loss, right, positions, pairs_right, pairs = sums.tolist()
-    return HeldOut(
+    return ValidationScores(
         mlm_loss=loss / positions if positions else None,
         mlm_accuracy=right / positions if positions else None,
         pair_accuracy=pairs_right / pairs if pairs else None,

@@ -47,7 +47,7 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class FeatureBatch:
     """B rows padded to the longest, T tokens; a feature's rows lie one after another."""
 
     input_ids: Tensor
@@ -123,10 +123,10 @@ class FinetuneTask(ABC):
         """Encode examples for training."""
 
     @abstractmethod
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare the model's logits with the batch's targets."""
 
-    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+    def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare the model's logits with a teacher's, over as many targets as `loss` has."""
         raise ConfigError(f"a teacher is no help here: {self.spec.task} has no classes to be unsure about")
 
@@ -151,7 +151,7 @@ class FinetuneTask(ABC):
         return found
 
 
-def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> Batch:
+def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> FeatureBatch:
     """Pad features to the longest of them."""
     rows = [encoding for feature in features for encoding in feature.encodings]
     lengths = [len(row) for row in rows]
@@ -165,7 +165,7 @@ def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> B
     mask = None
     if min(lengths) < shape[1]:
         mask = torch.from_numpy(np.arange(shape[1])[None] < np.array(lengths)[:, None]).to(device)
-    return Batch(
+    return FeatureBatch(
         torch.from_numpy(ids).to(device),
         torch.from_numpy(segments).to(device),
         mask,

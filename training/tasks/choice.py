@@ -16,7 +16,7 @@ from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, choice_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts
+from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
 
 
 class ChoiceTask(FinetuneTask):
@@ -47,13 +47,13 @@ class ChoiceTask(FinetuneTask):
         """One feature an example, one row a choice."""
         return [Feature(rows, x.label) for rows, x in zip(self._rows(examples), examples, strict=True)]
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the cross entropy among the choices."""
         return losses.cross_entropy(
             _by_feature(logits, batch), torch.tensor(batch.targets, device=logits.device)
         )
 
-    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+    def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher's distribution over the choices."""
         teacher = torch.from_numpy(np.concatenate(batch.soft)).to(logits.device)
         return losses.soft_targets(_by_feature(logits, batch), _by_feature(teacher, batch), temperature)
@@ -80,7 +80,7 @@ class ChoiceTask(FinetuneTask):
         return Lengths(prompts + longest + 3, self.spec.max_tokens, unit="questions")
 
 
-def _by_feature(logits: Tensor, batch: Batch) -> Tensor:
+def _by_feature(logits: Tensor, batch: FeatureBatch) -> Tensor:
     """Return one logit a row (R, 1) as (B, C); examples with fewer choices than others are padded."""
     parts = torch.split(logits.reshape(-1), batch.counts)
     # Finite, so that a teacher's and a student's can be subtracted.

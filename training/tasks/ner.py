@@ -16,9 +16,9 @@ from bert.tokenizer import Pieces, Window
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, entity_findings
 from training.tasks.base import (
-    Batch,
     Evaluation,
     Feature,
+    FeatureBatch,
     FinetuneTask,
     Predict,
     padded,
@@ -61,13 +61,13 @@ class NerTask(FinetuneTask):
                     features.append(Feature((window.encoding,), row))
         return features
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the cross entropy at the first piece of each word."""
         return losses.cross_entropy(
             logits, padded(batch.targets, batch.input_ids.shape[1], IGNORED).to(logits.device)
         )
 
-    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+    def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher at the first piece of each word."""
         tokens = batch.input_ids.shape[1]
         labelled = padded(batch.targets, tokens, IGNORED).to(logits.device) != IGNORED

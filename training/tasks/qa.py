@@ -18,9 +18,9 @@ from bert.tokenizer import Window
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, answer_findings
 from training.tasks.base import (
-    Batch,
     Evaluation,
     Feature,
+    FeatureBatch,
     FinetuneTask,
     Predict,
     padded_logits,
@@ -78,12 +78,12 @@ class QaTask(FinetuneTask):
                 features.append(Feature((window.encoding,), target))
         return features
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the loss of spans, which start and end in the context or at [CLS]."""
         starts, ends = torch.tensor(batch.targets, device=logits.device).unbind(-1)
         return losses.spans(logits, starts, ends, self._allowed(batch))
 
-    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+    def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher's distributions of start and end, half each."""
         barred = ~self._allowed(batch)[..., None]
         teacher = padded_logits(batch.soft, batch.input_ids.shape[1]).to(logits.device)
@@ -91,7 +91,7 @@ class QaTask(FinetuneTask):
         ours, theirs = (x.masked_fill(barred, _BARRED).transpose(1, 2) for x in (logits, teacher))
         return Loss(losses.soft_targets(ours, theirs, temperature).total / 2, len(batch.targets))
 
-    def _allowed(self, batch: Batch) -> Tensor:
+    def _allowed(self, batch: FeatureBatch) -> Tensor:
         """Return (B, T), True where a span may start or end."""
         allowed = batch.sequence_ids == 1
         allowed[:, 0] = True

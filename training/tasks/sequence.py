@@ -27,7 +27,7 @@ from training.report.error_analysis import (
     number_findings,
 )
 from training.settings import FinetuneSettings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Floats, Predict, token_counts
+from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Floats, Predict, token_counts
 
 RMSE = "rmse"
 """Root of the mean squared error, the one score of which less is better; it does not decide."""
@@ -106,7 +106,7 @@ class SequenceTask(FinetuneTask):
             return [float(name in label) for name in self.spec.labels]
         return [float(label)]
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute cross entropy, binary cross entropy of each label, or squared error."""
         targets, weights = torch.tensor(batch.targets, device=logits.device), batch.weights
         if self.spec.problem == "single_label":
@@ -117,7 +117,7 @@ class SequenceTask(FinetuneTask):
             return losses.multi_label(logits, targets, weights, positive)
         return losses.regression(logits, targets, weights)
 
-    def soft_loss(self, logits: Tensor, batch: Batch, temperature: float) -> Loss:
+    def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher: its classes, each of several labels by itself, or its number."""
         teacher = torch.from_numpy(np.stack(batch.soft)).to(logits.device)
         if self.spec.problem == "single_label":

@@ -17,7 +17,7 @@ from bert.nn.losses import Loss
 from bert.tasks.similarity import cosine
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
-from training.tasks.base import Batch, Evaluation, Feature, FinetuneTask, Predict, token_counts
+from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
 
 
 class SimilarityTask(FinetuneTask):
@@ -62,7 +62,7 @@ class SimilarityTask(FinetuneTask):
             for pair, example in zip(self._pairs(examples), examples, strict=True)
         ]
 
-    def loss(self, logits: Tensor, batch: Batch) -> Loss:
+    def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare the cosine of each two rows, unit vectors (2B, H), with the score."""
         cosines = (logits[::2] * logits[1::2]).sum(-1)
         return losses.regression(cosines, torch.tensor(batch.targets, device=logits.device))

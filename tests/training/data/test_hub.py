@@ -61,7 +61,7 @@ def test_part_split_and_revision_are_asked_of_the_hub(monkeypatch: pytest.Monkey
     file = DataFile(path=Path("glue"), hub_config="sst2", hub_split="validation", hub_revision="bcdcba7")
     settings = FinetuneSettings(task="classification", output_dir=Path("x"))
     read_examples(file.model_copy(update={"columns": {"text": "review", "label": "mood"}}), settings)
-    assert asked[-1] == (("glue", "sst2"), {"split": "validation", "revision": "bcdcba7"})
+    assert asked[-1] == (("glue", "sst2"), {"split": "validation", "revision": "bcdcba7", "streaming": False})
 
 
 def test_a_folder_has_no_revision(tmp_path: Path) -> None:

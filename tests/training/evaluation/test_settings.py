@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from bert.errors import BertError, ConfigError
 from tests.support.finetuning import files
-from training.evaluation.plan import plan, read_row
+from training.evaluation.plan import plan, read_checkpoint
 from training.evaluation.settings import EvaluateSettings, from_command_line, spelled_out
 
 Make = Callable[..., EvaluateSettings]
@@ -113,5 +113,5 @@ def test_names_that_would_share_a_folder_are_refused(make: Make, tiny_base: Path
 def test_a_folder_with_an_equals_sign_is_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "lr=3"
     folder.mkdir()
-    assert read_row(str(folder)).base == str(folder)
-    assert (read_row("small=runs/a").name, read_row("small=runs/a").base) == ("small", "runs/a")
+    assert read_checkpoint(str(folder)).base == str(folder)
+    assert (read_checkpoint("small=runs/a").name, read_checkpoint("small=runs/a").base) == ("small", "runs/a")

@@ -13,7 +13,7 @@ from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.objectives.replaced_token import ReplacedToken
-from training.pretraining.validation import HeldOut, evaluate, unigram_entropy
+from training.pretraining.validation import ValidationScores, evaluate, unigram_entropy
 
 V = 90
 CONFIG = BertConfig(
@@ -130,7 +130,7 @@ def test_replaced_token_detection_is_scored_by_its_generator() -> None:
 
 def test_a_model_without_a_masked_language_head_has_no_scores() -> None:
     assert evaluate(LeftToRight(CONFIG), examples(), 0).scores() == {}
-    assert evaluate(with_pairs(), [], 0) == HeldOut()
+    assert evaluate(with_pairs(), [], 0) == ValidationScores()
 
 
 def test_bf16_moves_the_loss_a_little() -> None:
