@@ -159,9 +159,19 @@ def test_what_outlives_the_grace_is_told_that_the_service_stops(bundles: Path) -
         assert running.process.popen.wait(30) == 0
 
 
+def clear_away(folder: Path) -> None:
+    """Remove a folder in which processes may make a file meanwhile."""
+
+    def is_gone() -> bool:
+        shutil.rmtree(folder, ignore_errors=True)
+        return not folder.exists()
+
+    soon(is_gone)
+
+
 def test_a_folder_that_another_user_put_in_its_place_is_not_used(running: Fleet) -> None:
     (folder,) = left_in(running.temporary)
-    shutil.rmtree(folder)
+    clear_away(folder)
     folder.mkdir()
     folder.chmod(0o755)
     planted = folder / RESTARTS
@@ -174,7 +184,7 @@ def test_a_folder_that_another_user_put_in_its_place_is_not_used(running: Fleet)
 
 def test_a_folder_of_temporary_files_that_is_cleaned_up_is_made_again(running: Fleet) -> None:
     (folder,) = left_in(running.temporary)
-    shutil.rmtree(folder)
+    clear_away(folder)
     kill(running.engine)
     soon(lambda: folder.is_dir())
     running.all_ready()
