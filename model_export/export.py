@@ -27,10 +27,10 @@ from model_export.graph.graph_checks import fused_operators, output_of
 from model_export.graph.tables import separate_tables
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose
-from model_export.verify.candidate import Candidate, Subject, build, prove
-from model_export.verify.precision import Fp32
+from model_export.verify.precision import Exporter
 from model_export.verify.self_test import self_test
 from model_export.verify.tolerance import AUTO, Tolerance
+from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
 
 def export(
@@ -62,18 +62,18 @@ def export(
         say(f"{checkpoint_folder} is the folder of a run; {folder} is exported")
     with step(f"reading {folder}"):
         checkpoint = read_checkpoint(folder, base, stated)
-        subject = Subject(checkpoint, dev, dev_limit)
+        context = ExportContext(checkpoint, dev, dev_limit)
     for remark in checkpoint.remarks:
         say(f"  {remark}")
-    if subject.dev_file is not None:
-        with step(f"reading {subject.dev_file}"):
-            _ = subject.dev  # what cannot be read is refused before a minute of work
+    if context.dev_file is not None:
+        with step(f"reading {context.dev_file}"):
+            _ = context.dev  # what cannot be read is refused before a minute of work
     elif precision in (AUTO, "int8"):
-        subject.take_recorded_dev()
+        context.take_recorded_dev()
     if precision == AUTO:
-        choice = choose(subject, tolerance_of)
+        choice = choose(context, tolerance_of)
     else:
-        choice = Choice(prove(subject, build(subject, precision), tolerance_of(precision)), {})
+        choice = Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
     chosen, model = choice.taken, choice.taken.exported.model
     graphs = {MODEL: chosen}
     if fallback and choice.float32 is not None:
@@ -100,7 +100,7 @@ def export(
         return write_bundle(out, manifest, files, overwrite=overwrite)
 
 
-def _graph_files(name: str, exported: Fp32) -> dict[str, bytes]:
+def _graph_files(name: str, exported: Exporter) -> dict[str, bytes]:
     """Return a graph and the tables that it shares with others, by file name."""
     if exported.packer.layout != "rows":
         return {name: exported.model.SerializeToString()}
@@ -108,12 +108,12 @@ def _graph_files(name: str, exported: Fp32) -> dict[str, bytes]:
     return {name: graph, **tables}
 
 
-def _fallback(float32: Candidate) -> dict[str, Any]:
+def _fallback(float32: VerifiedGraph) -> dict[str, Any]:
     """Return the manifest's `fallback`."""
     return {**_of_graph(float32.exported), "parity": float32.parity}
 
 
-def _of_graph(exported: Fp32) -> dict[str, Any]:
+def _of_graph(exported: Exporter) -> dict[str, Any]:
     """Return what the manifest says of a graph."""
     layout = exported.packer.layout
     return {
@@ -125,7 +125,7 @@ def _of_graph(exported: Fp32) -> dict[str, Any]:
     }
 
 
-def _description(checkpoint: Checkpoint, exported: Fp32) -> dict[str, Any]:
+def _description(checkpoint: Checkpoint, exported: Exporter) -> dict[str, Any]:
     """Return the manifest's part that follows from checkpoint and precision alone."""
     config = checkpoint.config
     return {

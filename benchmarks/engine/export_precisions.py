@@ -27,13 +27,13 @@ from bert.packing import Ints
 from bert.runtime import open_session, session_options
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
-from model_export.graph.int8_ops import Int8Forms
+from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.rounding import round_weight
 from model_export.reference import Floats, Reference
 from model_export.verify.parity import references
-from model_export.verify.session import Runner, packer_for
+from model_export.verify.session import GraphSession, packer_for
 from model_export.verify.texts import Text, sentences, shipped_texts
 
 SHAPES = ((1, 16), (1, 64), (8, 128))
@@ -41,7 +41,7 @@ TEXT_TOKENS = 32
 BLOCK = 32
 
 
-class NBitsForms(RowsForms):
+class NBitsOps(CpuOps):
     """Linear layers as MatMulNBits, 8 bits, 32 weights a scale."""
 
     def _linear(self, x: str, name: str) -> str:
@@ -65,7 +65,7 @@ class NBitsForms(RowsForms):
         )
 
 
-class PerTensorForms(RowsForms):
+class PerTensorOps(CpuOps):
     """Linear layers as DynamicQuantizeMatMul: one activation scale for the whole batch."""
 
     def _linear(self, x: str, name: str) -> str:
@@ -81,7 +81,7 @@ class PerTensorForms(RowsForms):
         )
 
 
-class TokenInt8Forms(Int8Forms):
+class TokenInt8Ops(Int8Ops):
     """A scale for each token everywhere, behind LayerNorms too."""
 
     def _fixed_products(self, x: str, linears: Sequence[Any], *, in_rows: bool = False) -> list[str]:
@@ -89,7 +89,7 @@ class TokenInt8Forms(Int8Forms):
         return [self.w.node("Reshape", p, self._row_shape) for p in products] if in_rows else products
 
 
-class PlainInt8Forms(TokenInt8Forms):
+class PlainInt8Ops(TokenInt8Ops):
     """A scale for each token, and nothing more: the first of the steps that make the written form."""
 
     def _rounded(self, linear: Any) -> Any:
@@ -107,41 +107,41 @@ class PlainInt8Forms(TokenInt8Forms):
         return self.activation(self._product(x, self._from_checkpoint(name)))
 
 
-class SmoothInt8Forms(PlainInt8Forms):
+class SmoothInt8Ops(PlainInt8Ops):
     """And outlier features divided down."""
 
     def _smoothed(self, x: str, linear: Any) -> Any:
-        return Int8Forms._smoothed(self, x, linear)
+        return Int8Ops._smoothed(self, x, linear)
 
 
-class ShiftedInt8Forms(TokenInt8Forms):
+class ShiftedInt8Ops(TokenInt8Ops):
     """And GELU's output shifted up."""
 
     def _rounded(self, linear: Any) -> Any:
-        return PlainInt8Forms._rounded(self, linear)  # type: ignore[arg-type]
+        return PlainInt8Ops._rounded(self, linear)  # type: ignore[arg-type]
 
 
-class WeaklySmoothedInt8Forms(Int8Forms):
+class WeaklySmoothedInt8Ops(Int8Ops):
     """The written form with as much smoothing for fixed scales as for the others."""
 
-    fixed_smoothing = Int8Forms.smoothing
+    fixed_smoothing = Int8Ops.smoothing
 
 
-class AllLevelsForms(Int8Forms):
+class AllLevelsOps(Int8Ops):
     """The written form with weights on 127 levels, pairs of which saturate on processors without VNNI."""
 
     def _rounded(self, linear: Any) -> Any:
         return round_weight(linear.weight, linear.inputs, 127, 254)
 
 
-class FewLevelsForms(Int8Forms):
+class FewLevelsOps(Int8Ops):
     """The written form with weights on 63 levels, which never saturate either."""
 
     def _rounded(self, linear: Any) -> Any:
         return round_weight(linear.weight, linear.inputs, 63, 126)
 
 
-class FusedForms(RowsForms):
+class FusedOps(CpuOps):
     """The operators that fuse most, as on CUDA: SkipLayerNormalization and BiasGelu."""
 
     def intermediate(self, x: str, name: str) -> str:
@@ -165,7 +165,7 @@ class FusedForms(RowsForms):
         )
 
 
-Make = Callable[[GraphWriter, BertConfig, Weights], RowsForms]
+Make = Callable[[GraphWriter, BertConfig, Weights], CpuOps]
 
 
 def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
@@ -174,20 +174,18 @@ def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
     encodings = [text.encoding for text in calibrating]
     calibration = calibrate(checkpoint.config, checkpoint.spec, checkpoint.weights, encodings)
     return {
-        "fp32 (written)": RowsForms,
-        "fp32, SkipLayerNormalization and BiasGelu": FusedForms,
-        "int8, MatMulNBits": NBitsForms,
-        "int8, one scale for the batch": PerTensorForms,
-        "int8, a scale for each token": partial(PlainInt8Forms, calibration=calibration),
-        "int8, and smoothing": partial(SmoothInt8Forms, calibration=calibration),
-        "int8, and GELU shifted": partial(ShiftedInt8Forms, calibration=calibration),
-        "int8, and weights rounded for their inputs": partial(TokenInt8Forms, calibration=calibration),
-        "int8, and fixed scales behind LayerNorms (written)": partial(Int8Forms, calibration=calibration),
-        "int8, the written form on 127 levels": partial(AllLevelsForms, calibration=calibration),
-        "int8, the written form on 63 levels": partial(FewLevelsForms, calibration=calibration),
-        "int8, the written form with smoothing 0.5": partial(
-            WeaklySmoothedInt8Forms, calibration=calibration
-        ),
+        "fp32 (written)": CpuOps,
+        "fp32, SkipLayerNormalization and BiasGelu": FusedOps,
+        "int8, MatMulNBits": NBitsOps,
+        "int8, one scale for the batch": PerTensorOps,
+        "int8, a scale for each token": partial(PlainInt8Ops, calibration=calibration),
+        "int8, and smoothing": partial(SmoothInt8Ops, calibration=calibration),
+        "int8, and GELU shifted": partial(ShiftedInt8Ops, calibration=calibration),
+        "int8, and weights rounded for their inputs": partial(TokenInt8Ops, calibration=calibration),
+        "int8, and fixed scales behind LayerNorms (written)": partial(Int8Ops, calibration=calibration),
+        "int8, the written form on 127 levels": partial(AllLevelsOps, calibration=calibration),
+        "int8, the written form on 63 levels": partial(FewLevelsOps, calibration=calibration),
+        "int8, the written form with smoothing 0.5": partial(WeaklySmoothedInt8Ops, calibration=calibration),
     }
 
 
@@ -221,7 +219,7 @@ def milliseconds(
     return [statistics.median(taken[2:]) * 1000 for taken in times]
 
 
-def distances(runner: Runner, texts: list[Text], expected: list[Floats]) -> tuple[float, float]:
+def distances(runner: GraphSession, texts: list[Text], expected: list[Floats]) -> tuple[float, float]:
     """Return the relative error against the checkpoint, and the largest change that neighbours make."""
     packed, alone = (np.concatenate(run(texts)) for run in (runner.packed, runner.alone))
     reference = np.concatenate(expected)
@@ -251,7 +249,7 @@ def main() -> None:
         models[name] = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, make)
         by_token = isinstance(make, partial)
         packer = packer_for(checkpoint.config, "int8" if by_token else "fp32")
-        far[name] = distances(Runner(models[name], packer, arguments.threads), texts, expected)
+        far[name] = distances(GraphSession(models[name], packer, arguments.threads), texts, expected)
     built = list(models.values())
     columns = [milliseconds(built, feeds(*shape), arguments.threads, arguments.rounds) for shape in SHAPES]
     for row, (name, model) in enumerate(models.items()):

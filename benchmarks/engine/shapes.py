@@ -19,8 +19,8 @@ from bert.nn.heads import BertForQuestionAnswering
 from bert.runtime import session_recipe
 from bert.tasks.spec import TaskSpec
 from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import RowsForms
-from model_export.graph.cuda_ops import FlatForms
+from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.cuda_ops import CudaOps
 
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
@@ -51,7 +51,7 @@ def write_random_bundle(model: BertForQuestionAnswering, folder: Path, layout: s
     """Write the graph of a model for a CPU ("rows", float32) or a GPU ("flat", float16); it is not verified."""
     config, spec = model.bert.config, TaskSpec("qa", max_tokens=LONGEST)
     weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    graph = build_graph(config, spec, weights, FlatForms if layout == "flat" else RowsForms)
+    graph = build_graph(config, spec, weights, CudaOps if layout == "flat" else CpuOps)
     manifest = Manifest(
         folder.name,
         "1",

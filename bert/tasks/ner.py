@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
 from bert.tasks.activations import Floats, softmax
+from bert.tasks.max_context import context, first_token
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head, Positions, Task, top_of_two_or_more
-from bert.tasks.window_context import context, first_token
 
 Indices = NDArray[np.intp]
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from bert.encoding import Window
 from bert.tasks.activations import Floats, softmax
+from bert.tasks.max_context import first_token, owned_pieces
 from bert.tasks.spec import TaskSpec
-from bert.tasks.window_context import first_token, owned_pieces
 
 Indices = NDArray[np.intp]
 Scores = NDArray[np.float64]

@@ -50,7 +50,7 @@ class TaskSpec:
     data: dict[str, Any] = field(default_factory=dict)
     """The `train` and `dev` files, lists of their paths and how they are read (`LabelledFile.record`)."""
     command: str = ""
-    """The command that made the checkpoint; several, a line each, where a run was gone on with by another one."""
+    """Commands that made the checkpoint, a line each: the one that started the run and those that resumed it."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""

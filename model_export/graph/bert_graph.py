@@ -16,8 +16,8 @@ from bert.tasks.task import Head, Task
 from model_export.graph.graph_builder import GraphWriter
 
 
-class Forms(Protocol):
-    """How one kind of device writes the parts; `rows.py`, `int8.py` and `flat.py` have them."""
+class GraphOps(Protocol):
+    """Operators of one kind of device: `cpu_ops`, `int8_ops` and `cuda_ops` implement it."""
 
     w: GraphWriter
 
@@ -47,57 +47,57 @@ def build_graph(
     config: BertConfig,
     spec: TaskSpec,
     weights: Weights,
-    make_forms: Callable[[GraphWriter, BertConfig, Weights], Forms],
+    make_ops: Callable[[GraphWriter, BertConfig, Weights], GraphOps],
 ) -> onnx.ModelProto:
     """Return the graph of encoder and head.
 
     Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, H) of length 1; all float32.
     """
     writer = GraphWriter()
-    forms = make_forms(writer, config, weights)
+    ops = make_ops(writer, config, weights)
     task = TASKS[spec.task]
     needs_all = task.head is Head.EMBEDDING and spec.pooling == "mean"
-    forms.inputs(text_ids=needs_all)
-    x = forms.embeddings()
+    ops.inputs(text_ids=needs_all)
+    x = ops.embeddings()
     # All after the last attention works token by token, and the head sees few of them: gather there.
     for layer in range(config.num_hidden_layers):
         is_last = layer == config.num_hidden_layers - 1
-        x = _layer(forms, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
+        x = _layer(ops, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
     if task.head is Head.EMBEDDING:
-        pooled = _mean_pooling(forms, x) if needs_all else forms.to_float32(x)
+        pooled = _mean_pooling(ops, x) if needs_all else ops.to_float32(x)
         writer.output(_unit_length(writer, pooled), "embeddings", ["texts", config.hidden_size])
     elif task.head is Head.VOCABULARY:
-        logits = _masked_language_model(forms, x, weights, config)
+        logits = _masked_language_model(ops, x, weights, config)
         writer.output(logits, "logits", ["positions", config.vocab_size])
     else:
-        writer.output(_head(forms, x, weights, task), "logits", ["positions", task.head_outputs(spec)])
+        writer.output(_head(ops, x, weights, task), "logits", ["positions", task.head_outputs(spec)])
     return writer.model(f"bert-{spec.task}")
 
 
-def _layer(forms: Forms, x: str, name: str, *, gather: bool) -> str:
+def _layer(ops: GraphOps, x: str, name: str, *, gather: bool) -> str:
     """Write one encoder layer; (T, H) → (T, H), or (P, H) with `gather`."""
-    attended = forms.attention(x, f"{name}.attention.self")
+    attended = ops.attention(x, f"{name}.attention.self")
     if gather:
-        attended, x = (forms.w.node("Gather", tensor, "positions", axis=0) for tensor in (attended, x))
+        attended, x = (ops.w.node("Gather", tensor, "positions", axis=0) for tensor in (attended, x))
     out = f"{name}.attention.output"
-    x = forms.project_add_norm(attended, x, f"{out}.dense", f"{out}.LayerNorm")
-    wide = forms.intermediate(x, f"{name}.intermediate.dense")
+    x = ops.project_add_norm(attended, x, f"{out}.dense", f"{out}.LayerNorm")
+    wide = ops.intermediate(x, f"{name}.intermediate.dense")
     out = f"{name}.output"
-    return forms.project_add_norm(wide, x, f"{out}.dense", f"{out}.LayerNorm")
+    return ops.project_add_norm(wide, x, f"{out}.dense", f"{out}.LayerNorm")
 
 
-def _head(forms: Forms, x: str, weights: Weights, task: Task) -> str:
+def _head(ops: GraphOps, x: str, weights: Weights, task: Task) -> str:
     """Write the head; (P, H) → (P, K). It is small, and always float32."""
-    x = forms.to_float32(x)
+    x = ops.to_float32(x)
     if task.head is Head.POOLED:
-        x = forms.w.node("Tanh", _linear(forms.w, x, weights, "bert.pooler.dense"))
-    return _linear(forms.w, x, weights, task.head_name)
+        x = ops.w.node("Tanh", _linear(ops.w, x, weights, "bert.pooler.dense"))
+    return _linear(ops.w, x, weights, task.head_name)
 
 
-def _masked_language_model(forms: Forms, x: str, weights: Weights, config: BertConfig) -> str:
+def _masked_language_model(ops: GraphOps, x: str, weights: Weights, config: BertConfig) -> str:
     """Write the head of pretraining, its decoder the table that the graph already has; (P, H) → (P, V), float32."""
-    w, norm = forms.w, f"{MLM_HEAD}.transform.LayerNorm"
-    dense = _linear(w, forms.to_float32(x), weights, f"{MLM_HEAD}.transform.dense")
+    w, norm = ops.w, f"{MLM_HEAD}.transform.LayerNorm"
+    dense = _linear(w, ops.to_float32(x), weights, f"{MLM_HEAD}.transform.dense")
     transformed = w.node(
         "LayerNormalization",
         w.activation(dense, config.hidden_act),
@@ -106,7 +106,7 @@ def _masked_language_model(forms: Forms, x: str, weights: Weights, config: BertC
         epsilon=config.layer_norm_eps,
     )
     bias = w.constant(f"{MLM_HEAD}.bias", weights[f"{MLM_HEAD}.bias"])
-    return w.node("Gemm", transformed, forms.to_float32(EMBEDDING), bias, transB=1)
+    return w.node("Gemm", transformed, ops.to_float32(EMBEDDING), bias, transB=1)
 
 
 def _linear(w: GraphWriter, x: str, weights: Weights, name: str) -> str:
@@ -114,14 +114,14 @@ def _linear(w: GraphWriter, x: str, weights: Weights, name: str) -> str:
     return w.node("Gemm", x, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
 
 
-def _mean_pooling(forms: Forms, x: str) -> str:
+def _mean_pooling(ops: GraphOps, x: str) -> str:
     """Write each text's mean over its tokens; (T, H) → (N, H)."""
-    w, axis = forms.w, forms.w.constant("axis_1", [1])
-    text_ids = forms.text_ids()
+    w, axis = ops.w, ops.w.constant("axis_1", [1])
+    text_ids = ops.text_ids()
     order = w.node("Gather", text_ids, "positions", axis=0)  # any token of a text names it: here its [CLS]
     belongs = w.node("Equal", w.node("Unsqueeze", order, axis), text_ids)
     member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)
-    total = w.node("MatMul", member, forms.to_float32(x))
+    total = w.node("MatMul", member, ops.to_float32(x))
     return w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
 
 

@@ -13,7 +13,7 @@ from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
 
 
-class RowsForms:
+class CpuOps:
     """Writes embeddings, attention, linear layers and the rest for the layout "rows"."""
 
     def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:

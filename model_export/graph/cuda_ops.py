@@ -12,7 +12,7 @@ from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 LARGEST = float(np.finfo(np.float16).max)
 
 
-class FlatForms:
+class CudaOps:
     """Writes embeddings, attention, linear layers and the rest for the layout "flat"."""
 
     def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:

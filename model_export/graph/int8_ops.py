@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.calibration import Calibration
-from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 from model_export.graph.rounding import round_weight
 from model_export.reference import Floats
@@ -45,7 +45,7 @@ class _Linear:
     inputs: Floats
 
 
-class Int8Forms(RowsForms):
+class Int8Ops(CpuOps):
     """Writes 8-bit products in place of the encoder's linear layers; heads and attention stay float32."""
 
     smoothing, fixed_smoothing = SMOOTHING, FIXED_SMOOTHING

@@ -17,9 +17,9 @@ from bert.manifest import CUDA
 from bert.processor import instructions
 from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
-from model_export.verify.candidate import Candidate, Subject, build, prove
 from model_export.verify.timing import THREADS, Times, speedup, time_graphs
 from model_export.verify.tolerance import AUTO, Tolerance
+from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
 SMALLEST_SPEEDUP = 1.1
 """Of int8 over fp32: less is within what a busy machine does to a measurement, and no reason to be less exact."""
@@ -31,50 +31,50 @@ Record = dict[str, Any]
 class Choice:
     """The graph to write, why, and the float32 one where that is another."""
 
-    taken: Candidate
+    taken: VerifiedGraph
     record: Record
     """The manifest's `choice`."""
-    float32: Candidate | None = None
+    float32: VerifiedGraph | None = None
 
 
-def choose(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+def choose(context: ExportContext, tolerance_of: Callable[[str], Tolerance]) -> Choice:
     """Build, prove and time graphs; return the one to write.
 
     Raises ParityError where fp32 does not answer as the checkpoint either.
     """
     if CUDA in ort.get_available_providers():
-        return _half_or_float32(subject, tolerance_of)
-    return _eight_bits_or_float32(subject, tolerance_of)
+        return _half_or_float32(context, tolerance_of)
+    return _eight_bits_or_float32(context, tolerance_of)
 
 
-def _half_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+def _half_or_float32(context: ExportContext, tolerance_of: Callable[[str], Tolerance]) -> Choice:
     """Take fp16 if it is near enough. It is not timed: fp32 is written for the CPU, and would not run beside it."""
     tried: Record = {"fp16": {}}
     try:
-        half = prove(subject, build(subject, "fp16"), tolerance_of("fp16"))
+        half = prove(context, build(context, "fp16"), tolerance_of("fp16"))
         tried["fp16"] = _numbers(half)
         return Choice(half, _record(tried, "fp16 is within tolerance, and onnxruntime has CUDA"))
     except ExportError as error:
         why = _refuse(tried["fp16"], "fp16", error)
-    float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
+    float32 = prove(context, build(context, "fp32"), tolerance_of("fp32"))
     return Choice(float32, _record(tried | {"fp32": _numbers(float32)}, why))
 
 
-def _eight_bits_or_float32(subject: Subject, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+def _eight_bits_or_float32(context: ExportContext, tolerance_of: Callable[[str], Tolerance]) -> Choice:
     """Take int8 if it is near enough and faster."""
-    float32 = prove(subject, build(subject, "fp32"), tolerance_of("fp32"))
+    float32 = prove(context, build(context, "fp32"), tolerance_of("fp32"))
     tried: Record = {"fp32": _numbers(float32), "int8": {}}
     try:
-        graph = build(subject, "int8")
+        graph = build(context, "int8")
         with step("timing both"):
             graphs = {"fp32": float32.exported, "int8": graph}
-            times = time_graphs(graphs, subject.texts, subject.checkpoint.spec.task)
+            times = time_graphs(graphs, context.texts, context.checkpoint.spec.task)
         for precision, milliseconds in times.items():
             tried[precision]["milliseconds"] = milliseconds
-        int8 = prove(subject, graph, tolerance_of("int8"))
+        int8 = prove(context, graph, tolerance_of("int8"))
         tried["int8"] |= _numbers(int8)
         if not int8.dev_score:
-            tried["int8"]["agreement"] = _agreement(subject, int8, tolerance_of("int8"))
+            tried["int8"]["agreement"] = _agreement(context, int8, tolerance_of("int8"))
         factor = check_speed(times)
     except ExportError as error:
         return Choice(float32, _record(tried, _refuse(tried["int8"], "int8", error)))
@@ -97,9 +97,9 @@ def check_speed(times: Times) -> float:
     return factor
 
 
-def _agreement(subject: Subject, found: Candidate, tolerance: Tolerance) -> Record:
-    spec = subject.checkpoint.spec
-    return check_agreement(spec, subject.judged_texts, subject.float32_on_judged, found.answers, tolerance)
+def _agreement(context: ExportContext, found: VerifiedGraph, tolerance: Tolerance) -> Record:
+    spec = context.checkpoint.spec
+    return check_agreement(spec, context.judged_texts, context.float32_on_judged, found.answers, tolerance)
 
 
 def _refuse(tried: Record, precision: str, error: ExportError) -> str:
@@ -116,7 +116,7 @@ def _refuse(tried: Record, precision: str, error: ExportError) -> str:
     return f"{precision} is refused: {why}"
 
 
-def _numbers(candidate: Candidate) -> Record:
+def _numbers(candidate: VerifiedGraph) -> Record:
     return {"parity": candidate.parity, "dev_score": candidate.dev_score}
 
 

@@ -1,5 +1,6 @@
-"""The three precisions: which forms write the graph, and what can be run here to check it."""
+"""One exporter per precision: it builds the graph and runs what this machine can to check it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -13,45 +14,58 @@ from bert.errors import BertError, ExportError
 from bert.manifest import CUDA
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import RowsForms
-from model_export.graph.cuda_ops import FlatForms
+from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.cuda_ops import CudaOps
 from model_export.graph.graph_checks import check_types
-from model_export.graph.int8_ops import Int8Forms
+from model_export.graph.int8_ops import Int8Ops
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
-from model_export.verify.session import Runner, packer_for
+from model_export.verify.session import GraphSession, packer_for
 from model_export.verify.texts import Text
 
 
-class Fp32:
-    """Float32 for the CPU: the graph that is written is the graph that is checked."""
+class Exporter(ABC):
+    """A checkpoint's graph in one precision. By default the graph that is written is the graph that is run."""
 
-    precision = "fp32"
+    precision: str
     how = "the written graph was run on CPU"
+    """How the graph was checked, for the manifest."""
 
     def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
         """Build the graph; the 8-bit one is fitted to `texts`."""
         self.model = self._build(checkpoint, texts)
         self.packer = packer_for(checkpoint.config, self.precision)
-        self._runner = Runner(self.model, self.packer)
+        self._session = self._open(checkpoint)
 
-    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
-        return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+    @abstractmethod
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto: ...
+
+    def _open(self, checkpoint: Checkpoint) -> GraphSession:
+        return GraphSession(self.model, self.packer)
 
     def alone(self, texts: Sequence[Text]) -> list[Floats]:
         """Run each text by itself."""
-        return self._runner.alone(texts)
+        return self._session.alone(texts)
 
     def packed(self, texts: Sequence[Text]) -> list[Floats]:
         """Run the texts in batches."""
-        return self._runner.packed(texts)
+        return self._session.packed(texts)
 
     def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
         """Run the texts where this machine has no kernels for the graph; None where it has."""
         return None
 
 
-class Int8(Fp32):
+class Fp32(Exporter):
+    """Float32 for the CPU."""
+
+    precision = "fp32"
+
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+        return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
+
+
+class Int8(Exporter):
     """8-bit products for the CPU."""
 
     precision = "int8"
@@ -59,10 +73,10 @@ class Int8(Fp32):
     def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
-        return build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration))
+        return build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
 
 
-class Fp16(Fp32):
+class Fp16(Exporter):
     """Float16 for CUDA.
 
     Without a GPU the written graph is evaluated in numpy, and what runs on the CPU is its likeness: the same weights,
@@ -77,32 +91,33 @@ class Fp16(Fp32):
 
     def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
         """Build the graph; raises ExportError where float16 cannot hold the weights."""
-        config, spec = checkpoint.config, checkpoint.spec
-        self.model = build_graph(config, spec, checkpoint.weights, FlatForms)
-        self.packer = packer_for(config, self.precision)
         self._on_gpu = CUDA in ort.get_available_providers()
+        super().__init__(checkpoint, texts)
+
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+        return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CudaOps)
+
+    def _open(self, checkpoint: Checkpoint) -> GraphSession:
         if self._on_gpu:
             self.how = "the written graph was run on a GPU"
             with _on_gpu():
-                self._runner = Runner(self.model, self.packer)
-            return
+                return super()._open(checkpoint)
         check_types(self.model)
-        rounded = {
-            name: value.astype(np.float16).astype(np.float32) for name, value in checkpoint.weights.items()
-        }
-        self._runner = Runner(build_graph(config, spec, rounded, RowsForms), packer_for(config, "fp32"))
+        config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
+        rounded = {name: value.astype(np.float16).astype(np.float32) for name, value in weights.items()}
+        return GraphSession(build_graph(config, spec, rounded, CpuOps), packer_for(config, "fp32"))
 
     def alone(self, texts: Sequence[Text]) -> list[Floats]:
         """Run them one by one. Raises ExportError where the GPU does not."""
-        with self._said():
+        with self._explained():
             return super().alone(texts)
 
     def packed(self, texts: Sequence[Text]) -> list[Floats]:
         """Run them together. Raises ExportError where the GPU does not."""
-        with self._said():
+        with self._explained():
             return super().packed(texts)
 
-    def _said(self) -> AbstractContextManager[None]:
+    def _explained(self) -> AbstractContextManager[None]:
         return _on_gpu() if self._on_gpu else nullcontext()
 
     def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
@@ -121,4 +136,4 @@ def _on_gpu() -> Iterator[None]:
         raise ExportError(f"a GPU's graph cannot be run here: {str(error).partition(chr(10))[0]}") from error
 
 
-MAKERS: dict[str, type[Fp32]] = {"fp32": Fp32, "fp16": Fp16, "int8": Int8}
+EXPORTERS: dict[str, type[Exporter]] = {"fp32": Fp32, "fp16": Fp16, "int8": Int8}

@@ -8,8 +8,8 @@ from bert.processor import instructions
 from bert.self_test import SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
-from model_export.verify.candidate import Candidate
 from model_export.verify.texts import make_text, texts_file
+from model_export.verify.verified_graph import VerifiedGraph
 
 TEXTS = (4, 5, 12, 18, 28, 46, 47)
 """Indices into the shipped texts: short ones, long ones, and one with a line break and a tab."""
@@ -22,7 +22,7 @@ TOLERANCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": 5e-3}
 a graph is allowed half of what it was away from the checkpoint, where that is more."""
 
 
-def self_test(checkpoint: Checkpoint, graphs: Mapping[str, Candidate]) -> SelfTest:
+def self_test(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph]) -> SelfTest:
     """Ask the graphs, by the names of their files, and return texts and answers."""
     spec, content = checkpoint.spec, texts_file()
     task = TASKS[spec.task]

@@ -31,7 +31,7 @@ def packer_for(config: BertConfig, precision: str) -> Packer:
     return Packer("rows", rules, config.hidden_size)
 
 
-class Runner:
+class GraphSession:
     """A session over one graph."""
 
     def __init__(self, model: onnx.ModelProto, packer: Packer, threads: int = 0) -> None:

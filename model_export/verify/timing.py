@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 from bert.encoding import Encoding
-from model_export.verify.precision import Fp32
-from model_export.verify.session import Runner
+from model_export.verify.precision import Exporter
+from model_export.verify.session import GraphSession
 from model_export.verify.texts import Text, make_text
 
 SHAPES = ((1, 32), (8, 64))
@@ -26,9 +26,9 @@ Times = dict[str, Milliseconds]
 """Precision → its times."""
 
 
-def time_graphs(graphs: Mapping[str, Fp32], texts: Sequence[Text], task: str) -> Times:
+def time_graphs(graphs: Mapping[str, Exporter], texts: Sequence[Text], task: str) -> Times:
     """Return each graph's milliseconds for each of SHAPES, of one thread."""
-    runners = {name: Runner(graph.model, graph.packer, THREADS) for name, graph in graphs.items()}
+    runners = {name: GraphSession(graph.model, graph.packer, THREADS) for name, graph in graphs.items()}
     found: Times = {name: {} for name in graphs}
     longest = max(map(len, texts))  # what a model of few positions still reads
     for count, tokens in SHAPES:

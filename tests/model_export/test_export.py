@@ -17,9 +17,9 @@ from bert.tokenizer import Tokenizer
 from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
-from model_export.verify.candidate import Subject
-from model_export.verify.precision import Fp32
+from model_export.verify.precision import Exporter
 from model_export.verify.texts import Text
+from model_export.verify.verified_graph import ExportContext
 from tests.support.checkpoints import SPECS, write_checkpoint
 
 
@@ -156,7 +156,7 @@ def test_the_first_recorded_dev_file_that_can_be_read_is_taken(
     broken, dev = tmp_path / "broken.tsv", tmp_path / "dev.tsv"
     broken.write_text("text\tlabel\nthe soup was cold\tunknown\n", encoding="utf-8")
     dev.write_text("text\tlabel\n" + "the soup was cold\tbad\n" * 200, encoding="utf-8")
-    subject = Subject(read_checkpoint(with_dev_files(tmp_path, tmp_path / "gone.tsv", broken, dev)))
+    subject = ExportContext(read_checkpoint(with_dev_files(tmp_path, tmp_path / "gone.tsv", broken, dev)))
     subject.take_recorded_dev()
     assert subject.dev_file == dev and len(subject.dev.texts) == 200
     assert "not scored on the dev file of task.json" in capsys.readouterr().err
@@ -165,7 +165,7 @@ def test_the_first_recorded_dev_file_that_can_be_read_is_taken(
 def test_recorded_dev_files_that_are_not_here_are_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    subject = Subject(read_checkpoint(with_dev_files(tmp_path, Path("data/dev.tsv"))))
+    subject = ExportContext(read_checkpoint(with_dev_files(tmp_path, Path("data/dev.tsv"))))
     subject.take_recorded_dev()
     assert subject.dev_file is None
     said = "dev file of task.json is not here: data/dev.tsv; --dev FILE scores on one"
@@ -178,13 +178,13 @@ def test_labelled_data_goes_through_the_float32_graph_once(
     dev = tmp_path / "dev.tsv"
     dev.write_text("sentence\tlabel\nthe soup was cold\t1\n", encoding="utf-8")
     sizes = []
-    packed = Fp32.packed
+    packed = Exporter.packed
 
-    def counted(self: Fp32, texts: Sequence[Text]) -> list[Floats]:
+    def counted(self: Exporter, texts: Sequence[Text]) -> list[Floats]:
         sizes.append(len(texts))
         return packed(self, texts)
 
-    monkeypatch.setattr(Fp32, "packed", counted)
+    monkeypatch.setattr(Exporter, "packed", counted)
     assert run(checkpoint, tmp_path / "b", "--dev", str(dev), "--precision", "fp32") == 0
     assert sizes == [60, 1]
     assert read_bundle(tmp_path / "b").manifest.dev_score["before_is"] == "the same graph"

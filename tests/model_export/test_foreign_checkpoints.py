@@ -14,7 +14,7 @@ from bert.errors import CheckpointError
 from bert.packing import Packer
 from bert.tasks.spec import TaskSpec
 from model_export.cli import main
-from model_export.verify.session import Runner
+from model_export.verify.session import GraphSession
 from model_export.verify.texts import shipped_texts
 from tests.support.checkpoints import SPECS, hf_outputs, write_checkpoint
 
@@ -49,7 +49,7 @@ def test_a_pooling_by_cls_is_exported_as_such(tmp_path: Path) -> None:
     spec = read_bundle(out).manifest.task
     assert (spec.pooling, spec.max_tokens) == ("cls", 64)
     text = shipped_texts(read(tmp_path / "m").tokenizer, spec)[3]
-    found = Runner(onnx.load(out / "model.onnx"), Packer("rows"), threads=1).alone([text])[0]
+    found = GraphSession(onnx.load(out / "model.onnx"), Packer("rows"), threads=1).alone([text])[0]
     assert np.abs(found - hf_outputs(model, SPECS["cls"], text)).max() < 1e-5
 
 

@@ -12,10 +12,10 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from bert.tasks.registry import TASKS
 from model_export.reference import Floats
-from model_export.verify.candidate import Subject, build
-from model_export.verify.precision import Fp32
-from model_export.verify.session import Runner, packer_for
+from model_export.verify.precision import Exporter
+from model_export.verify.session import GraphSession, packer_for
 from model_export.verify.texts import Text, shipped_texts
+from model_export.verify.verified_graph import ExportContext, build
 from tests.support.checkpoints import hf_outputs
 
 
@@ -35,8 +35,8 @@ def loaded(folder: Path) -> tuple[Checkpoint, list[Text]]:
 
 
 @cache
-def exported(folder: Path, precision: str) -> Fp32:
-    return build(Subject(loaded(folder)[0]), precision)
+def exported(folder: Path, precision: str) -> Exporter:
+    return build(ExportContext(loaded(folder)[0]), precision)
 
 
 @cache
@@ -82,7 +82,7 @@ def test_more_threads_give_the_same_bits(precision: str, minilm: Path) -> None:
     """The service gives a lone text more threads: its answer must not show that it was alone."""
     found, (checkpoint, texts) = exported(minilm, precision), loaded(minilm)
     packer = packer_for(checkpoint.config, precision)
-    one, two = (Runner(found.model, packer, threads).alone(texts) for threads in (1, 2))
+    one, two = (GraphSession(found.model, packer, threads).alone(texts) for threads in (1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
 
 

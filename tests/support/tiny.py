@@ -17,7 +17,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from bert.wordpiece import SPECIAL_PIECES
 from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.tables import separate_tables
 
 WORDS = [
@@ -76,7 +76,7 @@ def write_tiny_bundle(
         .astype(np.float32)
         for name, shape in needed_shapes(config, spec)
     }
-    graph = build_graph(config, spec, weights, partial(RowsForms))
+    graph = build_graph(config, spec, weights, partial(CpuOps))
     with tempfile.TemporaryDirectory() as aside:
         tiny_tokenizer().save(Path(aside))
         tokenizer = (Path(aside) / "tokenizer.json").read_bytes()

@@ -9,10 +9,10 @@ import pytest
 
 from bert.packing import Packer
 from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import RowsForms
+from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.graph_checks import check_structure
 from model_export.reference import Floats, Reference
-from model_export.verify.session import Runner
+from model_export.verify.session import GraphSession
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -32,9 +32,9 @@ def compare(folder: Path, name: str, **changes: Any) -> None:
     spec = SPECS[name]
     model = write_checkpoint(folder, spec, **changes)
     checkpoint, texts = checkpoint_and_texts(folder)
-    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
     check_structure(graph, checkpoint.config.num_hidden_layers)
-    runner = Runner(graph, Packer("rows"), threads=1)
+    runner = GraphSession(graph, Packer("rows"), threads=1)
     expected = [hf_outputs(model, spec, text) for text in texts]
     assert farthest(expected, runner.packed(texts)) < 1e-5
     assert farthest(expected[::7], runner.alone(texts[::7])) < 1e-5
@@ -58,8 +58,8 @@ def test_neighbours_change_nothing(name: str, tmp_path: Path) -> None:
     spec = SPECS[name]
     write_checkpoint(tmp_path, spec)
     checkpoint, _ = checkpoint_and_texts(tmp_path)
-    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
-    run = Runner(graph, Packer("rows"), threads=1).run
+    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
+    run = GraphSession(graph, Packer("rows"), threads=1).run
     text, short, long = (random_text(spec, tokens, seed=tokens) for tokens in (17, 3, 120))
     (alone,) = run([text])
     for batch, place in [([text, short], 0), ([short, text], 1), ([long, short, text], 2), ([text, long], 0)]:
@@ -70,16 +70,16 @@ def test_a_text_as_long_as_the_model_reads(tmp_path: Path) -> None:
     spec = SPECS["qa"]
     model = write_checkpoint(tmp_path, spec, max_position_embeddings=512)
     checkpoint, _ = checkpoint_and_texts(tmp_path)
-    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
     text = random_text(spec, 512)
-    found = Runner(graph, Packer("rows"), threads=1).run([text])
+    found = GraphSession(graph, Packer("rows"), threads=1).run([text])
     assert farthest([hf_outputs(model, spec, text)], found) < 1e-5
 
 
 def test_attention_is_fused_in_every_layer_and_counted_by_domain(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["ner"])
     checkpoint, _ = checkpoint_and_texts(tmp_path)
-    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+    graph = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
     fused = check_structure(graph, 2)
     assert fused == {"com.microsoft.Attention": 2}
     # On CPU these are slower than what is written in their stead (docs/export.md).
@@ -95,7 +95,7 @@ def test_what_is_written_is_what_runs(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["classification"])
     checkpoint, _ = checkpoint_and_texts(tmp_path)
     build = partial(build_graph, checkpoint.config, checkpoint.spec, checkpoint.weights)
-    graph = build(RowsForms)
+    graph = build(CpuOps)
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(tmp_path / "optimised.onnx")

@@ -10,7 +10,7 @@ import pytest
 from bert.errors import ExportError
 from bert.packing import flat_inputs
 from model_export.graph.bert_graph import build_graph
-from model_export.graph.cuda_ops import FlatForms, to_half
+from model_export.graph.cuda_ops import CudaOps, to_half
 from model_export.graph.graph_checks import check_structure, check_types
 from model_export.verify.fp16_reference import run_flat
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
@@ -18,7 +18,7 @@ from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, r
 
 def flat_graph(folder: Path) -> onnx.ModelProto:
     checkpoint, _ = checkpoint_and_texts(folder)
-    return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, FlatForms)
+    return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CudaOps)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from bert.checkpoint.weights import Checkpoint
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import Calibration, calibrate
 from model_export.graph.graph_checks import check_structure
-from model_export.graph.int8_ops import Int8Forms
+from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, pair_sums, round_weight
 from model_export.reference import Reference
-from model_export.verify.session import Runner, packer_for
+from model_export.verify.session import GraphSession, packer_for
 from model_export.verify.texts import Text
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, random_text, write_checkpoint
 
@@ -48,12 +48,12 @@ def worst_activations(weight: NDArray[np.int8]) -> NDArray[np.uint8]:
     return np.concatenate([np.where(weight > 0, 255, 0).T, np.where(weight < 0, 255, 0).T]).astype(np.uint8)
 
 
-def runner_of(checkpoint: Checkpoint, texts: list[Text]) -> Runner:
+def runner_of(checkpoint: Checkpoint, texts: list[Text]) -> GraphSession:
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
     calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
-    graph = build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration))
+    graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
     check_structure(graph, config.num_hidden_layers)
-    return Runner(graph, packer_for(config, "int8"), threads=1)
+    return GraphSession(graph, packer_for(config, "int8"), threads=1)
 
 
 @pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu"}], ids=str)
@@ -118,7 +118,7 @@ def test_every_weight_of_a_graph_keeps_to_16_bits(tmp_path: Path) -> None:
     checkpoint, texts = checkpoint_and_texts(tmp_path)
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
     calibration = calibrate(config, spec, weights, [text.encoding for text in texts[:8]])
-    graph = build_graph(config, spec, weights, partial(Int8Forms, calibration=calibration)).graph
+    graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration)).graph
     found = [numpy_helper.to_array(t) for t in graph.initializer if t.data_type == TensorProto.INT8]
     assert len(found) == 6 * config.num_hidden_layers
     assert all(np.abs(pair_sums(weight)).max() <= PAIR_LEVELS for weight in found)

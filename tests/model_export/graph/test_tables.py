@@ -10,8 +10,8 @@ import pytest
 
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import RowsForms
-from model_export.graph.int8_ops import Int8Forms
+from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
 from model_export.verify.session import packer_for
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
@@ -25,7 +25,7 @@ def test_onnxruntime_alone_opens_the_folder_and_answers_bit_for_bit_as_before(
 ) -> None:
     write_checkpoint(tmp_path / "checkpoint", SPECS[name])
     checkpoint, texts = checkpoint_and_texts(tmp_path / "checkpoint")
-    whole = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms)
+    whole = build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
     before = whole.SerializeToString()
     model, tables = separate_tables(whole)
     assert whole.SerializeToString() == before
@@ -45,9 +45,9 @@ def test_the_graphs_of_both_precisions_have_the_same_tables(tmp_path: Path) -> N
     checkpoint, texts = checkpoint_and_texts(tmp_path)
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
     calibration = calibrate(config, spec, weights, [text.encoding for text in texts[:4]])
-    int8_forms = partial(Int8Forms, calibration=calibration)
+    int8_ops = partial(Int8Ops, calibration=calibration)
     (_, fp32), (_, int8) = (
-        separate_tables(build_graph(config, spec, weights, forms)) for forms in (RowsForms, int8_forms)
+        separate_tables(build_graph(config, spec, weights, ops)) for ops in (CpuOps, int8_ops)
     )
     assert fp32 == int8 and set(fp32) == {WORDS, POSITIONS}
 
@@ -55,7 +55,7 @@ def test_the_graphs_of_both_precisions_have_the_same_tables(tmp_path: Path) -> N
 def test_only_large_tables_that_are_looked_up_leave_the_graph(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["ner"], intermediate_size=1024)
     checkpoint, _ = checkpoint_and_texts(tmp_path)
-    model, _ = separate_tables(build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, RowsForms))
+    model, _ = separate_tables(build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps))
     inside = {tensor.name: len(tensor.raw_data) for tensor in onnx.load_from_string(model).graph.initializer}
     assert inside["bert.embeddings.word_embeddings.weight"] == 0
     assert inside["bert.embeddings.token_type_embeddings.weight"] > 0

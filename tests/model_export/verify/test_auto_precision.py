@@ -25,8 +25,8 @@ from model_export.export import export
 from model_export.reference import Floats
 from model_export.verify.agreement import answers_of, check_agreement
 from model_export.verify.auto_precision import SMALLEST_SPEEDUP, check_speed
-from model_export.verify.precision import MAKERS, Fp16, Fp32
-from model_export.verify.session import Runner
+from model_export.verify.precision import EXPORTERS, Fp16, Fp32
+from model_export.verify.session import GraphSession
 from model_export.verify.texts import Text
 from model_export.verify.timing import ROUNDS, Times, best_milliseconds, speedup, time_graphs
 from model_export.verify.tolerance import Tolerance
@@ -157,8 +157,8 @@ def test_float32_is_taken_where_the_score_on_labelled_data_falls(
         answers = packed(self, texts)
         return [np.roll(rows, 1, axis=1) for rows in answers] if len(texts) == 12 else answers
 
-    packed = MAKERS["int8"].packed
-    monkeypatch.setattr(MAKERS["int8"], "packed", of_nobody)
+    packed = EXPORTERS["int8"].packed
+    monkeypatch.setattr(EXPORTERS["int8"], "packed", of_nobody)
     manifest = run(checkpoint, tmp_path / "b", "--dev", str(dev_file(tmp_path)))
     refused = manifest.choice["tried"]["int8"]["refused"]
     assert manifest.precision == "fp32" and ("accuracy falls from" in refused or "labels differ" in refused)
@@ -228,7 +228,7 @@ class TestWithCuda:
         )
 
     def use(self, monkeypatch: pytest.MonkeyPatch, maker: object) -> None:
-        monkeypatch.setitem(MAKERS, "fp16", maker)
+        monkeypatch.setitem(EXPORTERS, "fp16", maker)
 
     def test_fp16_is_taken(self, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class OnTheCpu(Fp16):
@@ -258,7 +258,7 @@ class TestWithCuda:
     ) -> None:
         """As onnxruntime-gpu does without a driver, or at the first run where a library is missing."""
 
-        class Fails(Runner):
+        class Fails(GraphSession):
             def __init__(self, model: onnx.ModelProto, packer: Packer) -> None:
                 self._is_flat = packer.layout == "flat"
                 if self._is_flat and not opens:
@@ -271,7 +271,7 @@ class TestWithCuda:
                     raise RuntimeError("no device\nmore")
                 return super().run(*arguments, **more)
 
-        monkeypatch.setattr("model_export.verify.precision.Runner", Fails)
+        monkeypatch.setattr("model_export.verify.precision.GraphSession", Fails)
         manifest = run(checkpoint, tmp_path / "b")
         assert manifest.precision == "fp32"
         assert manifest.choice["why"] == "fp16 is refused: a GPU's graph cannot be run here: no device"
@@ -360,7 +360,7 @@ def test_each_task_is_timed(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("model_export.verify.timing.ROUNDS", (1, 1))
     write_checkpoint(tmp_path, SPECS[name])
     checkpoint, texts = checkpoint_and_texts(tmp_path)
-    graphs = {precision: MAKERS[precision](checkpoint, texts) for precision in ("fp32", "int8")}
+    graphs = {precision: EXPORTERS[precision](checkpoint, texts) for precision in ("fp32", "int8")}
     times = time_graphs(graphs, texts, name)
     assert list(times) == ["fp32", "int8"]
     assert all(list(found) == ["1 x 32", "8 x 64"] and min(found.values()) > 0 for found in times.values())

@@ -17,7 +17,7 @@ from model_export.verify.agreement import Changes, can_show, label_changes
 from model_export.verify.dev_data import recorded_dev_files, recorded_files
 from model_export.verify.dev_score import DevSet, is_scored, read_dev
 from model_export.verify.parity import check_parity, check_score, references
-from model_export.verify.precision import MAKERS, Fp32
+from model_export.verify.precision import EXPORTERS, Exporter
 from model_export.verify.texts import Sentences, Text, sentences, shipped_texts
 from model_export.verify.tolerance import Tolerance
 
@@ -25,7 +25,7 @@ MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
 
 
-class Subject:
+class ExportContext:
     """A checkpoint and what its graphs are compared on; what takes time is worked out once, when it is asked for."""
 
     def __init__(
@@ -89,9 +89,9 @@ class Subject:
         return self.float32.packed(self.judged_texts)
 
     @cached_property
-    def float32(self) -> Fp32:
+    def float32(self) -> Exporter:
         """The float32 graph."""
-        return MAKERS["fp32"](self.checkpoint, ())
+        return EXPORTERS["fp32"](self.checkpoint, ())
 
     @cached_property
     def dev(self) -> DevSet:
@@ -109,10 +109,10 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
+class VerifiedGraph:
     """A graph that may be written, with the proof that it may."""
 
-    exported: Fp32
+    exported: Exporter
     answers: list[Floats]
     """Outputs for the judged texts, packed with others; empty except in 8 bits."""
     parity: dict[str, Any]
@@ -120,52 +120,52 @@ class Candidate:
     """Empty where no labelled data were given."""
 
 
-def build(subject: Subject, precision: str) -> Fp32:
+def build(context: ExportContext, precision: str) -> Exporter:
     """Build a graph and look at its structure. Raises ExportError."""
     with step(f"building the {precision} graph"):
-        checkpoint = subject.checkpoint
+        checkpoint = context.checkpoint
         if precision == "fp32":
-            exported = subject.float32
+            exported = context.float32
         else:
-            texts = subject.calibration_texts if precision == "int8" else ()
-            exported = MAKERS[precision](checkpoint, texts)
+            texts = context.calibration_texts if precision == "int8" else ()
+            exported = EXPORTERS[precision](checkpoint, texts)
         check_structure(exported.model, checkpoint.config.num_hidden_layers)
         return exported
 
 
-def prove(subject: Subject, exported: Fp32, tolerance: Tolerance) -> Candidate:
+def prove(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> VerifiedGraph:
     """Compare a graph with the checkpoint, and score it. Raises ParityError, DataError or ExportError."""
-    texts = subject.texts
+    texts = context.texts
     parity = {"check": exported.how, "on": "texts shipped with bert-export"}
     with step(f"comparing {len(texts)} texts with the checkpoint"):
         parity |= check_parity(
             exported.precision,
-            subject.checkpoint.spec,
-            subject.expected,
+            context.checkpoint.spec,
+            context.expected,
             exported.alone(texts),
             exported.packed(texts),
             tolerance,
             exported.in_numpy(texts),
         )
-    scores = _score(subject, exported, tolerance) if subject.dev_file else {}
+    scores = _score(context, exported, tolerance) if context.dev_file else {}
     on_judged: list[Floats] = []
     if exported.precision == "int8":
-        with step(f"comparing {len(subject.judged_texts)} texts with fp32"):
-            on_judged = exported.packed(subject.judged_texts)
-        parity |= _check_labels(subject, on_judged, scores, tolerance)
-    return Candidate(exported, on_judged, parity, scores)
+        with step(f"comparing {len(context.judged_texts)} texts with fp32"):
+            on_judged = exported.packed(context.judged_texts)
+        parity |= _check_labels(context, on_judged, scores, tolerance)
+    return VerifiedGraph(exported, on_judged, parity, scores)
 
 
 def _check_labels(
-    subject: Subject, answers: Sequence[Floats], scores: dict[str, Any], tolerance: Tolerance
+    context: ExportContext, answers: Sequence[Floats], scores: dict[str, Any], tolerance: Tolerance
 ) -> dict[str, Any]:
     """Return how many labels are changed on the judged texts. Raises ParityError where too many are.
 
     The labelled data decide where there are enough of them, else the sentences. Of a whole vocabulary's pieces the best are
     often as good as one another: a swap is reported, not judged.
     """
-    spec = subject.checkpoint.spec
-    changes = label_changes(spec, subject.float32_on_judged, answers)
+    spec = context.checkpoint.spec
+    changes = label_changes(spec, context.float32_on_judged, answers)
     if changes is None:
         return {}
     allowed = tolerance.changed_share(spec.task)
@@ -179,14 +179,14 @@ def _check_labels(
     return changes.to_dict()
 
 
-def _score(subject: Subject, exported: Fp32, tolerance: Tolerance) -> dict[str, Any]:
-    assert subject.dev_file is not None
-    with step(f"scoring on {subject.dev_file}"):
-        is_float32 = exported is subject.float32
+def _score(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> dict[str, Any]:
+    assert context.dev_file is not None
+    with step(f"scoring on {context.dev_file}"):
+        is_float32 = exported is context.float32
         before, after = (
-            (None, subject.float32_on_dev) if is_float32 else (subject.float32_on_dev, exported.packed)
+            (None, context.float32_on_dev) if is_float32 else (context.float32_on_dev, exported.packed)
         )
         scores = check_score(
-            exported.precision, subject.checkpoint.spec, subject.dev, before, after, tolerance
+            exported.precision, context.checkpoint.spec, context.dev, before, after, tolerance
         )
-        return {"data": subject.dev_file.name, **scores}
+        return {"data": context.dev_file.name, **scores}

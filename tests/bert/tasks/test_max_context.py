@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.window_context import context, first_token, owned_pieces
+from bert.tasks.max_context import context, first_token, owned_pieces
 from bert.tokenizer import Window
 from tests.support.reading import character_tokenizer, read
 
