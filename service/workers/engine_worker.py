@@ -109,8 +109,8 @@ class EngineWorker:
         connection.send(self._hello)
 
     def _lost(self, connection: Connection) -> None:
-        for task in self._tasks.pop(connection, {}).values():
-            task.cancel()
+        for running in self._tasks.pop(connection, {}).values():
+            running.cancel()
 
     def _received(self, connection: Connection, message: Message) -> None:
         tasks = self._tasks[connection]

@@ -34,7 +34,7 @@ def likeliest() -> Any:
 @settings(max_examples=5)
 @given(seed=st.integers(0, 9999), lengths=LENGTHS)
 def test_packed_rows_give_what_padded_ones_give(name: str, seed: int, lengths: list[int]) -> None:
-    objective = make(name, seed)
+    objective = make(name, seed).double()  # in float32 large gradients differ by more than the bound
     vocab_size = objective.model.config.vocab_size
     losses, found = gradients(objective, batch(seed, vocab_size, lengths))
     packed_losses, packed = gradients(objective, batch(seed, vocab_size, lengths, packed=True))
