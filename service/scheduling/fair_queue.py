@@ -96,7 +96,7 @@ class FairQueue:
                 self._count(job, -job.waiting_tokens, job.dispatched - len(job.sizes))
 
     def retry_separately(self, batch: Batch) -> None:
-        """Put each job of a failed batch first in line, in a batch of its own."""
+        """Put each job of a failed batch before all others, in a batch of its own."""
         self._separate.extend(
             Batch(batch.model, (item,), self._is_long([item]))
             for item in batch.items

@@ -116,7 +116,7 @@ def test_the_bound_refuses_a_request_whole_and_at_once() -> None:
     assert (queue.tokens, queue.texts) == (100, 3)
 
 
-def test_what_was_let_in_before_passes_the_bound_and_counts() -> None:
+def test_a_retry_passes_the_bound_and_counts() -> None:
     queue = make_queue(100, max_tokens=100)
     offered(queue, [60])
     again = Job("m", [70])
@@ -135,7 +135,7 @@ def test_what_runs_no_longer_counts_as_waiting() -> None:
     assert (queue.tokens, queue.texts) == (40, 1)
 
 
-def test_a_job_that_is_withdrawn_is_not_taken_and_not_counted() -> None:
+def test_a_cancelled_job_is_neither_run_nor_counted() -> None:
     queue = make_queue(100)
     a, b = offered(queue, [40], [40])
     queue.cancel(a)
@@ -144,7 +144,7 @@ def test_a_job_that_is_withdrawn_is_not_taken_and_not_counted() -> None:
     assert taken(queue.next_batch(0)) == [(b, 0, 1)]
 
 
-def test_the_rest_of_a_withdrawn_document_is_dropped() -> None:
+def test_the_rest_of_a_cancelled_document_is_dropped() -> None:
     queue = make_queue(100)
     (document,) = offered(queue, [50] * 10)
     queue.next_batch(0)

@@ -11,7 +11,7 @@ from service.scheduling.job_queue import SHARE_MEMORY_S, Job
 from service.scheduling.throughput import Throughput
 
 DOCUMENT = [100] * 100
-"""Far over 64 full batches."""
+"""Windows of a document, of far over 64 full batches."""
 
 
 def make_queue(slots: int = 2, budget: int = 100) -> FairQueue:
@@ -64,7 +64,7 @@ def test_a_document_gets_on_while_sentences_come_faster_than_they_are_done(slots
         batches.append(batch)
         now += 0.01 / slots
     shares = [item.job is document for batch in batches for item in batch.items]
-    assert document.dispatched == len(DOCUMENT), "it had turns like any other line"
+    assert document.dispatched == len(DOCUMENT), "it had turns like any other queue"
     assert shares.count(False) > 0
 
 
@@ -106,7 +106,7 @@ def test_a_document_that_would_be_late_on_the_slots_left_to_it_is_told_so() -> N
     except TooLateError as refused:
         assert refused.needs_s > 1.9 * needs_s
     else:
-        raise AssertionError("let in, though a sentence came a second ago")
+        raise AssertionError("admitted, though a sentence came a second ago")
 
 
 def make_full_queue(slots: int = 2) -> FairQueue:

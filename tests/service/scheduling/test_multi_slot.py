@@ -1,4 +1,4 @@
-"""A batch that has the engine to itself may take several slots: when, and that nothing else changes."""
+"""A batch that has the engine to itself may take several slots."""
 
 import asyncio
 import gc
@@ -96,7 +96,7 @@ def test_a_short_text_takes_one_slot_and_the_next_the_other() -> None:
     asyncio.run(scenario())
 
 
-def test_the_speed_of_slots_is_not_learned_from_a_run_on_several() -> None:
+def test_throughput_is_not_learned_from_a_batch_on_several_slots() -> None:
     async def scenario() -> None:
         bench = Bench()
         before = bench.speed.tokens_per_s

@@ -204,7 +204,7 @@ def test_the_estimate_tells_when_to_come_back() -> None:
     queue.try_admit(Job("m", [100] * 10, deadline=now + 4.0), now)
 
 
-def test_a_line_is_done_when_the_others_had_as_much_as_it_at_most() -> None:
+def test_a_queue_finishes_when_each_other_had_at_most_as_much() -> None:
     assert finish_s(3.0, []) == 3.0
     assert finish_s(3.0, [(1.0, 0.0)]) == 4.0
     assert finish_s(3.0, [(10.0, 0.0), (10.0, 0.9)]) == 9.0

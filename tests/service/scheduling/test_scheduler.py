@@ -81,7 +81,7 @@ def test_a_full_queue_refuses_at_once_and_says_when_to_come_back() -> None:
     bench.run(scenario)
 
 
-def test_speed_is_measured_on_the_way() -> None:
+def test_throughput_is_learned_from_the_batches() -> None:
     bench = Bench()
 
     async def scenario(scheduler: Scheduler) -> None:
@@ -116,7 +116,7 @@ def test_times_are_those_of_the_queue_and_of_the_engine() -> None:
     bench.run(scenario)
 
 
-def test_cancelled_work_leaves_the_queue_and_never_runs() -> None:
+def test_a_cancelled_request_leaves_the_queue_and_never_runs() -> None:
     bench = Bench()
 
     async def scenario(scheduler: Scheduler) -> None:
@@ -134,7 +134,7 @@ def test_cancelled_work_leaves_the_queue_and_never_runs() -> None:
     bench.run(scenario)
 
 
-def test_work_cancelled_while_it_runs_harms_nobody() -> None:
+def test_a_request_that_is_cancelled_while_it_runs_harms_no_other() -> None:
     bench = Bench()
 
     async def scenario(scheduler: Scheduler) -> None:
@@ -147,7 +147,7 @@ def test_work_cancelled_while_it_runs_harms_nobody() -> None:
     bench.run(scenario)
 
 
-def test_work_past_its_deadline_is_dropped_when_the_batch_is_formed() -> None:
+def test_a_request_past_its_deadline_is_dropped_when_the_batch_is_formed() -> None:
     bench = Bench()
 
     async def scenario(scheduler: Scheduler) -> None:

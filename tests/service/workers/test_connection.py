@@ -196,7 +196,7 @@ def test_what_was_sent_leaves_before_it_is_closed(run: Run, tmp_path: Path) -> N
     run(scenario())
 
 
-def test_to_a_link_that_is_lost_nothing_is_sent(run: Run, tmp_path: Path) -> None:
+def test_nothing_is_sent_on_a_lost_connection(run: Run, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with connected(tmp_path) as (here, there):
             here.connection.close()

@@ -1,4 +1,4 @@
-"""The engine process's side of a connection, with a real engine: who is answered, and what is forgotten."""
+"""The engine process's side of a connection, with a real engine."""
 
 import asyncio
 import threading
@@ -161,7 +161,7 @@ def test_every_frontend_hears_how_it_goes(service: Service) -> None:
     service.run(scenario)
 
 
-def test_what_was_taken_back_at_once_leaves_nothing_and_the_next_is_answered(service: Service) -> None:
+def test_requests_that_are_cancelled_at_once_leave_nothing_and_the_next_is_answered(service: Service) -> None:
     async def scenario(frontend: Frontend) -> None:
         for key in range(1, 100):
             frontend.connection.send(service.request(key))
@@ -200,7 +200,7 @@ def test_an_error_is_answered_and_not_only_logged(service: Service) -> None:
     service.run(scenario)
 
 
-def test_what_a_dead_engine_had_let_in_is_answered_however_full_the_queue(
+def test_requests_that_a_dead_engine_had_admitted_are_answered_however_full_the_queue(
     tmp_path: Path, bundles: Path
 ) -> None:
     bound, many = 1_000, 200

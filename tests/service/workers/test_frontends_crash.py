@@ -1,4 +1,4 @@
-"""Requests on which the engine's process dies, or never comes back: they are given up, and nobody else is."""
+"""Requests that crash or hang the engine process are given up, and no others are."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

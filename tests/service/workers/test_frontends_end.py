@@ -1,4 +1,4 @@
-"""How a service of several processes ends: all of it, leaving nothing, whatever ended it."""
+"""A service of several processes ends completely and leaves nothing, whatever ended it."""
 
 import contextlib
 import os

@@ -135,7 +135,7 @@ def test_what_an_engine_left_unanswered_goes_to_the_next_and_nothing_else(tmp_pa
         during = submitted(scheduler)
         await second.start()
         again = await second.requests(3)
-        # They were let in once and are not refused now; what came meanwhile was not let in by an engine yet.
+        # These were admitted once and are not refused now; the last one was not admitted by any engine yet.
         assert again[:2] == [replace(request, attempts=1) for request in (requests[0], requests[3])]
         assert not any(request.attempts for request in (*requests, again[2]))
         assert len({request.key for request in (*requests, *again)}) == 5
@@ -183,7 +183,7 @@ def test_a_request_is_given_up_when_the_engine_ends_on_its_last_attempt_and_no_o
     run(tmp_path, scenario)
 
 
-def test_what_is_taken_back_is_taken_back_from_the_engine_and_its_late_answer_is_for_nobody(
+def test_a_cancelled_request_is_cancelled_in_the_engine_and_its_late_result_is_ignored(
     tmp_path: Path,
 ) -> None:
     async def scenario(scheduler: RemoteScheduler) -> None:
