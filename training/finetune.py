@@ -29,8 +29,9 @@ from training.data.validate import shared_with_training
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.finetuning.init_from import start_from
+from training.finetuning.scores import score_base
 from training.finetuning.teacher import Teacher
-from training.finetuning.trainer import FinetuneTrainer, make_loop, score_base
+from training.finetuning.trainer import FinetuneTrainer, make_loop
 from training.recipe import Recipe, make_recipe
 from training.report import unseen_labels
 from training.settings import FinetuneSettings, TeacherSettings

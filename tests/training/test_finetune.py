@@ -304,7 +304,7 @@ def test_a_base_scored_without_training_is_warned_of_like_a_run(
     settings_for: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "training.finetuning.trainer.result_warnings", lambda *_: ["dev: no better than the baseline"]
+        "training.finetuning.scores.result_warnings", lambda *_: ["dev: no better than the baseline"]
     )
     finetune(settings_for("similarity", train=[]))
     assert "warning: dev: no better than the baseline" in caplog.messages

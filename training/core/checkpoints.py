@@ -1,4 +1,4 @@
-"""Numbered checkpoints of a run: whole or not at all, checked by hash, the damaged passed over.
+"""Numbered checkpoints of a run: whole or not at all, checked by hash, damaged ones skipped.
 
     FOLDER/step-00000200/...   what the run wrote, and `checkpoint.json` with the sha256 of each file
 

@@ -1,4 +1,4 @@
-"""Several processes that train one model: started by torchrun, silent where there is only one."""
+"""Processes that train one model, started by torchrun; one alone needs no launcher."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """This process's place among those of the run."""
+    """Place of this process among those of the run."""
 
     rank: int
     world: int
@@ -27,7 +27,7 @@ class Processes:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the process that writes files and speaks."""
+        """True in the process that writes files and prints."""
         return self.rank == 0
 
     def share(self, items: Sequence[object]) -> list[int]:
@@ -45,7 +45,7 @@ class Processes:
         return values
 
     def agree(self, number: int) -> bool:
-        """Return, the same in every process, whether all of them give the same number."""
+        """Tell every process whether all of them give the same number."""
         total, squares = self.sum([number, number * number])
         return self.world * squares == total * total  # Cauchy and Schwarz: equal only where the numbers are
 

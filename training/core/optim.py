@@ -1,4 +1,4 @@
-"""The paper's optimiser and schedule, with the bias correction that its code left out."""
+"""The paper's optimiser and schedule, with bias correction, which its code left out."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a user sees while a run goes on: a bar on a terminal, elsewhere a line every few seconds."""
+"""Progress of a run for the person who waits: a bar on a terminal, elsewhere a line every few seconds."""
 
 import sys
 import time
@@ -11,14 +11,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 LINE_EVERY_S = 10.0
 QUIET_S = 2.0
-"""What takes longer than this says so."""
+"""Duration above which a stage says how long it took, in seconds."""
 
 
 class Reporter(Protocol):
-    """Shows a run; used as a context manager. `numbers` are the loop's: step, tokens, loss, ...
-
-    A run by the clock has in them `seconds`, what it has used of its time.
-    """
+    """Shows a run; used as a context manager. `numbers` are the loop's: step, tokens, seconds, loss, ..."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *exception: object) -> None: ...
@@ -40,10 +37,10 @@ def progress(
     done_tokens: float = 0.0,
     total_s: float = 0.0,
 ) -> Reporter:
-    """Return the reporter for where the output goes: a bar on a terminal, else plain lines.
+    """Return a bar where the output is a terminal, else plain lines.
 
-    `done_steps` and `done_tokens` are those of an earlier process; they do not count for the speed. `total_s` is the
-    length of a run by the clock, whose `total_steps` are 0.
+    `done_steps` and `done_tokens` of an earlier process do not count for the speed. `total_s` is the length of a run by
+    the clock, whose `total_steps` is 0.
     """
     stream = stream or sys.stderr
     console = Console(file=stream)
@@ -53,7 +50,7 @@ def progress(
 
 
 class Silent:
-    """Shows nothing: the processes that do not lead."""
+    """Reporter of the processes that do not lead: it shows nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +69,7 @@ class Silent:
 
 
 class Speed:
-    """Tokens a second of late, and the time left; the clock is passed in."""
+    """Recent tokens a second, and the time left; the clock is passed in."""
 
     def __init__(
         self,
@@ -93,14 +90,14 @@ class Speed:
         ]  # time, step, tokens
 
     def update(self, step: int, tokens: float) -> None:
-        """Note a finished step and the tokens since the start of the run."""
+        """Count a finished step and the tokens since the start of the run."""
         now = self._clock()
         self._marks.append((now, step, tokens))
         while len(self._marks) > 2 and now - self._marks[0][0] > self._memory_s:
             self._marks.pop(0)
 
     def begin(self) -> None:
-        """Start the clock again if there was no step yet: what came before the first one is not its time."""
+        """Restart the clock before the first step, which does not include the time until then."""
         if len(self._marks) == 1:
             self._marks = [(self._clock(), *self._marks[0][1:])]
 
@@ -152,7 +149,7 @@ class Bar:
 
     @property
     def percentage(self) -> float:
-        """How full the bar is: of the steps, or of the time of a run by the clock."""
+        """Share of the steps that are done, or of the time of a run by the clock, in percent."""
         return self._bar.tasks[self._task].percentage
 
     def __enter__(self) -> Self:
@@ -188,7 +185,7 @@ class Bar:
 
 
 class Lines:
-    """A line every few seconds, for log files and services that collect output."""
+    """Lines for log files and services that collect output, one every few seconds."""
 
     def __init__(
         self,
@@ -236,7 +233,7 @@ class Lines:
 
 @contextmanager
 def stage(what: str, stream: TextIO | None = None, *, quiet: bool = False) -> Iterator[None]:
-    """Say that something is being done, and at the end how long it took if it took long; nothing where `quiet`."""
+    """Announce a stage, and at its end how long it took if it took long; print nothing where `quiet`."""
     if quiet:
         yield
         return

@@ -1,4 +1,4 @@
-"""A polite request to stop: the run saves, and ends with the exit code that a shell has for the signal."""
+"""Stop requests: the run saves, and ends with the exit code that a shell gives for the signal."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 class RunStopped(Exception):
-    """The run was asked to stop; what it did is saved."""
+    """The run stopped on request, after a save."""
 
     def __init__(self, message: str, number: int = signal.SIGTERM) -> None:
         """`message` is for people, and may be empty; `number` is the signal's."""
@@ -18,7 +18,7 @@ class RunStopped(Exception):
 
 @contextmanager
 def on_stop(ask: Callable[[int], None]) -> Iterator[None]:
-    """Call `ask` with the signal at SIGTERM or Ctrl-C; a second one takes the usual way, at once."""
+    """Call `ask` with the signal at SIGTERM or Ctrl-C; a second signal ends the process at once."""
     # Python lets no other thread handle signals.
     if threading.current_thread() is not threading.main_thread():
         yield

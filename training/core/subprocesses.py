@@ -1,4 +1,4 @@
-"""Processes that this one starts: they do not hear its signals, and they end when it ends."""
+"""Child processes that ignore signals meant for the main process, and end when it ends."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from multiprocessing import connection, parent_process, resource_tracker
 
 @contextmanager
 def deaf_children(*numbers: signal.Signals) -> Iterator[None]:
-    """Keep signals from processes that are started meanwhile: what reaches a whole group, the main one answers.
+    """Block signals in processes that are started meanwhile: a signal to the whole group is for the main process.
 
-    A mask is inherited, and what comes meanwhile is not lost: this process gets it afterwards.
+    Children inherit the mask. A signal that arrives meanwhile reaches this process afterwards.
     """
     # It starts with the first child otherwise, and takes the mask off once it runs.
     resource_tracker.ensure_running()
@@ -24,7 +24,7 @@ def deaf_children(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def end_with_parent() -> None:
-    """Let this process end when its main process does; killed, that one could not say that there is no more work."""
+    """Let this process end with its main process, which cannot end it when it is killed."""
     threading.Thread(target=_wait_for_parent, daemon=True).start()
 
 

@@ -1,4 +1,4 @@
-"""The run's numbers for TensorBoard. The writer is imported only when a run asks for it."""
+"""Numbers of a run for TensorBoard, whose writer is imported only when a run begins."""
 
 import threading
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ class TensorBoard:
         self._writer.close()
 
     def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
-        """Pass over a full disk in the writer's thread: the next number that is written raises it again."""
+        """Ignore a full disk in the writer's thread: the next number that is written raises it again."""
         if not (
             isinstance(failure.exc_value, OSError)
             and type(failure.thread).__module__.startswith("tensorboard.")

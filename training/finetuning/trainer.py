@@ -1,8 +1,7 @@
 """A fine-tuning around its steps: evaluations, the best checkpoint, messages and the report."""
 
-import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from bert.tasks.spec import TaskSpec
 from training.core import optim
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
-from training.core.progress import format_scores
 from training.core.records import LOG
 from training.core.state import Progress
 from training.core.steps_log import read_steps
@@ -27,13 +25,11 @@ from training.data.summary import FileSummary
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.objective import TaskObjective
-from training.finetuning.predict import predict
+from training.finetuning.scores import beside_baseline, predictor, rounded
 from training.report import DevFile, RunReport, data_warnings, result_warnings, write_report
 from training.report.error_analysis import Baseline
 from training.settings import FinetuneSettings, with_newer_settings
-from training.tasks.base import Evaluation, FinetuneTask, Predict
-
-logger = logging.getLogger(__name__)
+from training.tasks.base import Evaluation, FinetuneTask
 
 
 def make_loop(
@@ -62,11 +58,6 @@ def make_loop(
         processes,
         seeds_steps=processes.world > 1,  # one process draws from one stream, which its saves hold
     )
-
-
-def predictor(trained: nn.Module, task: FinetuneTask, processes: Processes) -> Predict:
-    """Return what gives a task its logits, in float32 whatever the training precision."""
-    return lambda rows: predict(trained, rows, task.tokenizer.pad_id, processes.device, processes)
 
 
 class FinetuneTrainer(Trainer):
@@ -249,27 +240,6 @@ class FinetuneTrainer(Trainer):
         )
 
 
-def score_base(
-    settings: FinetuneSettings, task: FinetuneTask, model: nn.Module, dev: list[Source], processes: Processes
-) -> Path:
-    """Score the base as it is and write only its `task.json`: nothing was trained."""
-    scores, run_predict = {}, predictor(model.to(processes.device), task, processes)
-    for source in dev:
-        found = task.evaluate(run_predict, source.examples)
-        scores[source.name] = rounded(source.name, found.scores)
-        file = DevFile(source.name, scores[source.name], found.findings, task.baseline(source.examples))
-        for line in result_warnings([file], settings.metric or task.metric, []):
-            logger.warning("warning: %s", line)
-    counts = {source.name: len(source.examples) for source in dev}
-    logger.info("%s", format_scores(scores))
-    folder = settings.output_dir / "best"
-    if processes.leads:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace(task.spec, scores=scores, counts=counts).write(folder)
-    processes.wait()
-    return folder
-
-
 def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
     """Return the settings that a run cannot change and still be the same run.
 
@@ -283,27 +253,8 @@ def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
     return values
 
 
-def beside_baseline(file: DevFile, metric: str) -> str:
-    """Return a line with a file's deciding score and the baseline's."""
-    reached, baseline = file.scores.get(metric), file.baseline
-    said = f"{file.name}: {metric} {'is not a number' if reached is None else f'{reached:.4f}'}"
-    if baseline is None or metric not in baseline.scores:
-        return said
-    return f"{said}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
-
-
 def is_better(score: float | None, progress: Progress) -> bool:
     """Tell whether a score is above the best so far. None, no number, is below any; yet the first one is kept."""
     if progress.best_step == 0:
         return True
     return score is not None and (progress.best_score is None or score > progress.best_score)
-
-
-def rounded(file: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """Return scores with four decimals. What is not a number is left out, with a warning: JSON has no NaN."""
-    missing = [name for name, value in scores.items() if math.isnan(value)]
-    if missing:
-        logger.warning(
-            "%s: %s is not a number: all predictions or all labels are alike", file, ", ".join(missing)
-        )
-    return {name: round(value, 4) for name, value in scores.items() if name not in missing}
