@@ -161,7 +161,6 @@ class FillMaskTask(Task):
     architectures = ("BertForMaskedLM", "BertForPreTraining")
     reads_words = True
     judges_labels = False
-    warm_up_text = MASK
 
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return 0: the head is as wide as the vocabulary."""

@@ -71,8 +71,6 @@ class Task:
     """Changed labels count against an 8-bit graph. Of a whole vocabulary's pieces the best are often equally good."""
     kept_share = 0.98
     """Share of answers that an 8-bit graph must leave as they are."""
-    warm_up_text = "a"
-    """Short enough for every model and vocabulary, as a question too."""
 
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return how many scores K the head gives at each position."""

@@ -44,7 +44,7 @@ def read_dev(
 
 def is_scored(spec: TaskSpec) -> bool:
     """Tell whether a task's graphs are scored on labelled data."""
-    return spec.task in _DEV_SETS
+    return _DEV_SETS.get(spec.task) is not None
 
 
 class _Classes:

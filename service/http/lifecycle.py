@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from bert.errors import NotReadyError, QueueFullError
-from bert.tasks.fill_mask import MASK
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import Pipeline
 from service.pipeline.request_context import RequestContext
 from service.scheduling.scheduler_protocol import SchedulerProtocol
@@ -30,8 +28,6 @@ OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 
 WAITING_BODIES = 8
 """Limit of text waiting to be tokenised, in bodies of the maximum size."""
-WARM_UP_TEXT = "a"
-"""Short enough for every model, also as a question."""
 WARM_UP_TIMEOUT_S = 60.0
 WARM_UP_RETRY_S = 0.2
 PROBE_TIMEOUT_S = 10.0
@@ -148,24 +144,10 @@ class Service:
             self.on_ready()
 
     async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
-        """Run one text through a model and everything before and after it."""
+        """Run one text through tokenizer, queue and engine."""
         context = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
-        pipeline, text = self.loaded.pipeline, Texts("text", [WARM_UP_TEXT], False)
         async with asyncio.timeout(timeout_s):
-            match model.spec.task:
-                case "ner":
-                    await pipeline.entities(context, model, text)
-                case "qa":
-                    await pipeline.answers(context, model, text, text, top_k=1, max_answer_tokens=None)
-                case "similarity":
-                    await pipeline.embed(context, model, text, truncate=True)
-                case "fill_mask":
-                    await pipeline.fill_masks(context, model, Texts("text", [MASK], False), top_k=1)
-                case "classification":
-                    pair = text if model.spec.pair else None
-                    await pipeline.classify(context, model, text, pair, top_k=None, truncate=True)
-                case _:
-                    await pipeline.tokens(context, model, text)
+            await self.loaded.pipeline.warm_up(context, model)
 
     async def _first_warm_up(self, model: Model) -> None:
         """Warm up and mark a failing model; raises if settings are `strict` or every model fails."""

@@ -138,9 +138,10 @@ def ready_message(service: Service, url: str) -> str:
     lines.append("Try:")
     key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if service.settings.api_key is not None else ""
     for model in registry.models.values():
-        if model.spec.task not in FIRST_REQUESTS:
+        first = FIRST_REQUESTS.get(model.spec.task)
+        if first is None:
             continue
-        path, example = FIRST_REQUESTS[model.spec.task]
+        path, example = first
         body = dict(ClassifyRequest.pair_example if model.spec.pair else example)
         if registry.defaults.get(model.spec.task) != model.name:
             body["model"] = model.name

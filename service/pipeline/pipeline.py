@@ -7,6 +7,8 @@ from typing import TypeVar
 from bert.errors import RequestTooLargeError
 from bert.packing import joined
 from bert.tasks import classification, fill_mask, ner, similarity, spans
+from bert.tasks.registry import TASKS
+from bert.tasks.task import Reads
 from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
@@ -25,6 +27,8 @@ from service.pipeline.tokenization import (
 from service.scheduling.scheduler_protocol import SchedulerProtocol
 
 Result = TypeVar("Result")
+WARM_UP_TEXT = "a"
+"""Short enough for every model and vocabulary, as a question too."""
 MAX_SHOWN_TOKENS = 2**14
 """Maximum tokens in a response of /tokenize, about 1.5 MB."""
 SHOWN_RULE = "/tokenize shows at most {}"
@@ -172,6 +176,14 @@ class Pipeline:
             for value, encoding, best in zip(text.values, encodings, outputs, strict=True)
         )
         return FilledMasks(texts, sum(masks) * top_k + characters // RESULT_CHARACTERS)
+
+    async def warm_up(self, request: RequestContext, model: Model) -> None:
+        """Run one short text through a model, whatever its task."""
+        task, spec, tokenizer = TASKS[model.spec.task], model.spec, model.tokenizer
+        count = 1 if task.reads(spec) is Reads.TEXT else 2
+        await self._infer(
+            request, model, task.sample(tokenizer, tokenizer.pieces([WARM_UP_TEXT] * count), spec)
+        )
 
     async def tokens(self, request: RequestContext, model: Model, text: Texts) -> list[list[Token]]:
         """Return each text's tokens, special ones included; at most MAX_SHOWN_TOKENS."""
