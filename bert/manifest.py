@@ -58,7 +58,7 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     """File name → sha256, every file of the bundle but `bundle.json`."""
     parity: dict[str, Any] = field(default_factory=dict)
-    """What was compared with the checkpoint, and how far it was apart."""
+    """Comparison with the checkpoint: its subject, and the differences measured."""
     dev_score: dict[str, Any] = field(default_factory=dict)
     """Score on labelled data before and after export; empty where no data was given."""
     choice: dict[str, Any] = field(default_factory=dict)

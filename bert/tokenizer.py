@@ -43,9 +43,9 @@ class Tokenizer:
         """Pieces that `id_to_token` has looked up."""
         self.vocab_size: int = backend.get_vocab_size()
         self.splits_at_spaces = splits_at_spaces(backend)
-        """Whether the pieces of a text are those of its parts between spaces, one after the other."""
+        """True where a text's pieces are those of its parts between spaces, one after the other."""
         self.splits_chinese = self.splits_at_spaces and backend.normalizer.handle_chinese_chars
-        """Whether that holds for each Chinese character too."""
+        """True where that holds for each Chinese character too."""
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = found
 
     @classmethod

@@ -65,16 +65,8 @@ def export(
         context = ExportContext(checkpoint, dev, dev_limit)
     for remark in checkpoint.remarks:
         say(f"  {remark}")
-    if context.dev_file is not None:
-        with step(f"reading {context.dev_file}"):
-            _ = context.dev  # what cannot be read is refused before a minute of work
-    elif precision in (AUTO, "int8"):
-        context.take_recorded_dev()
-    if precision == AUTO:
-        choice = choose(context, tolerance_of)
-    else:
-        choice = Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
-    chosen, model = choice.taken, choice.taken.exported.model
+    choice = _choose(context, precision, tolerance_of)
+    chosen = choice.taken
     graphs = {MODEL: chosen}
     if fallback and choice.float32 is not None:
         graphs[FALLBACK] = choice.float32
@@ -89,7 +81,7 @@ def export(
         made_by=made_by,
         **_description(checkpoint, chosen.exported),
     )
-    check_output(manifest, *output_of(model))
+    check_output(manifest, *output_of(chosen.exported.model))
     with step(f"writing {out}"):
         files = {
             TOKENIZER: _tokenizer_json(checkpoint.tokenizer),
@@ -98,6 +90,18 @@ def export(
         for name, graph in graphs.items():
             files |= _graph_files(name, graph.exported)
         return write_bundle(out, manifest, files, overwrite=overwrite)
+
+
+def _choose(context: ExportContext, precision: str, tolerance_of: Callable[[str], Tolerance]) -> Choice:
+    """Build and verify the graph of a precision, or of the best one for AUTO."""
+    if context.dev_file is not None:
+        with step(f"reading {context.dev_file}"):
+            _ = context.dev  # an unreadable file is refused before a minute of work
+    elif precision in (AUTO, "int8"):
+        context.take_recorded_dev()
+    if precision == AUTO:
+        return choose(context, tolerance_of)
+    return Choice(prove(context, build(context, precision), tolerance_of(precision)), {})
 
 
 def _graph_files(name: str, exported: Exporter) -> dict[str, bytes]:

@@ -31,7 +31,7 @@ class Checkpoint:
     config: BertConfig
     spec: TaskSpec
     weights: Weights
-    """By Hugging Face's names, the encoder's prefixed `bert.`; float32; adapters merged."""
+    """Float32 weights by Hugging Face's names, the encoder's prefixed `bert.`; adapters are merged."""
     tokenizer: Tokenizer
     sources: dict[str, Any]
     """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""

@@ -45,7 +45,7 @@ GLUE_TASKS = {
     "rte": GlueTask(_SENTENCES, "label", ENTAILMENT),
     "wnli": GlueTask(_SENTENCES, "label", ("not_entailment", "entailment")),
 }
-"""By lower-case name."""
+"""Lower-case name → task."""
 
 
 def glue_task(name: str) -> GlueTask:

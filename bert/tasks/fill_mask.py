@@ -16,7 +16,7 @@ from bert.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 MAX_CANDIDATES = 100
-"""For each mask; a whole vocabulary's probabilities would fill the memory of a service."""
+"""Largest number of candidates for a mask; a whole vocabulary's probabilities would fill the memory of a service."""
 _CONTINUES = "##"
 
 

@@ -43,7 +43,7 @@ class TaskSpec:
     null_threshold: float = 0.0
     """QA: the answer is null where (null score - best span's score) passes this; tuned on dev."""
     base: dict[str, str] = field(default_factory=dict)
-    """Of an adapter: name and sha256 of the weights that it belongs to."""
+    """Name and sha256 of the weights that an adapter belongs to; empty without an adapter."""
     scores: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """How many examples (texts, sentences, questions) each file of `scores` has."""

@@ -22,7 +22,7 @@ from model_export.verify.tolerance import AUTO, Tolerance
 from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
 SMALLEST_SPEEDUP = 1.1
-"""Of int8 over fp32: less is within what a busy machine does to a measurement, and no reason to be less exact."""
+"""Smallest speed-up over fp32 for which int8 is taken; less is within the noise of a busy machine."""
 
 Record = dict[str, Any]
 

@@ -14,7 +14,7 @@ from model_export.verify.texts import Text, make_text
 SHAPES = ((1, 32), (8, 64))
 """Texts and the tokens of each: a request alone, and a batch under load."""
 SECONDS = 0.8
-"""For each shape and all graphs together, if ROUNDS[0] rounds take no longer."""
+"""Seconds for each shape and all graphs together, unless ROUNDS[0] rounds take longer."""
 ROUNDS = (3, 40)  # at least, at most
 THREADS = (
     1  # two threads on a shared machine wait for one another, and the service's default is a core an engine

@@ -6,7 +6,7 @@ from typing import Final
 from bert.tasks.registry import TASKS
 
 AUTO: Final = "auto"
-"""What stands for the precision that is chosen by measuring (`choice.py`)."""
+"""Name of the precision that is chosen by measuring (`auto_precision.py`)."""
 
 _DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}
 _NEIGHBOURS = {"fp32": 1e-5, "fp16": 1e-2, "int8": 1e-3}
@@ -26,7 +26,7 @@ class Tolerance:
     """int8: share of answers that must stay, a label for each text (NER: each word) or what a question is told; None takes
     that of the task."""
     score_drop: float = 0.005
-    """Of the score on labelled data, 0 to 1."""
+    """Largest drop of the score on labelled data, 0 to 1."""
     relative_error: float = 0.15
     """int8: of all scores together (root mean square); catches a graph that is broken, not one that is coarse."""
 
