@@ -43,16 +43,16 @@ def atomic_dir(folder: Path, *, replace_old: bool = True) -> Iterator[Path]:
 
     Raises OSError; FileExistsError where another process made `folder` meanwhile and it is not to be replaced.
     """
-    with written_aside(folder) as aside:
+    with _written_aside(folder) as aside:
         yield aside
         for path in aside.rglob("*"):
             sync(path)
         sync(aside)
-        move_into_place(aside, folder, replace_old=replace_old)
+        _move_into_place(aside, folder, replace_old=replace_old)
 
 
 @contextmanager
-def written_aside(folder: Path) -> Iterator[Path]:
+def _written_aside(folder: Path) -> Iterator[Path]:
     """Give a new folder beside `folder`, removed when the block ends. Raises OSError.
 
     Leftovers of killed processes are cleared first.
@@ -78,7 +78,7 @@ def put_back(folder: Path) -> None:
             _put_back(folder)
 
 
-def move_into_place(aside: Path, folder: Path, *, replace_old: bool) -> None:
+def _move_into_place(aside: Path, folder: Path, *, replace_old: bool) -> None:
     """Rename `aside`, synced to the disk, to `folder`. Raises OSError; FileExistsError unless `replace_old`."""
     # A folder that is not empty cannot be renamed over: the old one steps aside first, and back if the rename fails.
     previous = _previous(folder)

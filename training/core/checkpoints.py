@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import TrainingError
-from bert.files import atomic_dir, sync
+from bert.files import atomic_dir
 
 MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -136,13 +136,6 @@ def _seal(folder: Path, step: int) -> None:
     """Write the hashes beside the files."""
     files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
-
-
-def sync_files(folder: Path) -> None:
-    """Have the files of a folder on the disk itself, and their names."""
-    for path in folder.rglob("*"):
-        sync(path)
-    sync(folder)
 
 
 def _sha256(file: Path) -> str:

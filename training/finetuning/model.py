@@ -12,12 +12,12 @@ from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
 from bert.errors import TrainingError
-from bert.files import move_into_place, written_aside
+from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from training.core.checkpoints import sync_files, unwritten_because
+from training.core.checkpoints import unwritten_because
 from training.core.optim import trainable
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
@@ -91,10 +91,8 @@ def save(
     Raises TrainingError where the disk is full or cannot be written; what was in the folder stays.
     """
     try:
-        with written_aside(folder) as aside:
+        with atomic_dir(folder) as aside:
             _write(aside, model, trained, settings, task)
-            sync_files(aside)
-            move_into_place(aside, folder, replace_old=True)
     except Exception as error:
         if reason := unwritten_because(error):
             raise TrainingError(
