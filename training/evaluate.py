@@ -6,7 +6,7 @@ import os
 from bert.errors import BertError, ConfigError, TrainingError
 from bert.files import atomic_write
 from training.evaluation.plan import EvaluationRun, plan
-from training.evaluation.record import Finetune, Result, carry_out, finished, forget, write_json
+from training.evaluation.record import EvaluationResult, Finetune, carry_out, finished, forget, write_json
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.table import Cell, as_json, as_markdown
 from training.finetune import finetune
@@ -64,7 +64,7 @@ class Comparison:
         else:
             self._note(run, result)
 
-    def _note(self, run: EvaluationRun, result: Result) -> None:
+    def _note(self, run: EvaluationRun, result: EvaluationResult) -> None:
         cell = self.cells[run.row, run.task]
         cell.metric, cell.scores[run.seed] = result.metric, result.score
 

@@ -76,10 +76,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def planned(args: argparse.Namespace, work: Workload) -> measure.Plan:
+def planned(args: argparse.Namespace, work: Workload) -> measure.LoadPlan:
     """Return how long and how hard each baseline is measured."""
     given = tuple(int(each) for each in args.connections.split(",")) if args.connections else work.connections
-    return measure.Plan(
+    return measure.LoadPlan(
         connections=given,
         closed_s=args.seconds,
         open_s=args.open_seconds,
@@ -154,7 +154,7 @@ class Session:
     """A comparison under way."""
 
     def __init__(
-        self, out: Path, place: Place, work: Workload, expected: list[list[Expected]], plan: measure.Plan
+        self, out: Path, place: Place, work: Workload, expected: list[list[Expected]], plan: measure.LoadPlan
     ) -> None:
         self.out, self.place, self.work, self.expected, self.plan = out, place, work, expected, plan
 

@@ -22,7 +22,7 @@ from service.engine.engine_protocol import Engine, Floats, Outputs
 from service.scheduling.batch import Batch
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.job_queue import Job
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 
 Clock = Callable[[], float]
 STUCK_AFTER_S = 60.0
@@ -120,7 +120,7 @@ class Scheduler:
         deadline: float = float("inf"),
         *,
         retry: bool = False,
-    ) -> Result:
+    ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`. `deadline` is on the scheduler's clock.
 
         A `retry` was admitted by an engine process that ended, and is not refused now.
@@ -140,7 +140,7 @@ class Scheduler:
             request.encodings = ()
         started = request.started if request.started is not None else request.submitted
         outputs = [output for output in request.outputs if output is not None]
-        return Result(outputs, started - request.submitted, request.finished - started)
+        return SubmitResult(outputs, started - request.submitted, request.finished - started)
 
     def suspects(self) -> set[str]:
         """Return the models whose engine failed several times in a row."""

@@ -9,7 +9,7 @@ from service.engine.engine_protocol import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class SubmitResult:
     """The engine's outputs in the order of the encodings, and how long they took."""
 
     outputs: list[Floats]
@@ -29,7 +29,7 @@ class SchedulerProtocol(Protocol):
 
     async def submit(
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
-    ) -> Result:
+    ) -> SubmitResult:
         """Run the encodings; cancel the caller to withdraw them. `deadline` is on `time.monotonic`.
 
         Raises QueueFullError, with nothing queued, if they do not fit; TooLateError if they cannot meet the deadline;

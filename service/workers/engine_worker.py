@@ -13,7 +13,7 @@ from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck_message
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 from service.workers.connection import Connection
@@ -133,7 +133,7 @@ class EngineWorker:
         finally:
             self._metrics.note_queue(message.model)
 
-    async def _run(self, connection: Connection, message: Submit) -> Result:
+    async def _run(self, connection: Connection, message: Submit) -> SubmitResult:
         """Run a request with others; a last attempt alone, after those that came before it."""
         if not message.is_last_attempt:
             if self._admission.locked():
@@ -147,7 +147,7 @@ class EngineWorker:
             connection.send(Started(message.key))
             return await self._submit(message)
 
-    async def _submit(self, message: Submit) -> Result:
+    async def _submit(self, message: Submit) -> SubmitResult:
         encodings, is_retry = message.encodings(), message.attempts > 0
         return await self._scheduler.submit(message.model, encodings, message.deadline, retry=is_retry)
 

@@ -21,7 +21,7 @@ from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from service.scheduling.served_models import ServedModels
 
 MAX_RETRIES = 2
@@ -163,16 +163,16 @@ class Done:
     inference_s: float
 
     @classmethod
-    def of(cls, key: int, result: Result) -> Self:
+    def of(cls, key: int, result: SubmitResult) -> Self:
         """Encode a result."""
         values = joined(result.outputs)
         counts = [len(output) for output in result.outputs]
         return cls(key, counts, values.shape[1:], values.tobytes(), result.queue_s, result.inference_s)
 
-    def result(self) -> Result:
+    def result(self) -> SubmitResult:
         """Return the result."""
         values: Floats = np.frombuffer(self.values, np.float32).reshape(-1, *self.shape)
-        return Result(split(values, self.counts), self.queue_s, self.inference_s)
+        return SubmitResult(split(values, self.counts), self.queue_s, self.inference_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from bert.tokenizer import Encoding
 from service.engine.loaded_model import LeftOut
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 from service.workers.connection import Connection
@@ -56,7 +56,9 @@ class Pending:
     tokens: int
     runs_alone: bool = False
     """The engine process has started the last attempt."""
-    done: "asyncio.Future[Result]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    done: "asyncio.Future[SubmitResult]" = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     def fail(self, error: Exception) -> None:
         """Fail the request; no-op if it is done."""
@@ -114,7 +116,7 @@ class RemoteScheduler:
 
     async def submit(
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
-    ) -> Result:
+    ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`."""
         if self._closed:
             raise NotReadyError("the service is stopping")

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.serving.baselines.registry import Baseline, Form, Place, Shape
 from benchmarks.serving.compare import main
 from benchmarks.serving.load.answers import Answer, Expected, Tolerance
-from benchmarks.serving.load.measure import Plan, Round, measure
+from benchmarks.serving.load.measure import LoadPlan, Round, measure
 from benchmarks.serving.load.process_tree import tree
 from benchmarks.serving.load.running import BaselineError, free_port, process, server
 from benchmarks.serving.load.wire import ask, request_bytes
@@ -31,7 +31,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 PLACE = Place(Path(), Path(), None, sys.executable, sys.executable)
-PLAN = Plan(connections=(1, 2), closed_s=0.1, open_s=0.1, warm_s=0.05, start_s=60)
+PLAN = LoadPlan(connections=(1, 2), closed_s=0.1, open_s=0.1, warm_s=0.05, start_s=60)
 FORMS = {
     TEXT: Form("/", lambda job: {"text": job[0]}, lambda found: [Answer(found["label"], found["score"])])
 }

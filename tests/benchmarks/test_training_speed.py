@@ -14,8 +14,8 @@ from bert.data.tables import read_table
 from bert.errors import CheckpointError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from training.tasks.qa import QaTask
-from training.tasks.sequence import SequenceTask
+from training.tasks.qa import QaFinetuning
+from training.tasks.sequence import SequenceFinetuning
 
 SAMPLES = Path(__file__).parents[2] / "examples" / "data"
 
@@ -31,7 +31,7 @@ def base() -> Path:
 def test_both_train_on_the_same_windows_and_answers(base: Path) -> None:
     examples = read_squad(SAMPLES / "qa-train.json")
     spec = TaskSpec("qa", max_tokens=40, stride=8, max_question_tokens=20, allows_no_answer=True)
-    features = QaTask(Tokenizer.load(base), spec).features(examples)
+    features = QaFinetuning(Tokenizer.load(base), spec).features(examples)
     rows = trainer.window_rows(transformers.AutoTokenizer.from_pretrained(base), examples, 40, 8)
     assert len(rows) > len(examples)
     for row, feature in zip(rows, features, strict=True):
@@ -45,7 +45,7 @@ def test_both_train_on_the_same_windows_and_answers(base: Path) -> None:
 def test_both_train_on_the_same_texts_and_labels(base: Path) -> None:
     examples = read_table(SAMPLES / "sentiment-train.csv", TextColumns())
     spec = TaskSpec("classification", labels=("negative", "positive"), max_tokens=128)
-    features = SequenceTask(Tokenizer.load(base), spec).features(examples)
+    features = SequenceFinetuning(Tokenizer.load(base), spec).features(examples)
     rows = trainer.text_rows(transformers.AutoTokenizer.from_pretrained(base), examples)
     for row, feature in zip(rows, features, strict=True):
         (encoding,) = feature.encodings

@@ -11,7 +11,7 @@ from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Outputs
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import Scheduler
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from service.scheduling.throughput import Throughput
 
 
@@ -96,9 +96,9 @@ class Bench:
 
 def submitted(
     scheduler: Scheduler, *marks: int, tokens: int = 10, deadline: float = 1e9
-) -> "asyncio.Task[Result]":
+) -> "asyncio.Task[SubmitResult]":
     return asyncio.create_task(scheduler.submit("m", [text(tokens, mark) for mark in marks], deadline))
 
 
-def values(result: Result) -> list[int]:
+def values(result: SubmitResult) -> list[int]:
     return [int(output[0, 0]) for output in result.outputs]

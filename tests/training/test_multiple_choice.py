@@ -16,7 +16,7 @@ from bert.tokenizer import Tokenizer
 from training.finetune import finetune
 from training.settings import FinetuneSettings
 from training.tasks.base import collate
-from training.tasks.choice import ChoiceTask
+from training.tasks.choice import ChoiceFinetuning
 
 Make = Callable[..., FinetuneSettings]
 SWAG_COLUMNS = (
@@ -65,7 +65,7 @@ def test_codah_tsv_is_fine_tuned_on(settings_for: Make, shared_data: Path, tmp_p
 
 
 def test_examples_with_fewer_choices_lose_nothing_beside_others() -> None:
-    task = ChoiceTask(Tokenizer.load(resolve_base(MINILM)), TaskSpec("multiple_choice", max_tokens=32))
+    task = ChoiceFinetuning(Tokenizer.load(resolve_base(MINILM)), TaskSpec("multiple_choice", max_tokens=32))
     counts = (2, 4, 3)
     features = task.features(
         [

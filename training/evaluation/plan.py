@@ -18,7 +18,7 @@ from training.settings import FinetuneSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class EvaluatedCheckpoint:
     """A checkpoint and its name in the table."""
 
     name: str
@@ -75,12 +75,12 @@ def plan(settings: EvaluateSettings) -> list[EvaluationRun]:
     ]
 
 
-def read_checkpoint(entry: str) -> Checkpoint:
+def read_checkpoint(entry: str) -> EvaluatedCheckpoint:
     """Read "NAME=FOLDER" or a bare folder, which is its own name."""
     name, sign, base = entry.partition("=")
     if sign and not Path(entry).exists():
-        return Checkpoint(name, base)
-    return Checkpoint(entry, entry)
+        return EvaluatedCheckpoint(name, base)
+    return EvaluatedCheckpoint(entry, entry)
 
 
 def read_task(name: str, given: Path | dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ Finetune = Callable[[FinetuneSettings, str], Path]
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class EvaluationResult:
     """Scores of a finished run."""
 
     metric: str
@@ -42,7 +42,7 @@ def identity(settings: FinetuneSettings) -> dict[str, Any]:
     return {**settings.model_dump(mode="json", exclude=places), "random": random, "base_files": files}
 
 
-def finished(run: EvaluationRun) -> Result | None:
+def finished(run: EvaluationRun) -> EvaluationResult | None:
     """Return the result of an earlier run, None if there is none or it is unfinished.
 
     Raises TrainingError where its folder holds a run with other settings or another checkpoint.
@@ -61,7 +61,7 @@ def finished(run: EvaluationRun) -> Result | None:
             f"{run.settings.output_dir} holds a run of {run} with other values ({', '.join(sorted(changed))}); "
             "give another output_dir, or --no-resume to start anew"
         )
-    return Result(**content["result"]) if content["result"] else None
+    return EvaluationResult(**content["result"]) if content["result"] else None
 
 
 def forget(run: EvaluationRun) -> None:
@@ -69,7 +69,9 @@ def forget(run: EvaluationRun) -> None:
     shutil.rmtree(run.settings.output_dir, ignore_errors=True)
 
 
-def carry_out(run: EvaluationRun, finetune: Finetune, command: str, keep_checkpoint: bool) -> Result:
+def carry_out(
+    run: EvaluationRun, finetune: Finetune, command: str, keep_checkpoint: bool
+) -> EvaluationResult:
     """Fine-tune, or resume a killed run; then write the result and remove the weights."""
     folder = run.settings.output_dir
     content = {"identity": identity(run.settings), "result": None}
@@ -83,7 +85,7 @@ def carry_out(run: EvaluationRun, finetune: Finetune, command: str, keep_checkpo
     return result
 
 
-def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
+def read_result(settings: FinetuneSettings, spec: TaskSpec) -> EvaluationResult:
     """Read the scores of a checkpoint's `task.json`."""
     tests = {name for file in settings.test for name in file.source_names}
     dev = {name: scores for name, scores in spec.scores.items() if name not in tests}
@@ -94,7 +96,7 @@ def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
         raise TrainingError(
             f"{metric} of {', '.join(dev)} is not a number: all predictions or labels are alike"
         )
-    return Result(
+    return EvaluationResult(
         metric,
         sum(values) / len(values),
         dev,
@@ -102,8 +104,8 @@ def read_result(settings: FinetuneSettings, spec: TaskSpec) -> Result:
     )
 
 
-def as_json(result: Result) -> dict[str, Any]:
-    """Return what `Result(**...)` reads."""
+def as_json(result: EvaluationResult) -> dict[str, Any]:
+    """Return what `EvaluationResult(**...)` reads."""
     return {"metric": result.metric, "score": result.score, "dev": result.dev, "test": result.test}
 
 

@@ -19,7 +19,7 @@ from training.report.error_analysis import Baseline, choice_findings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
 
 
-class ChoiceTask(FinetuneTask):
+class ChoiceFinetuning(FinetuneTask):
     """One right ending of several."""
 
     architecture = "BertForMultipleChoice"

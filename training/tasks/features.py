@@ -17,7 +17,7 @@ from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.settings import FeatureSettings
-from training.tasks.ner import NerTask
+from training.tasks.ner import NerFinetuning
 
 # Choice of the states to read, of the embeddings and L layers, and the fewest layers that it needs.
 _CHOSEN: dict[str, tuple[Callable[[Sequence[Tensor]], Sequence[Tensor]], int]] = {
@@ -106,7 +106,7 @@ class BiLstmTagger(BertHead):
         return found
 
 
-class FeatureNerTask(NerTask):
+class FeatureNerFinetuning(NerFinetuning):
     """Named entities from frozen features."""
 
     architecture = "BiLstmTagger"

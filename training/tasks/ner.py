@@ -27,7 +27,7 @@ from training.tasks.base import (
 )
 
 
-class NerTask(FinetuneTask):
+class NerFinetuning(FinetuneTask):
     """Named entities. Words are the tokenizer's own, as in the service; a long sentence is read in windows."""
 
     architecture = "BertForTokenClassification"

@@ -45,7 +45,7 @@ class Predicted:
         return [[text for text, _ in example.answers] for example in self.examples]
 
 
-class QaTask(FinetuneTask):
+class QaFinetuning(FinetuneTask):
     """Spans in a paragraph; a window without the answer points to [CLS]."""
 
     architecture = "BertForQuestionAnswering"

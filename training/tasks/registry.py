@@ -5,26 +5,26 @@ from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.settings import FinetuneSettings
 from training.tasks.base import FinetuneTask
-from training.tasks.choice import ChoiceTask
-from training.tasks.features import FeatureNerTask
-from training.tasks.ner import NerTask
-from training.tasks.qa import QaTask
-from training.tasks.sequence import SequenceTask
-from training.tasks.similarity import SimilarityTask
+from training.tasks.choice import ChoiceFinetuning
+from training.tasks.features import FeatureNerFinetuning
+from training.tasks.ner import NerFinetuning
+from training.tasks.qa import QaFinetuning
+from training.tasks.sequence import SequenceFinetuning
+from training.tasks.similarity import SimilarityFinetuning
 
 TASKS: dict[str, type[FinetuneTask]] = {
-    "classification": SequenceTask,
-    "ner": NerTask,
-    "qa": QaTask,
-    "similarity": SimilarityTask,
-    "multiple_choice": ChoiceTask,
+    "classification": SequenceFinetuning,
+    "ner": NerFinetuning,
+    "qa": QaFinetuning,
+    "similarity": SimilarityFinetuning,
+    "multiple_choice": ChoiceFinetuning,
 }
 
 
 def make_task(settings: FinetuneSettings, tokenizer: Tokenizer, spec: TaskSpec) -> FinetuneTask:
     """Return the settings' task. Raises ConfigError where it has no such metric."""
     if settings.features is not None:
-        task: FinetuneTask = FeatureNerTask(tokenizer, spec, settings.features)
+        task: FinetuneTask = FeatureNerFinetuning(tokenizer, spec, settings.features)
     else:
         task = TASKS[settings.task](tokenizer, spec)
     if settings.metric is not None and settings.metric not in task.metrics:

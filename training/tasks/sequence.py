@@ -33,7 +33,7 @@ RMSE = "rmse"
 """Root of the mean squared error, the one score of which less is better; it does not decide."""
 
 
-class SequenceTask(FinetuneTask):
+class SequenceFinetuning(FinetuneTask):
     """Labels from the pooled [CLS]."""
 
     architecture = "BertForSequenceClassification"

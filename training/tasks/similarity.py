@@ -20,7 +20,7 @@ from training.report.error_analysis import Baseline, number_findings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
 
 
-class SimilarityTask(FinetuneTask):
+class SimilarityFinetuning(FinetuneTask):
     """Two separately encoded texts and their similarity."""
 
     architecture = "BertModel"

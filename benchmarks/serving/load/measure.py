@@ -20,7 +20,7 @@ WARM_CONNECTIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """How long and how hard each baseline is measured."""
 
     connections: tuple[int, ...]
@@ -105,7 +105,7 @@ def measure(
     shape: Shape,
     work: Workload,
     expected: Sequence[Sequence[Expected]],
-    plan: Plan,
+    plan: LoadPlan,
     log: Path,
 ) -> Round:
     """Measure a server; what goes wrong is written into the round, so that the others are measured all the same."""
@@ -129,10 +129,16 @@ def measure(
 
 
 def trial_rate(
-    baseline: Baseline, place: Place, shape: Shape, work: Workload, connections: int, plan: Plan, log: Path
+    baseline: Baseline,
+    place: Place,
+    shape: Shape,
+    work: Workload,
+    connections: int,
+    plan: LoadPlan,
+    log: Path,
 ) -> float:
     """Return the closed-loop rate of a shape; 0 if it does not work."""
-    brief = Plan((connections,), plan.closed_s, plan.open_s, (), plan.warm_s, plan.start_s)
+    brief = LoadPlan((connections,), plan.closed_s, plan.open_s, (), plan.warm_s, plan.start_s)
     return measure(baseline, place, shape, work, (), brief, log).best_rate
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bert.errors import DeadlineExceededError, EngineError, NotReadyError, QueueFullError, TooLateError
 from service.scheduling.scheduler import SUSPECT_AFTER, Scheduler
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from tests.support.scheduler_bench import Bench, FakeEngine, submitted, values
 
 
@@ -223,7 +223,9 @@ def test_a_poisoned_text_fails_alone() -> None:
         tasks = [submitted(scheduler, mark) for mark in (1, 13, 2)]
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert isinstance(results[1], EngineError)
-        assert [values(result) for result in (results[0], results[2]) if isinstance(result, Result)] == [
+        assert [
+            values(result) for result in (results[0], results[2]) if isinstance(result, SubmitResult)
+        ] == [
             [1],
             [2],
         ]
@@ -242,7 +244,7 @@ def test_an_answer_that_is_not_finite_is_an_error_of_its_own_request_only() -> N
         results = await asyncio.gather(
             submitted(scheduler, 1), submitted(scheduler, 5), return_exceptions=True
         )
-        assert isinstance(results[0], Result)
+        assert isinstance(results[0], SubmitResult)
         assert isinstance(results[1], EngineError)
 
     bench.run(scenario)

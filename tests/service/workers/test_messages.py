@@ -28,7 +28,7 @@ from bert.tokenizer import Encoding, Tokenizer
 from service.engine.engine_protocol import Floats
 from service.engine.onnx_engine import OnnxEngine
 from service.http.problems import problem_of
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from service.workers import messages
 from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
 from tests.support.tiny import SPECS
@@ -157,7 +157,7 @@ def test_words_that_nobody_asks_for_are_not_worked_out(bundles: Path, task: str)
     ids=str,
 )
 def test_outputs_of_every_shape_are_carried(shapes: list[tuple[int, ...]]) -> None:
-    sent = Result(outputs(*shapes), 0.25, 1.5)
+    sent = SubmitResult(outputs(*shapes), 0.25, 1.5)
     got = carried(Done.of(3, sent)).result()
     assert (got.queue_s, got.inference_s) == (0.25, 1.5)
     for one, other in zip(sent.outputs, got.outputs, strict=True):
@@ -167,7 +167,7 @@ def test_outputs_of_every_shape_are_carried(shapes: list[tuple[int, ...]]) -> No
 
 def test_numbers_are_carried_to_the_bit() -> None:
     odd = np.array([[np.nan, -0.0, np.inf, 1e-45, 3.4028235e38]], np.float32)
-    (got,) = carried(Done.of(3, Result([odd], 0.0, 0.0))).result().outputs
+    (got,) = carried(Done.of(3, SubmitResult([odd], 0.0, 0.0))).result().outputs
     assert got.tobytes() == odd.tobytes()
 
 

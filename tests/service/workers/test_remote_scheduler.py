@@ -10,7 +10,7 @@ import pytest
 
 from bert.errors import EngineError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
-from service.scheduling.scheduler_protocol import Result
+from service.scheduling.scheduler_protocol import SubmitResult
 from service.workers.connection import Connection
 from service.workers.messages import (
     MAX_RETRIES,
@@ -67,7 +67,7 @@ class Engine:
 
     def answer(self, request: Submit, value: float) -> None:
         self.connections[-1].send(
-            Done.of(request.key, Result([np.full((1, 1), value, np.float32)], 0.0, 0.0))
+            Done.of(request.key, SubmitResult([np.full((1, 1), value, np.float32)], 0.0, 0.0))
         )
 
 
@@ -76,13 +76,13 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def submitted(scheduler: RemoteScheduler, tokens: int = 10) -> "asyncio.Task[Result]":
+def submitted(scheduler: RemoteScheduler, tokens: int = 10) -> "asyncio.Task[SubmitResult]":
     ids = np.arange(tokens, dtype=np.int32)
     text = Encoding(ids, ids, np.zeros((tokens, 2), np.int32), ids, ids)
     return asyncio.create_task(scheduler.submit("m", [text]))
 
 
-def value(result: Result) -> float:
+def value(result: SubmitResult) -> float:
     (output,) = result.outputs
     return float(output[0, 0])
 

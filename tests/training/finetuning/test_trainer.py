@@ -23,7 +23,7 @@ from training.finetune import finetune
 from training.finetuning import model as models
 from training.finetuning.trainer import is_better
 from training.settings import FinetuneSettings
-from training.tasks.sequence import SequenceTask
+from training.tasks.sequence import SequenceFinetuning
 
 Make = Callable[..., FinetuneSettings]
 LONG: dict[str, Any] = {"epochs": 3, "save_every_steps": 1, "dropout": 0.1}
@@ -95,13 +95,13 @@ def test_a_run_that_is_asked_to_stop_saves_and_goes_on_to_the_same_weights(
 def test_a_stop_in_an_evaluation_loses_neither_its_step_nor_its_score(
     settings_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def stops(task: SequenceTask, *_: object) -> None:
+    def stops(task: SequenceFinetuning, *_: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("the evaluation went on")
 
     settings = settings_for("classification", epochs=2)
     with monkeypatch.context() as patch:
-        patch.setattr(SequenceTask, "evaluate", stops)
+        patch.setattr(SequenceFinetuning, "evaluate", stops)
         with pytest.raises(RunStopped, match="step 8 of 16"):
             finetune(settings)
     finetune(settings)
@@ -114,7 +114,7 @@ def test_a_failed_evaluation_leaves_its_step_saved(
     def fails(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(SequenceTask, "evaluate", fails)
+    monkeypatch.setattr(SequenceFinetuning, "evaluate", fails)
     settings = settings_for("classification")
     with pytest.raises(MemoryError):
         finetune(settings)
@@ -193,14 +193,14 @@ def test_a_metric_that_no_file_has_is_no_number(settings_for: Make, tmp_path: Pa
 def test_a_score_that_is_no_number_is_below_any_other(
     settings_for: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, given = SequenceTask.evaluate, iter([math.nan, 0.1, math.nan, 0.05])
+    real, given = SequenceFinetuning.evaluate, iter([math.nan, 0.1, math.nan, 0.05])
 
-    def evaluate(task: SequenceTask, *arguments: Any) -> Any:
+    def evaluate(task: SequenceFinetuning, *arguments: Any) -> Any:
         found = real(task, *arguments)
         found.scores["accuracy"] = next(given, math.nan)
         return found
 
-    monkeypatch.setattr(SequenceTask, "evaluate", evaluate)
+    monkeypatch.setattr(SequenceFinetuning, "evaluate", evaluate)
     settings = settings_for("classification", epochs=4)
     best = finetune(settings)
     assert report(settings)["best_step"] == 16

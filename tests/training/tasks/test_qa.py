@@ -7,7 +7,7 @@ import pytest
 from bert.data.examples import QaExample
 from bert.tasks.spec import TaskSpec
 from training.tasks.base import Evaluation
-from training.tasks.qa import Predicted, QaTask
+from training.tasks.qa import Predicted, QaFinetuning
 
 
 def predicted(*rows: tuple[str, str, float]) -> Predicted:
@@ -20,8 +20,8 @@ def predicted(*rows: tuple[str, str, float]) -> Predicted:
 
 
 @pytest.fixture
-def task() -> QaTask:
-    task = QaTask.__new__(QaTask)  # scoring needs no tokenizer
+def task() -> QaFinetuning:
+    task = QaFinetuning.__new__(QaFinetuning)  # scoring needs no tokenizer
     task.spec = TaskSpec("qa", max_tokens=64, allows_no_answer=True)
     return task
 
@@ -30,15 +30,15 @@ ALL_ANSWERED = predicted(("red", "red", -5.0), ("blue", "blue", -1.0), ("green",
 SOME_WITHOUT = predicted(("pink", "pink", -6.0), ("", "x", -2.0), ("", "y", 2.0))
 
 
-def looks(task: QaTask, *files: Predicted) -> list[Evaluation]:
+def looks(task: QaFinetuning, *files: Predicted) -> list[Evaluation]:
     return [Evaluation({}, None, file) for file in files]
 
 
-def test_without_unanswerable_questions_nothing_is_tuned(task: QaTask) -> None:
+def test_without_unanswerable_questions_nothing_is_tuned(task: QaFinetuning) -> None:
     assert task.tune(looks(task, ALL_ANSWERED)) == {}
 
 
-def test_one_threshold_serves_all_files(task: QaTask) -> None:
+def test_one_threshold_serves_all_files(task: QaFinetuning) -> None:
     alone = task.tune(looks(task, SOME_WITHOUT))["null_threshold"]
     assert -6.0 < alone < -2.0
     more = predicted(("blue", "blue", -1.0), ("red", "red", -1.5), ("green", "green", 1.0))
@@ -46,13 +46,13 @@ def test_one_threshold_serves_all_files(task: QaTask) -> None:
     assert 1.0 < together < 2.0  # three right answers are worth more than one that should not have been given
 
 
-def test_1_1_is_scored_with_an_answer_to_every_question_and_as_it_is_served(task: QaTask) -> None:
+def test_1_1_is_scored_with_an_answer_to_every_question_and_as_it_is_served(task: QaFinetuning) -> None:
     task.spec = replace(task.spec, null_threshold=-2.0)
     scores = task.rescore(Evaluation({}, None, ALL_ANSWERED)).scores
     assert scores["f1"] == pytest.approx(2 / 3) and scores["f1_served"] == pytest.approx(1 / 3)
 
 
-def test_2_0_is_scored_by_the_threshold(task: QaTask) -> None:
+def test_2_0_is_scored_by_the_threshold(task: QaFinetuning) -> None:
     task.spec = replace(task.spec, null_threshold=-4.0)
     assert task.rescore(Evaluation({}, None, SOME_WITHOUT)).scores["f1"] == 1.0
     task.spec = replace(task.spec, null_threshold=0.0)

@@ -23,7 +23,7 @@ from tests.support.files import Write
 from training.finetune import finetune
 from training.settings import FinetuneSettings
 from training.tasks.base import collate
-from training.tasks.sequence import SequenceTask
+from training.tasks.sequence import SequenceFinetuning
 
 Make = Callable[..., FinetuneSettings]
 CPU = torch.device("cpu")
@@ -37,10 +37,10 @@ def tokenizer(tiny_base: Path) -> Tokenizer:
 
 def made(
     tokenizer: Tokenizer, counts: dict[str, float] | None = None, examples: float = 0, **changes: Any
-) -> SequenceTask:
+) -> SequenceFinetuning:
     """Return a task with the labels a, b and c, ten tokens a text, and settings changed."""
     spec = {"problem": changes.get("problem", "single_label"), "pair": changes.pop("pair", False)}
-    task = SequenceTask(
+    task = SequenceFinetuning(
         tokenizer, TaskSpec("classification", labels=("a", "b", "c"), max_tokens=10, stride=2, **spec)
     )
     task.configure(

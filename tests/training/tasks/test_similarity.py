@@ -13,15 +13,15 @@ from training.finetune import finetune
 from training.finetuning.batches import EpochBatches
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
-from training.tasks.similarity import SimilarityTask
+from training.tasks.similarity import SimilarityFinetuning
 
 
 def examples(*scores: float) -> list[TextExample]:
     return [TextExample(f"Text {n}.", f"Other {n}.", score, str(n)) for n, score in enumerate(scores)]
 
 
-def task() -> SimilarityTask:
-    return SimilarityTask(Tokenizer.load(resolve_base(MINILM)), TaskSpec("similarity", max_tokens=32))
+def task() -> SimilarityFinetuning:
+    return SimilarityFinetuning(Tokenizer.load(resolve_base(MINILM)), TaskSpec("similarity", max_tokens=32))
 
 
 def test_the_highest_score_of_all_training_data_is_1() -> None:
