@@ -153,7 +153,7 @@ def _service(folders: Sequence[Path], checkout: Path, args: argparse.Namespace) 
     """Serve the bundles with a checkout's code until the block ends."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    file = Path(__file__).with_name("instant_service.py")
+    file = Path(__file__).with_name("load") / "instant_service.py"
     variables = [f"PYTHONPATH={checkout}", *([f"PROFILE={args.profile.resolve()}"] if args.profile else [])]
     bundles = ",".join(str(folder.resolve()) for folder in folders)
     settings = ["--bundles", bundles, "--port", str(port), *shlex.split(args.service)]

@@ -53,7 +53,8 @@ def test_text_lines_end_with_the_fields(restored: None, capsys: pytest.CaptureFi
 def test_access_lines_name_the_request_and_never_its_text(
     bundles: Path, restored: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logging.getLogger("bert_serve").propagate = True
+    logger = logging.getLogger("bert_serve")
+    logger.propagate = caplog.handler not in logger.handlers  # pytest attaches it to a logger that does not propagate
     with (
         caplog.at_level(logging.INFO, "bert_serve"),
         serving(bundles=[bundles / "mood"], access_log=True) as live,
