@@ -177,6 +177,8 @@ class Scheduler:
     def _new_request(self, model: str, encodings: Sequence[Encoding], deadline: float) -> QueuedRequest:
         if self._closed:
             raise NotReadyError("the service is stopping")
+        if not encodings:
+            raise ValueError("a request needs at least one text")
         return QueuedRequest(
             model,
             [len(encoding) for encoding in encodings],
@@ -253,18 +255,25 @@ class Scheduler:
         if result.outputs is not None and slots == 1 and throughput is not None:
             # Seconds of the slot: the engine's, and those in which the event loop was late.
             throughput.learn(batch.tokens, seconds)
-        self._dispatch()
         if result.outputs is None:
-            self._retry_or_fail(batch, result.error)
-        else:
-            self._failures.pop(batch.model, None)
+            self._retry_or_fail(batch, result.error)  # before new work is taken
+        self._dispatch()
+        if result.outputs is not None:
             padding_ratio = result.outputs.padding_ratio
             self._observe(batch.model, batch.tokens, batch.texts, padding_ratio, result.seconds)
             self._deliver(batch, result.outputs.texts)
 
     def _deliver(self, batch: Batch, outputs: Sequence[Floats]) -> None:
-        """Hand outputs to their requests, and complete those that have all."""
-        start, is_finite = 0, bool(np.isfinite(joined(outputs)).all())
+        """Hand outputs to their requests, and complete those that have all.
+
+        A batch without a finite output counts as a failure of its model.
+        """
+        finite = np.isfinite(joined(outputs))
+        start, is_finite = 0, bool(finite.all())
+        if is_finite or finite.any():
+            self._failures.pop(batch.model, None)
+        else:
+            self._failures[batch.model] += 1
         for item in batch.items:
             request, count = _request_of(item.job), item.stop - item.start
             part = outputs[start : start + count]
@@ -282,7 +291,6 @@ class Scheduler:
         """Retry the requests of a failed batch separately; fail one that had the batch to itself."""
         if len({id(item.job) for item in batch.items}) > 1:
             self.queue.retry_separately(batch)
-            self._dispatch_soon()
             return
         self._failures[batch.model] += 1
         failure = error if isinstance(error, EngineError) else EngineError(f"the engine failed: {error!r}")

@@ -54,7 +54,9 @@ def test_access_lines_name_the_request_and_never_its_text(
     bundles: Path, restored: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     logger = logging.getLogger("bert_serve")
-    logger.propagate = caplog.handler not in logger.handlers  # pytest attaches it to a logger that does not propagate
+    logger.propagate = (
+        caplog.handler not in logger.handlers
+    )  # pytest attaches it to a logger that does not propagate
     with (
         caplog.at_level(logging.INFO, "bert_serve"),
         serving(bundles=[bundles / "mood"], access_log=True) as live,

@@ -250,8 +250,13 @@ def test_an_answer_that_is_not_finite_is_an_error_of_its_own_request_only() -> N
     bench.run(scenario)
 
 
-def test_a_model_that_keeps_failing_is_suspected_until_it_answers() -> None:
-    bench = Bench(engine=FakeEngine(threading.Semaphore(0), poison=13))
+@pytest.mark.parametrize("failing", [{"poison": 13}, {"nan": 13}], ids=["raises", "answers nan"])
+def test_a_model_that_keeps_failing_is_suspected_until_it_answers(failing: dict[str, int]) -> None:
+    bench = Bench(
+        engine=FakeEngine(
+            threading.Semaphore(0), poison=failing.get("poison", -1), nan=failing.get("nan", -2)
+        )
+    )
 
     async def scenario(scheduler: Scheduler) -> None:
         bench.engine.gate.release(100)
