@@ -39,8 +39,10 @@ def test_a_request_that_ends_the_process_each_time_is_given_up_and_its_neighbour
             assert (reply.result().status, kind(reply.result())) == (500, "internal")
         assert [reply.result().status for reply in (first, *neighbours)] == [200] * 6
     crashing.all_ready()
-    # Together the poisons end the first two engines; alone, each ends one more.
-    assert crashing.metric("bert_engine_restarts_total") == MAX_RETRIES + poisons
+    # Poisons that share engine processes end the first ones together; each ends its last one alone. Two frontends may return
+    # to a new engine one after the other, and then their poisons share none.
+    restarts = crashing.metric("bert_engine_restarts_total")
+    assert MAX_RETRIES + poisons <= restarts <= poisons * (MAX_RETRIES + 1)
     assert post(3).status == 200
 
 
