@@ -1,4 +1,4 @@
-"""What both baselines train on: the same files, the same shapes and batch sizes, and marks taken after each step."""
+"""Data, shapes and batch sizes that both baselines train on, and the marks taken after each step."""
 
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers says of its embeddings: what is honoured, and what is refused.
+"""Settings of a sentence-transformers folder: those that an export follows, and those that it refuses.
 
 An export that passed over a part of it would give other vectors than the model's.
 """

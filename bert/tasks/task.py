@@ -1,5 +1,6 @@
-"""What every task says of itself. One object a task; the table of them is `bert.tasks.registry`. P positions, K scores."""
+"""Base class of all tasks; `bert.tasks.registry` lists them. P is the number of positions, K of scores."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 
@@ -15,7 +16,7 @@ Positions = NDArray[np.intp]
 
 
 class Head(Enum):
-    """What follows the encoder, in a checkpoint and in a graph."""
+    """Kind of layers after the encoder, in a checkpoint and in a graph."""
 
     LINEAR = "one linear layer at each position"
     POOLED = "the pooler (a linear layer and tanh), then one linear layer"
@@ -24,7 +25,7 @@ class Head(Enum):
 
 
 class Reads(Enum):
-    """What one input of a model is made of."""
+    """Texts that make one input of a model."""
 
     TEXT = "one text"
     PAIR = "two texts"
@@ -32,7 +33,7 @@ class Reads(Enum):
 
 
 class Compared(Enum):
-    """What export compares of an 8-bit graph where there are no labelled data."""
+    """Results of an 8-bit graph that export compares where there are no labelled data."""
 
     LABELS = "the label of each text or word"
     ANSWERS = "the answer to each question"
@@ -40,7 +41,7 @@ class Compared(Enum):
     NOTHING = "nothing that would tell how good the model stays"
 
 
-class Task:
+class Task(ABC):
     """A task: how it encodes, where its head looks, what its scores mean. Labels and limits are in TaskSpec."""
 
     name: str
@@ -80,9 +81,9 @@ class Task:
         """Return the graph's output: its name, and how many numbers it gives for each position or text."""
         return "logits", self.head_outputs(spec)
 
+    @abstractmethod
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions (P,) of a text, among its own tokens, where the head is evaluated."""
-        raise NotImplementedError
 
     def default_problem(self, labels: Sequence[str]) -> str:
         """Return the `problem` of a checkpoint that does not name one."""

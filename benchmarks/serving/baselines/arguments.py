@@ -1,4 +1,4 @@
-"""What every baseline is started with."""
+"""Command line of every baseline."""
 
 import argparse
 from dataclasses import dataclass

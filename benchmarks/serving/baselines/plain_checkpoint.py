@@ -1,4 +1,4 @@
-"""A checkpoint as a plain folder in Hugging Face's format, adapters merged: what the baselines load."""
+"""A checkpoint as a plain folder in Hugging Face's format, adapters merged: the form that baselines load."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from bert.checkpoint.weights import Checkpoint
 from bert.tasks.spec import TaskSpec
 
 CACHE = "cache"
-"""What baselines keep beside the model."""
+"""Folder beside the model for the baselines' own files."""
 MADE_FROM = "made-from.json"
 CLASSES = {"classification": "BertForSequenceClassification", "qa": "BertForQuestionAnswering"}
 

@@ -30,16 +30,16 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is there to start a baseline with."""
+    """Folders and interpreters that a baseline is started with."""
 
     folder: Path
     """The model in Hugging Face's format."""
     bundle: Path
     int8_bundle: Path | None
     python: str
-    """Of the baselines' environment."""
+    """Interpreter of the baselines' environment."""
     infinity_python: str
-    """Of the environment with infinity and transformers 4."""
+    """Interpreter of the environment with infinity and transformers 4."""
     service: tuple[str, ...] = ()
     """More settings for bert-serve."""
 
@@ -66,7 +66,7 @@ class Baseline:
 
     title: str
     command: Callable[[Place, Shape, int], Sequence[str]]
-    """What to run, on which port."""
+    """Command of a server, and its port."""
     forms: Mapping[str, Form]
     """By kind of job. One without a form for lists gets their texts in as many requests at once."""
     serves: bool = True

@@ -1,4 +1,4 @@
-"""Whether a baseline answers right: against the checkpoint itself, computed in float32 by plain numpy."""
+"""Check of a baseline's answers against the checkpoint itself, computed in float32 by plain numpy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the reference answers."""
+    """Answer of the reference."""
 
     label: str | None
     score: float

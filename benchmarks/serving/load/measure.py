@@ -72,7 +72,7 @@ class Open:
 
 @dataclass(slots=True)
 class Round:
-    """What a baseline did in a round."""
+    """Measurements of a baseline in one round."""
 
     checked: Check | None = None
     closed: list[Closed] = field(default_factory=list)

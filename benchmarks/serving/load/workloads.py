@@ -1,4 +1,4 @@
-"""What a comparison sends: the requests' texts or documents, without their form, which is each baseline's own."""
+"""Texts and documents of a comparison's requests, without the form that each baseline gives them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
