@@ -9,6 +9,7 @@ import asyncio
 import gzip
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -212,6 +213,17 @@ def test_no_compressed_body_holds_the_event_loop(live: Live) -> None:
 @pytest.mark.parametrize("path", ["/openapi.json", "/metrics", "/models", "/docs"])
 def test_no_page_holds_the_event_loop(live: Live, path: str) -> None:
     assert_loop_stays_free(live, lambda: live.get(path).status, 200)
+
+
+def test_a_waiting_event_loop_asks_early_for_the_interpreters_lock(bundles: Path) -> None:
+    """By Python's default it waits 5 ms, and each brief release of the lock in numpy begins that wait anew."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.005)
+    try:
+        with serving(bundles=[bundles / "mood"]):
+            assert sys.getswitchinterval() <= 0.001
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_the_document_of_the_interface_is_made_before_the_first_request(bundles: Path) -> None:
