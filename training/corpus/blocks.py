@@ -36,51 +36,45 @@ class Block:
     start: BlockStart
     end: BlockStart
     records: list[StoredDocument]
+    bytes_read: int
+    """Bytes of all files read up to its end, as they lie on disk: compressed where the files are."""
 
 
-class BlockReader:
-    """Cuts the documents of all files into blocks of `block_bytes`; a document is never cut."""
+def read_blocks(
+    files: Sequence[TextFile], block_bytes: int, start: BlockStart = BEGINNING, max_documents: int = 0
+) -> Iterator[Block]:
+    """Cut the documents of all files into blocks of `block_bytes`; a document is never cut.
 
-    def __init__(
-        self,
-        files: Sequence[TextFile],
-        block_bytes: int,
-        start: BlockStart = BEGINNING,
-        max_documents: int = 0,
-    ) -> None:
-        """Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all."""
-        self._files, self._block_bytes, self._limit = files, block_bytes, max_documents
-        self._at = start
-        self._reader: DocumentReader | None = None
+    Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all.
+    """
+    end, records, size, bytes_read = start, list[StoredDocument](), 0, 0
+    for record, end, bytes_read in _documents(files, start, max_documents):
+        records.append(record)
+        size += len(record.data)
+        if size >= block_bytes:
+            end = end._replace(block=start.block + 1)
+            yield Block(start, end, records, bytes_read)
+            start, records, size = end, [], 0
+    if records:
+        yield Block(start, end._replace(block=start.block + 1), records, bytes_read)
 
-    def __iter__(self) -> Iterator[Block]:
-        start, records, size = self._at, list[StoredDocument](), 0
-        for raw in self._raw():
-            records.append(raw)
-            size += len(raw.data)
-            if size >= self._block_bytes:
-                self._at = self._at._replace(block=start.block + 1)
-                yield Block(start, self._at, records)
-                start, records, size = self._at, [], 0
-        if records:
-            yield Block(start, self._at._replace(block=start.block + 1), records)
 
-    @property
-    def bytes_read(self) -> int:
-        """Bytes read so far, as they lie on disk: compressed where the files are."""
-        done = sum(file.size for file in self._files[: self._at.file])
-        return done + int(self._reader.share * self._reader.file.size if self._reader else 0)
-
-    def _raw(self) -> Iterator[StoredDocument]:
-        for index in range(self._at.file, len(self._files)):
-            if index != self._at.file:
-                self._at = self._at._replace(file=index, records=0)
-            self._reader = DocumentReader(self._files[index])
-            for record in self._reader.records(self._at.records):
-                if self._limit and self._at.document >= self._limit:
-                    return
-                self._at = self._at._replace(document=self._at.document + 1, records=self._at.records + 1)
-                yield StoredDocument(index, record.line, record.data)
+def _documents(
+    files: Sequence[TextFile], start: BlockStart, limit: int
+) -> Iterator[tuple[StoredDocument, BlockStart, int]]:
+    """Yield each document, the place after it, and the bytes read."""
+    number, before = start.document, sum(file.size for file in files[: start.file])
+    for index in range(start.file, len(files)):
+        reader = DocumentReader(files[index])
+        skipped = start.records if index == start.file else 0
+        for place, record in enumerate(reader.records(skipped), skipped + 1):
+            if limit and number >= limit:
+                return
+            number += 1
+            after = BlockStart(start.block, number, index, place)
+            read = before + int(reader.share * files[index].size)
+            yield StoredDocument(index, record.line, record.data), after, read
+        before += files[index].size
 
 
 def is_chosen(seed: int, document: int, share: float) -> bool:

@@ -9,18 +9,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
+import rjieba
 from numpy.typing import NDArray
 
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Document
-from training.corpus.words import CHINESE, is_chinese, word_starts
 
 Ints = NDArray[np.int64]
 MAX_PARTS = 200_000
 """Most parts in the table, about 40 MB; a full table is cleared."""
 BATCH_CHARACTERS = 1 << 18
 """Text to split at a time: the parts of a long document need many times its memory."""
+CHINESE = (
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+    "\U00020000-\U0002a6df\U0002a700-\U0002b73f\U0002b740-\U0002b81f\U0002b920-\U0002ceaf\U0002f800-\U0002fa1f"
+)
+"""Characters that BERT's tokenizer makes tokens of their own (`is_chinese_char` of `tokenizers`)."""
+_IS_CHINESE = re.compile(f"[{CHINESE}]")
 _AROUND_CHINESE = re.compile(f"[{CHINESE}]|[ \n]|[^ \n{CHINESE}]+")
 _LINES = re.compile("\n|[^\n]+")
 
@@ -124,7 +130,22 @@ class PartTable:
         self.firsts = np.concatenate([self.firsts, len(self.ids) + np.cumsum(counts) - counts])
         self.counts = np.concatenate([self.counts, counts])
         self.ids = np.concatenate([self.ids, _flat(encoded)])
-        self.chinese = np.concatenate([self.chinese, [is_chinese(part) for part in parts]])
+        self.chinese = np.concatenate(
+            [self.chinese, [_IS_CHINESE.fullmatch(part) is not None for part in parts]]
+        )
+
+
+def word_starts(text: str) -> NDArray[np.bool_]:
+    """Return (characters,) True where a word of jieba begins.
+
+    Chinese has no spaces: without its words a masked word would be one character.
+    """
+    ends = np.cumsum(np.fromiter(map(len, rjieba.cut(text)), np.int64))
+    assert not len(text) or ends[-1] == len(text), "jieba lost characters"
+    starts = np.zeros(len(text) + 1, np.bool_)
+    starts[0] = True
+    starts[ends] = True
+    return starts[:-1]
 
 
 def _batches(sentences: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -34,11 +34,9 @@ def locked(folder: Path) -> Iterator[None]:
 def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> dict[str, Any]:
     """Return everything that decides the content of the shards; the number of processes does not."""
     free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer", "on_error"}
-    plan = settings.model_dump(mode="json", exclude=free)
     if settings.tokenizer is not None:
-        plan = {
-            key: value for key, value in plan.items() if key not in ("vocab_size", "uncased", "vocab_share")
-        }
+        free |= {"vocab_size", "uncased", "vocab_share"}
+    plan = settings.model_dump(mode="json", exclude=free)
     plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
     plan["sources"] = [_source(file) for file in files]
     return plan

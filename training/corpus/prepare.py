@@ -12,31 +12,23 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from bert.errors import ConfigError, DataError, TrainingError
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
 from training.core.subprocesses import deaf_children
-from training.corpus.blocks import BEGINNING, Block, BlockReader, BlockStart, is_chosen
+from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks
 from training.corpus.datasets import TextFile, list_files
 from training.corpus.plan import keep_plan, locked, make_plan
-from training.corpus.progress import PrepareProgress
+from training.corpus.prepare_progress import PrepareProgress, usable_cores
 from training.corpus.readers import DocumentReader, text_of
-from training.corpus.resources import usable_cores
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, file_sha256, write_index
 from training.corpus.vocabulary import train_vocabulary
-from training.corpus.worker import (
-    LOG_FOLDER,
-    BlockSettings,
-    Outcome,
-    is_whole,
-    start_worker,
-    write_block,
-)
+from training.corpus.worker import LOG_FOLDER, Note, is_whole, start_worker, token_bytes, write_block
 
-Note = dict[str, Any]
 WAITING_BLOCKS = 1
 """Blocks to read ahead of the workers, so that none waits for the disk."""
 
@@ -60,9 +52,12 @@ def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareP
     progress = PrepareProgress(sum(file.size for file in files))
     tokenizer = find_tokenizer(settings, files, progress)
     if not settings.vocab_only:
-        block_settings = block_settings_of(settings, files, tokenizer)
-        notes = write_blocks(settings, block_settings, progress)
-        write_index(folder, describe(settings, block_settings, tokenizer, notes))
+        if settings.segmenter and not tokenizer.splits_chinese:
+            raise ConfigError(
+                f"word_segmenter {settings.segmenter!r} needs a tokenizer that takes Chinese apart"
+            )
+        notes = write_blocks(settings, files, token_bytes(tokenizer), progress)
+        write_index(folder, describe(settings, files, tokenizer, notes))
     return progress
 
 
@@ -110,31 +105,11 @@ def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> 
                     raise DataError(file.path, record.line, str(error)) from None
 
 
-def block_settings_of(
-    settings: PrepareSettings, files: tuple[TextFile, ...], tokenizer: Tokenizer
-) -> BlockSettings:
-    """Return the settings of every worker."""
-    if settings.segmenter and not tokenizer.splits_chinese:
-        raise ConfigError(f"word_segmenter {settings.segmenter!r} needs a tokenizer that takes Chinese apart")
-    return BlockSettings(
-        folder=settings.output_dir,
-        files=files,
-        language=settings.language,
-        chinese=settings.is_chinese,
-        segment_words=settings.segmenter is not None,
-        line_breaks=settings.line_breaks,
-        held_out=settings.held_out,
-        seed=settings.seed,
-        token_bytes=2 if tokenizer.vocab_size <= 1 << 16 else 4,
-        stop_at_problem=settings.on_error == "stop",
-    )
-
-
 def write_blocks(
-    settings: PrepareSettings, block_settings: BlockSettings, progress: PrepareProgress
+    settings: PrepareSettings, files: tuple[TextFile, ...], id_bytes: int, progress: PrepareProgress
 ) -> list[Note]:
     """Give every unfinished block to a worker; return the notes of all blocks in order."""
-    notes = finished_blocks(block_settings)
+    notes = finished_blocks(settings.output_dir, id_bytes)
     for note in notes.values():
         progress.earlier(note)
     if notes:
@@ -142,58 +117,60 @@ def write_blocks(
     start = BEGINNING
     while start.block in notes:
         start = BlockStart(*notes[start.block]["end"])
-    blocks = BlockReader(block_settings.files, int(settings.shard_mb * 1e6), start, settings.max_documents)
-    progress.begin(blocks.bytes_read)
+    progress.begin(sum(file.size for file in files[: start.file]))
+    blocks = read_blocks(files, int(settings.shard_mb * 1e6), start, settings.max_documents)
     todo = (block for block in blocks if block.start.block not in notes)
-    with closing(_outcomes(todo, block_settings, settings.processes or usable_cores())) as outcomes:
-        for outcome, block in outcomes:
-            if outcome.problem:
-                raise DataError(*outcome.problem)
-            assert outcome.note is not None
-            notes[block] = outcome.note
-            progress.block(outcome.note, outcome.process, outcome.peak_bytes, blocks.bytes_read)
+    with closing(_written(todo, settings, files)) as written:
+        for number, note, bytes_read in written:
+            notes[number] = note
+            progress.block(note, bytes_read)
     return [notes[block] for block in sorted(notes)]
 
 
-def finished_blocks(block_settings: BlockSettings) -> dict[int, Note]:
+def finished_blocks(folder: Path, id_bytes: int) -> dict[int, Note]:
     """Return the notes of earlier runs, without blocks whose files are not whole any more."""
-    found = {}
-    for file in sorted((block_settings.folder / LOG_FOLDER).glob("[0-9]*.json")):
-        note = json.loads(file.read_text(encoding="utf-8"))
-        if is_whole(block_settings.folder, note, block_settings.token_bytes):
-            found[int(file.stem)] = note
-    return found
+    files = sorted((folder / LOG_FOLDER).glob("[0-9]*.json"))
+    notes = {int(file.stem): json.loads(file.read_text(encoding="utf-8")) for file in files}
+    return {block: note for block, note in notes.items() if is_whole(folder, note, id_bytes)}
 
 
-def _outcomes(
-    blocks: Iterator[Block], block_settings: BlockSettings, processes: int
-) -> Generator[tuple[Outcome, int], None, None]:
-    """Yield the outcomes as workers finish. Memory holds a block for each worker, and one waiting."""
-    pending: dict[Future[Outcome], int] = {}
-    with _workers(block_settings, processes) as pool:
+def _written(
+    blocks: Iterator[Block], settings: PrepareSettings, files: tuple[TextFile, ...]
+) -> Generator[tuple[int, Note, int], None, None]:
+    """Yield number, note and bytes read of each block as workers finish.
+
+    Memory holds a block for each worker, and one waiting.
+    """
+    processes = settings.processes or usable_cores()
+    pending: dict[Future[Note | tuple[str, int | None, str]], tuple[int, int]] = {}
+
+    def finished() -> Iterator[tuple[int, Note, int]]:
+        for future in wait(pending, return_when=FIRST_COMPLETED).done:
+            (number, bytes_read), result = pending.pop(future), future.result()
+            if isinstance(result, tuple):
+                raise DataError(*result)
+            yield number, result, bytes_read
+
+    with _workers(settings, files, processes) as pool:
         for block in blocks:
             # One that is still importing would show a traceback at Ctrl-C.
             with deaf_children(signal.SIGINT):
                 future = pool.submit(write_block, block)
-            pending[future] = block.start.block
+            pending[future] = block.start.block, block.bytes_read
             del block  # the last block's texts would stay in memory while we wait
             if len(pending) >= processes + WAITING_BLOCKS:
-                yield from _finished(pending)
+                yield from finished()
         while pending:
-            yield from _finished(pending)
-
-
-def _finished(pending: dict[Future[Outcome], int]) -> Iterator[tuple[Outcome, int]]:
-    done, _ = wait(pending, return_when=FIRST_COMPLETED)
-    for future in done:
-        yield future.result(), pending.pop(future)
+            yield from finished()
 
 
 @contextmanager
-def _workers(block_settings: BlockSettings, processes: int) -> Iterator[ProcessPoolExecutor]:
+def _workers(
+    settings: PrepareSettings, files: tuple[TextFile, ...], processes: int
+) -> Iterator[ProcessPoolExecutor]:
     """Start worker processes afresh (spawn), which is safe beside the threads of `tokenizers`."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, start_worker, (block_settings,))
+    pool = ProcessPoolExecutor(processes, context, start_worker, (settings, files))
     try:
         yield pool
     except BrokenProcessPool:
@@ -206,8 +183,8 @@ def _workers(block_settings: BlockSettings, processes: int) -> Iterator[ProcessP
 
 
 def describe(
-    settings: PrepareSettings, block_settings: BlockSettings, tokenizer: Tokenizer, notes: list[Note]
-) -> Note:
+    settings: PrepareSettings, files: tuple[TextFile, ...], tokenizer: Tokenizer, notes: list[Note]
+) -> dict[str, Any]:
     """Return the content of corpus.json, without the totals."""
     config = settings.output_dir / "tokenizer_config.json"
     stated = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
@@ -218,14 +195,12 @@ def describe(
             "vocab_size": tokenizer.vocab_size,
             "uncased": bool(stated.get("do_lower_case", False)),
         },
-        "token_bytes": block_settings.token_bytes,
+        "token_bytes": token_bytes(tokenizer),
         "language": settings.language,
         "word_segmenter": settings.segmenter,
         "line_breaks": settings.line_breaks,
         "held_out": settings.held_out,
-        "sources": [
-            {"path": file.path, "format": file.format, "bytes": file.size} for file in block_settings.files
-        ],
+        "sources": [{"path": file.path, "format": file.format, "bytes": file.size} for file in files],
         "splits": {split: [note[split] for note in notes if note[split]] for split in SPLITS},
         "left_out": {reason: sum(note[reason] for note in notes) for reason in ("empty", "broken")},
     }

@@ -62,7 +62,8 @@ class DocumentReader:
     def _from_lines(self, find: Callable[[Iterable[bytes]], Iterator[Record]]) -> Iterator[Record]:
         with _opened(self.file.path) as (stream, raw):
             for record in find(stream):
-                self.share = raw.tell() / max(1, self.file.size)
+                # Arrow closes a file that it has read to its end.
+                self.share = 1.0 if raw.closed else raw.tell() / max(1, self.file.size)
                 yield record
 
     def _json_lines(self, lines: Iterable[bytes]) -> Iterator[Record]:
@@ -131,15 +132,10 @@ class DocumentReader:
 def _opened(path: str) -> Iterator[tuple[Iterable[bytes], BinaryIO]]:
     """Open a file, decompressed, and the raw file below it. Read errors become DataError."""
     suffix = Path(path).suffix.lower()
-    damage: tuple[type[Exception], ...] = (EOFError, OSError, lzma.LZMAError, zlib.error)
-    if suffix == ".zst":
-        import zstandard
-
-        damage = (*damage, zstandard.ZstdError)
     try:
         with open(path, "rb") as raw, closing(_decompressed(raw, suffix)) as stream:
             yield stream, raw
-    except damage as error:
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
         raise DataError(path, None, f"cannot be read: {error}") from None
 
 
@@ -151,41 +147,10 @@ def _decompressed(raw: BinaryIO, suffix: str) -> IO[bytes]:
     if suffix == ".bz2":
         return bz2.BZ2File(raw)
     if suffix == ".zst":
-        return io.BufferedReader(_Zstd(raw), 1 << 20)
+        import pyarrow as pa
+
+        return cast(IO[bytes], io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 20))
     return raw
-
-
-class _Zstd(io.RawIOBase):
-    """Content of a file of zstd frames. zstandard's own reader takes a truncated file for a whole one."""
-
-    def __init__(self, raw: BinaryIO) -> None:
-        self._raw, self._frame, self._found = raw, None, b""
-        self._new: Callable[[], Any] = _new_zstd_frame
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._found:
-            data = self._raw.read(1 << 17)
-            if not data:
-                if self._frame is not None:
-                    raise EOFError("it ends inside a compressed frame: it was cut off")
-                return 0
-            while data:
-                frame: Any = self._frame or self._new()
-                self._found += frame.decompress(data)
-                data = frame.unused_data
-                self._frame = None if frame.eof else frame
-        count = min(len(buffer), len(self._found))
-        buffer[:count], self._found = self._found[:count], self._found[count:]
-        return count
-
-
-def _new_zstd_frame() -> Any:
-    import zstandard
-
-    return zstandard.ZstdDecompressor().decompressobj()
 
 
 def _json_text(data: bytes, column: str) -> str:

@@ -17,8 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +56,8 @@ class Shard:
             int(entry[count]) for count in ("documents", "sentences", "tokens")
         )
         lengths = (self.tokens, self.tokens, self.sentences + 1, self.documents + 1)
-        types: tuple[np.dtype[Any], ...] = (token_type(token_bytes), np.dtype("u1"), _OFFSETS, _OFFSETS)
         files = (folder / f"{self.name}.{part}" for part in PARTS)
-        maps = [_map(*each) for each in zip(files, types, lengths, strict=True)]
+        maps = [_map(*each) for each in zip(files, _types(token_bytes), lengths, strict=True)]
         self._tokens, self._continues, self._sentences, self._documents = maps
 
     def __len__(self) -> int:
@@ -155,22 +153,54 @@ class Corpus:
         return int(self.info["token_bytes"])
 
 
-def token_type(token_bytes: int) -> np.dtype[Any]:
-    """Return the type of ids on disk; raises ValueError for a size other than 2 and 4."""
+def _types(token_bytes: int) -> tuple[np.dtype[Any], ...]:
+    """Return the type of each of PARTS on disk; raises ValueError for ids of a size other than 2 and 4."""
     if token_bytes not in (2, 4):
         raise ValueError(f"token_bytes ({token_bytes}) must be 2 or 4")
-    return np.dtype(f"<u{token_bytes}")
+    return np.dtype(f"<u{token_bytes}"), np.dtype("u1"), _OFFSETS, _OFFSETS
 
 
 def write_shard(folder: Path, name: str, documents: Iterable[Document], token_bytes: int) -> dict[str, Any]:
     """Write a shard atomically, document by document; return its entry for corpus.json.
 
-    Memory holds one document and the borders. A run that dies leaves only files that end in .partial.
+    Memory holds one document and the borders. A run that dies leaves only files that end in .partial. Raises ValueError
+    for a document whose parts do not fit together.
     """
-    with _Writer(folder, name, token_type(token_bytes)) as writer:
+    types = dict(zip(PARTS, _types(token_bytes), strict=True))
+    hashes = {part: hashlib.sha256() for part in PARTS}
+    counts = {"documents": 0, "sentences": 0, "tokens": 0}
+    with ExitStack() as stack:
+        streams = {part: stack.enter_context(atomic_file(folder / f"{name}.{part}")) for part in PARTS}
+
+        def write(**values: NDArray[Any]) -> None:
+            for part, array in values.items():
+                raw = array.astype(types[part]).tobytes()
+                streams[part].write(raw)
+                hashes[part].update(raw)
+
+        write(sentences=np.zeros(1), documents=np.zeros(1))
         for document in documents:
-            writer.add(document)
-        return writer.entry()
+            _check(document, types["tokens"])
+            borders = document.sentences[1:].astype(np.int64) + counts["tokens"]
+            counts["documents"] += 1
+            counts["sentences"] += len(borders)
+            counts["tokens"] += len(document.tokens)
+            if counts["tokens"] > np.iinfo(_OFFSETS).max:
+                raise ValueError(f"shard {name} would have over {np.iinfo(_OFFSETS).max} tokens")
+            write(tokens=document.tokens, continues=document.continues, sentences=borders)
+            write(documents=np.array([counts["sentences"]]))
+    return {"name": name, **counts, "sha256": {part: hashes[part].hexdigest() for part in PARTS}}
+
+
+def _check(document: Document, ids: np.dtype[Any]) -> None:
+    """Raise ValueError for a document whose parts do not fit together, or whose ids do not fit in their type."""
+    borders, tokens = document.sentences, len(document.tokens)
+    if len(borders) < 1 or borders[0] != 0 or borders[-1] != tokens or len(document.continues) != tokens:
+        raise ValueError(
+            f"a document of {tokens} tokens has {len(document.continues)} flags and borders {borders}"
+        )
+    if tokens and int(document.tokens.max()) > np.iinfo(ids).max:
+        raise ValueError(f"id {document.tokens.max()} does not fit in {ids.itemsize} bytes")
 
 
 def write_index(folder: Path, info: Mapping[str, Any]) -> None:
@@ -195,68 +225,6 @@ def file_sha256(file: Path) -> str:
     """Return the hash of a file, read in pieces."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-class _Writer:
-    """The four files of a shard while they are written and hashed."""
-
-    def __init__(self, folder: Path, name: str, ids: np.dtype[Any]) -> None:
-        self._folder, self._name, self._ids = folder, name, ids
-        self._types: dict[str, np.dtype[Any]] = dict(
-            zip(PARTS, (ids, np.dtype("u1"), _OFFSETS, _OFFSETS), strict=True)
-        )
-        self._hashes = {part: hashlib.sha256() for part in PARTS}
-        self._tokens = self._sentences = self._documents = 0
-
-    def __enter__(self) -> Self:
-        self._stack = ExitStack()
-        self._streams = {
-            part: self._stack.enter_context(atomic_file(self._folder / f"{self._name}.{part}"))
-            for part in PARTS
-        }
-        for part in ("sentences", "documents"):
-            self._write(part, np.zeros(1, np.int64))
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
-
-    def add(self, document: Document) -> None:
-        """Append one document; raises ValueError where its parts do not fit together."""
-        borders = document.sentences.astype(np.int64)
-        tokens = len(document.tokens)
-        if len(borders) < 1 or borders[0] != 0 or borders[-1] != tokens or len(document.continues) != tokens:
-            raise ValueError(
-                f"a document of {tokens} tokens has {len(document.continues)} flags and borders {borders}"
-            )
-        if tokens and int(document.tokens.max()) > np.iinfo(self._ids).max:
-            raise ValueError(f"id {document.tokens.max()} does not fit in {self._ids.itemsize} bytes")
-        if self._tokens + tokens > np.iinfo(_OFFSETS).max:
-            raise ValueError(f"shard {self._name} would have over {np.iinfo(_OFFSETS).max} tokens")
-        self._write("tokens", document.tokens)
-        self._write("continues", document.continues)
-        self._write("sentences", borders[1:] + self._tokens)
-        self._tokens += tokens
-        self._sentences += len(borders) - 1
-        self._documents += 1
-        self._write("documents", np.array([self._sentences]))
-
-    def entry(self) -> dict[str, Any]:
-        """Return the entry."""
-        return {
-            "name": self._name,
-            "documents": self._documents,
-            "sentences": self._sentences,
-            "tokens": self._tokens,
-            "sha256": {part: self._hashes[part].hexdigest() for part in PARTS},
-        }
-
-    def _write(self, part: str, values: NDArray[Any]) -> None:
-        raw = values.astype(self._types[part]).tobytes()
-        self._streams[part].write(raw)
-        self._hashes[part].update(raw)
 
 
 def _map(file: Path, kind: np.dtype[Any], length: int) -> NDArray[Any]:

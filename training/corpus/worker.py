@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,57 +16,33 @@ from training.corpus.blocks import Block, StoredDocument, is_chosen
 from training.corpus.datasets import TextFile
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
-from training.corpus.resources import peak_memory_bytes
-from training.corpus.sentences import LineBreaks, split_sentences
+from training.corpus.sentences import split_sentences
+from training.corpus.settings import PrepareSettings
 from training.corpus.shards import PARTS, SPLITS, Document, write_json, write_shard
 
+Note = dict[str, Any]
+"""Entries of a block's shards, counts of what was left out, and where the next block starts."""
 MAX_PROBLEMS = 20
 """Most problems of a block whose messages are kept."""
 LOG_FOLDER = ".prepare"
 """Folder of the notes on finished blocks."""
 
 
-@dataclass(frozen=True)
-class BlockSettings:
-    """Settings of every worker, sent once."""
-
-    folder: Path
-    files: tuple[TextFile, ...]
-    language: str
-    chinese: bool
-    segment_words: bool
-    line_breaks: LineBreaks
-    held_out: float
-    seed: int
-    token_bytes: int
-    stop_at_problem: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Result of a block: its note, or the problem that stopped it."""
-
-    note: dict[str, Any] | None
-    problem: tuple[str, int | None, str] | None
-    process: int
-    peak_bytes: int
-
-
 class BlockWriter:
     """Writes the shards of blocks, one after the other."""
 
-    def __init__(self, block_settings: BlockSettings) -> None:
+    def __init__(self, settings: PrepareSettings, files: tuple[TextFile, ...]) -> None:
         """Load the tokenizer of the output folder."""
-        self._settings = block_settings
+        self._settings, self._files = settings, files
+        tokenizer = Tokenizer.load(settings.output_dir)
+        self._token_bytes = token_bytes(tokenizer)
         self._encoder = SentenceEncoder(
-            Tokenizer.load(block_settings.folder),
-            chinese=block_settings.chinese,
-            segment_words=block_settings.segment_words,
+            tokenizer, chinese=settings.is_chinese, segment_words=settings.segmenter is not None
         )
 
-    def write(self, block: Block) -> dict[str, Any]:
+    def write(self, block: Block) -> Note:
         """Write the shards, then the note on them; return the note. Raises DataError."""
-        self._empty, self._problems = 0, list[tuple[str, int, str]]()
+        self._empty, self._problems = 0, list[str]()
         of_split: dict[str, list[StoredDocument]] = {split: [] for split in SPLITS}
         for number, raw in enumerate(block.records, block.start.document):
             chosen = is_chosen(self._settings.seed, number, self._settings.held_out)
@@ -76,9 +52,9 @@ class BlockWriter:
             **{split: self._shard(split, block.start.block, raws) for split, raws in of_split.items()},
             "empty": self._empty,
             "broken": len(self._problems),
-            "problems": [f"{path}:{line}: {reason}" for path, line, reason in self._problems[:MAX_PROBLEMS]],
+            "problems": self._problems[:MAX_PROBLEMS],
         }
-        write_json(note_file(self._settings.folder, block.start.block), note)
+        write_json(self._settings.output_dir / LOG_FOLDER / f"{block.start.block:05d}.json", note)
         return note
 
     def _shard(self, split: str, block: int, raws: list[StoredDocument]) -> dict[str, Any] | None:
@@ -87,8 +63,8 @@ class BlockWriter:
         first = next(documents, None)
         if first is None:
             return None
-        name = f"{split}-{block:05d}"
-        return write_shard(self._settings.folder, name, _chain(first, documents), self._settings.token_bytes)
+        folder, name = self._settings.output_dir, f"{split}-{block:05d}"
+        return write_shard(folder, name, chain([first], documents), self._token_bytes)
 
     def _documents(self, raws: Iterable[StoredDocument]) -> Iterator[Document]:
         batch: list[list[str]] = []
@@ -106,13 +82,14 @@ class BlockWriter:
 
     def _text(self, raw: StoredDocument) -> str | None:
         """Decode a document. An unreadable one is noted as a problem and gives None, or stops the run."""
-        file = self._settings.files[raw.file]
+        file = self._files[raw.file]
         try:
             return text_of(file, raw.data)
         except ValueError as error:
-            if self._settings.stop_at_problem:
-                raise DataError(file.path, raw.line, str(error)) from None
-            self._problems.append((file.path, raw.line, str(error)))
+            problem = DataError(file.path, raw.line, str(error))
+            if self._settings.on_error == "stop":
+                raise problem from None
+            self._problems.append(str(problem))
             return None
 
     def _encoded(self, texts: list[list[str]]) -> Iterator[Document]:
@@ -131,17 +108,12 @@ class BlockWriter:
                 yield Document(whole.tokens[start:stop], whole.continues[start:stop], borders - start)
 
 
-def _chain(first: Document, others: Iterator[Document]) -> Iterator[Document]:
-    yield first
-    yield from others
+def token_bytes(tokenizer: Tokenizer) -> int:
+    """Return the bytes of an id on disk."""
+    return 2 if tokenizer.vocab_size <= 1 << 16 else 4
 
 
-def note_file(folder: Path, block: int) -> Path:
-    """Return the file of a block's note, which is written after its shards."""
-    return folder / LOG_FOLDER / f"{block:05d}.json"
-
-
-def is_whole(folder: Path, note: dict[str, Any], token_bytes: int) -> bool:
+def is_whole(folder: Path, note: Note, token_bytes: int) -> bool:
     """Return True where all bytes of a note's shards are there."""
     for entry in (note[split] for split in SPLITS if note[split]):
         tokens, sentences, documents = (entry[count] for count in ("tokens", "sentences", "documents"))
@@ -156,20 +128,18 @@ def is_whole(folder: Path, note: dict[str, Any], token_bytes: int) -> bool:
 _writer: BlockWriter  # a worker process has one, made before its first block
 
 
-def start_worker(block_settings: BlockSettings) -> None:
+def start_worker(settings: PrepareSettings, files: tuple[TextFile, ...]) -> None:
     """Prepare a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the main one decides
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a process for each core already
     end_with_parent()
     global _writer
-    _writer = BlockWriter(block_settings)
+    _writer = BlockWriter(settings, files)
 
 
-def write_block(block: Block) -> Outcome:
-    """Write one block, in the worker process. A DataError comes back as a value: it does not survive pickling."""
-    note = problem = None
+def write_block(block: Block) -> Note | tuple[str, int | None, str]:
+    """Write one block, in the worker process. A DataError is returned as its arguments: it does not survive pickling."""
     try:
-        note = _writer.write(block)
+        return _writer.write(block)
     except DataError as error:
-        problem = (error.path, error.line, error.reason)
-    return Outcome(note, problem, os.getpid(), peak_memory_bytes())
+        return error.path, error.line, error.reason

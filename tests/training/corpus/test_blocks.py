@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.corpus.blocks import BEGINNING, BlockReader, is_chosen
+from training.corpus.blocks import BEGINNING, is_chosen, read_blocks
 from training.corpus.datasets import TextFile, list_files
 
 
@@ -28,9 +28,9 @@ def test_a_run_that_goes_on_cuts_the_same_blocks(
 
     with TemporaryDirectory() as folder:
         found = write(Path(folder), files)
-        whole = list(BlockReader(found, block_bytes, BEGINNING, limit))
+        whole = list(read_blocks(found, block_bytes, BEGINNING, limit))
         for index, block in enumerate(whole):
-            assert list(BlockReader(found, block_bytes, block.end, limit)) == whole[index + 1 :]
+            assert list(read_blocks(found, block_bytes, block.end, limit)) == whole[index + 1 :]
         records = [raw for block in whole for raw in block.records]
         total = sum(map(len, files))
         assert len(records) == (min(limit, total) if limit else total)

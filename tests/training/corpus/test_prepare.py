@@ -84,7 +84,7 @@ def test_shards_hold_the_sentences_of_every_document_once(tmp_path: Path, tokeni
     expected = [pieces.ids(split_sentences(text, "en")) for text in documents if text.strip(" \n\u200b")]
     assert sorted(found) == sorted(expected)
     assert found != sorted(found)
-    assert progress.found.empty == 2
+    assert progress.found["empty"] == 2
     assert corpus.info["left_out"] == {"empty": 2, "broken": 0}
     assert 0 < corpus.info["splits"]["held_out"]["documents"] < 12
     assert f"{len(expected):,} documents" in progress.summary()
@@ -199,11 +199,11 @@ def test_a_broken_line_stops_or_is_counted(tmp_path: Path, tokenizer: Path) -> N
     with pytest.raises(DataError, match=r"a.jsonl:7: 'text' is '5', which is not text"):
         prepare(make(tmp_path / "stop", source, tokenizer))
     progress = prepare(make(tmp_path / "skip", source, tokenizer, on_error="skip"))
-    assert (progress.found.broken, progress.found.documents) == (1, 19)
+    assert (progress.found["broken"], progress.found["documents"]) == (1, 19)
     assert Corpus.open(tmp_path / "skip").info["left_out"]["broken"] == 1
     assert "1 that cannot be read" in progress.summary()
     # What was stopped goes on with the rule that lets it.
-    assert prepare(make(tmp_path / "stop", source, tokenizer, on_error="skip")).found.broken == 1
+    assert prepare(make(tmp_path / "stop", source, tokenizer, on_error="skip")).found["broken"] == 1
 
 
 def test_without_a_tokenizer_one_is_trained_first(tmp_path: Path) -> None:

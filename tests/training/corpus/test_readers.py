@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from bert.errors import DataError
 from training.corpus import readers
@@ -40,7 +39,7 @@ def plain() -> bytes:
 
 def zstd(content: bytes) -> bytes:
     half = len(content) // 2  # two frames, as several threads write them
-    return b"".join(zstandard.ZstdCompressor().compress(part) for part in (content[:half], content[half:]))
+    return b"".join(pa.compress(part, "zstd", asbytes=True) for part in (content[:half], content[half:]))
 
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
@@ -185,7 +184,7 @@ def test_a_zstd_file_that_was_cut_off_is_not_taken_for_a_whole_one(tmp_path: Pat
     (tmp_path / "a.txt.zst").write_bytes(whole)
     assert len(read(tmp_path / "a.txt.zst")) == 60_000
     (tmp_path / "b.txt.zst").write_bytes(whole[: int(kept * len(whole))])
-    with pytest.raises(DataError, match=r"b\.txt\.zst: cannot be read: it ends inside a compressed frame"):
+    with pytest.raises(DataError, match=r"b\.txt\.zst: cannot be read: Truncated compressed stream"):
         read(tmp_path / "b.txt.zst")
 
 

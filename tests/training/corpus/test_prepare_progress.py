@@ -1,12 +1,12 @@
-"""What a user is told of a preparation: the tokens' time and memory, and the vocabulary's apart."""
+"""What a user is told of a preparation: the tokens' time and cores, and the vocabulary's time apart."""
 
 import io
 from typing import Any
 
 import pytest
 
-from training.corpus import progress as module
-from training.corpus.progress import PrepareProgress
+from training.corpus import prepare_progress as module
+from training.corpus.prepare_progress import PrepareProgress
 
 
 class Clock:
@@ -43,38 +43,34 @@ def test_the_vocabulary_s_time_is_not_the_tokens(progress: PrepareProgress, cloc
         clock.now += 90
     progress.begin()
     clock.now += 2
-    progress.block(note(4000), process=1, peak_bytes=0, bytes_read=500)
+    progress.block(note(4000), bytes_read=500)
     assert shown(progress) == "1 documents  4,000 tokens  2,000 tokens/s  50% read  2 s left\n"
     clock.now += 2
-    progress.block(note(4000), process=1, peak_bytes=0, bytes_read=1000)
+    progress.block(note(4000), bytes_read=1000)
     summary = progress.summary()
     assert "8,000 tokens made in 4 s: 2,000 tokens/s" in summary
     assert "vocabulary trained in 1 min 30 s" in summary
 
 
-def test_cpu_and_memory_are_said_of_the_tokens_alone(
+def test_cores_are_said_of_the_tokens_alone(
     progress: PrepareProgress, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    memory, cpu = [700 * 2**20], [50.0]
-    monkeypatch.setattr(module, "peak_memory_bytes", lambda: memory[0])
-    monkeypatch.setattr(module, "forget_peak_memory", lambda: memory.__setitem__(0, 100 * 2**20))
+    cpu = [50.0]
     monkeypatch.setattr(module, "cpu_seconds", lambda: cpu[0])
     monkeypatch.setattr(module, "usable_cores", lambda: 2)
     with progress.vocabulary():
         clock.now += 50
     progress.begin()
     clock.now, cpu[0] = clock.now + 10, cpu[0] + 15
-    progress.block(note(10), process=1, peak_bytes=30 * 2**20, bytes_read=1000)
+    progress.block(note(10), bytes_read=1000)
     summary = progress.summary()
-    assert "with at most 700 MiB" in summary
     assert "75% of 2 cores" in summary
-    assert "peak memory 130 MiB in 2 processes" in summary
 
 
 def test_blocks_of_an_earlier_run_do_not_count_for_the_speed(progress: PrepareProgress, clock: Clock) -> None:
     progress.earlier(note(1_000_000))
     progress.begin(bytes_read=600)
     clock.now += 2
-    progress.block(note(4000), process=1, peak_bytes=0, bytes_read=800)
+    progress.block(note(4000), bytes_read=800)
     assert shown(progress) == "2 documents  1,004,000 tokens  2,000 tokens/s  80% read  2 s left\n"
     assert "vocabulary" not in progress.summary()
