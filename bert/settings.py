@@ -173,6 +173,8 @@ def _read_yaml(file: Path, origin: str) -> dict[str, Any]:
         )
     if strange := next((name for name in content or {} if not isinstance(name, str)), None):
         raise ValueError(f"{origin} {file} has {strange!r} where the name of a setting should be")
+    if content and "config" in content:
+        raise ValueError(f"{origin} {file} has `config`: one settings file cannot name another")
     return content or {}
 
 

@@ -15,8 +15,7 @@ from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device, processes
-from training.core.records import LOG
-from training.core.steps_log import read_lines
+from training.core.records import LOG, read_lines
 from training.corpus.shards import INDEX, Corpus
 from training.pretraining.data import Batches
 from training.pretraining.examples import stream

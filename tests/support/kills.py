@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from training.core.steps_log import read_lines
+from training.core.records import read_lines
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings
 

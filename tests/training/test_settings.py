@@ -127,6 +127,7 @@ def test_files_that_are_named_or_only_trained_on_may_share_a_file_name() -> None
         ("- a", "holds a list"),
         ("a: \x00", "is not YAML"),
         ("text", "holds a str"),
+        ("config: other.yaml", "has `config`: one settings file cannot name another"),
     ],
 )
 def test_a_broken_yaml_is_a_sentence(tmp_path: Path, content: str, message: str) -> None:

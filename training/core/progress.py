@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, Self, TextIO
+from typing import IO, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,29 +14,14 @@ QUIET_S = 2.0
 """Duration above which a stage says how long it took, in seconds."""
 
 
-class Reporter(Protocol):
-    """Shows a run; used as a context manager. `numbers` are the loop's: step, tokens, seconds, loss, ..."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *exception: object) -> None: ...
-    def step(self, numbers: Mapping[str, float]) -> None:
-        """Show one step of the optimiser."""
-
-    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
-        """Show the scores on held-out data."""
-
-    def say(self, message: str) -> None:
-        """Print a message where it does not break the bar."""
-
-
 def progress(
     total_steps: int,
     done_steps: int = 0,
-    stream: TextIO | None = None,
+    stream: IO[str] | None = None,
     *,
     done_tokens: float = 0.0,
     total_s: float = 0.0,
-) -> Reporter:
+) -> "Lines":
     """Return a bar where the output is a terminal, else plain lines.
 
     `done_steps` and `done_tokens` of an earlier process do not count for the speed. `total_s` is the length of a run by
@@ -47,25 +32,6 @@ def progress(
     if _is_live(stream, console):
         return Bar(total_steps, done_steps, console, done_tokens=done_tokens, total_s=total_s)
     return Lines(total_steps, done_steps, stream, done_tokens=done_tokens, total_s=total_s)
-
-
-class Silent:
-    """Reporter of the processes that do not lead: it shows nothing."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        """Nothing to end."""
-
-    def step(self, numbers: Mapping[str, float]) -> None:
-        """Show nothing."""
-
-    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
-        """Show nothing."""
-
-    def say(self, message: str) -> None:
-        """Say nothing."""
 
 
 class Speed:
@@ -114,84 +80,14 @@ class Speed:
         return (self._total - last) * (ended - began) / (last - first) if last > first else None
 
 
-class Bar:
-    """A progress bar with loss, tokens a second and time left."""
-
-    def __init__(
-        self,
-        total_steps: int,
-        done_steps: int,
-        console: Console,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        done_tokens: float = 0.0,
-        total_s: float = 0.0,
-    ) -> None:
-        """Prepare the bar; entering the context shows it."""
-        self._steps, self._total_s = total_steps, total_s
-        self._speed = Speed(total_steps, done_steps, clock, done_tokens=done_tokens)
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[place]}"),
-            TextColumn("{task.fields[numbers]}"),
-            TimeElapsedColumn(),
-            console=console,
-        )
-        place = self._place(done_steps)
-        self._task = self._bar.add_task(
-            "Training",
-            total=total_s or total_steps,
-            completed=0 if total_s else done_steps,
-            place=place,
-            numbers="",
-        )
-
-    @property
-    def percentage(self) -> float:
-        """Share of the steps that are done, or of the time of a run by the clock, in percent."""
-        return self._bar.tasks[self._task].percentage
-
-    def __enter__(self) -> Self:
-        self._speed.begin()
-        self._bar.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.stop()
-
-    def step(self, numbers: Mapping[str, float]) -> None:
-        """Show one step of the optimiser."""
-        step = int(numbers["step"])
-        self._speed.update(step, numbers["tokens"])
-        self._bar.update(
-            self._task,
-            completed=numbers["seconds"] if self._total_s else step,
-            place=self._place(step),
-            numbers=_numbers(numbers, self._speed, self._total_s),
-        )
-
-    def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
-        """Print the scores above the bar."""
-        self._speed.begin()
-        self.say(f"step {step:,}: {format_scores(scores)}")
-
-    def say(self, message: str) -> None:
-        """Print above the bar."""
-        self._bar.console.print(message, highlight=False, markup=False)
-
-    def _place(self, step: int) -> str:
-        return f"step {step}" if self._total_s else f"{step}/{self._steps}"
-
-
 class Lines:
-    """Lines for log files and services that collect output, one every few seconds."""
+    """Lines for log files and services that collect output, one every few seconds; used as a context manager."""
 
     def __init__(
         self,
         total_steps: int,
         done_steps: int,
-        stream: TextIO,
+        stream: IO[str],
         every_s: float = LINE_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
         *,
@@ -212,17 +108,18 @@ class Lines:
         self._stream.flush()
 
     def step(self, numbers: Mapping[str, float]) -> None:
-        """Print a line if it is time, and at the last step."""
-        step = int(numbers["step"])
-        self._speed.update(step, numbers["tokens"])
-        last = numbers["seconds"] >= self._total_s if self._total_s else step == self._total
-        if self._clock() >= self._next_s or last:
-            self._next_s = self._clock() + self._every_s
-            place = f"step {step:,}" if self._total_s else f"step {step:,} of {self._total:,}"
-            self.say(f"{place}  {_numbers(numbers, self._speed, self._total_s)}")
+        """Show a step of the optimiser; `numbers` are the loop's: step, tokens, seconds, loss, ..."""
+        self._speed.update(int(numbers["step"]), numbers["tokens"])
+        parts = [f"loss {numbers['loss']:.4f}", f"{self._speed.tokens_per_second:,.0f} tokens/s"]
+        if "mfu" in numbers:
+            parts.append(f"MFU {numbers['mfu']:.0%}")
+        left = max(0.0, self._total_s - numbers["seconds"]) if self._total_s else self._speed.seconds_left
+        if left is not None:
+            parts.append(f"{format_seconds(left)} left")
+        self._show(int(numbers["step"]), "  ".join(parts), numbers)
 
     def evaluation(self, step: int, scores: Mapping[str, Any]) -> None:
-        """Print the scores."""
+        """Print the scores on held-out data."""
         self._speed.begin()
         self.say(f"step {step:,}: {format_scores(scores)}")
 
@@ -230,9 +127,64 @@ class Lines:
         """Print a line at once: buffered output looks like a hung run."""
         print(message, file=self._stream, flush=True)
 
+    def _show(self, step: int, shown: str, numbers: Mapping[str, float]) -> None:
+        """Print a line if it is time, and at the last step."""
+        last = numbers["seconds"] >= self._total_s if self._total_s else step == self._total
+        if self._clock() >= self._next_s or last:
+            self._next_s = self._clock() + self._every_s
+            place = f"step {step:,}" if self._total_s else f"step {step:,} of {self._total:,}"
+            self.say(f"{place}  {shown}")
+
+
+class Bar(Lines):
+    """A progress bar with loss, tokens a second and time left, for a terminal."""
+
+    def __init__(
+        self,
+        total_steps: int,
+        done_steps: int,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        done_tokens: float = 0.0,
+        total_s: float = 0.0,
+    ) -> None:
+        """Prepare the bar; entering the context shows it."""
+        super().__init__(
+            total_steps, done_steps, console.file, clock=clock, done_tokens=done_tokens, total_s=total_s
+        )
+        names = ("{task.description}", "{task.fields[place]}", "{task.fields[numbers]}")
+        first, *others = map(TextColumn, names)
+        self.bar = Progress(first, BarColumn(bar_width=None), *others, TimeElapsedColumn(), console=console)
+        self._task = self.bar.add_task(
+            "Training",
+            total=total_s or total_steps,
+            completed=0 if total_s else done_steps,
+            place=self._place(done_steps),
+            numbers="",
+        )
+
+    def __enter__(self) -> Self:
+        self.bar.start()
+        return super().__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def say(self, message: str) -> None:
+        """Print above the bar."""
+        self.bar.console.print(message, highlight=False, markup=False)
+
+    def _show(self, step: int, shown: str, numbers: Mapping[str, float]) -> None:
+        done = numbers["seconds"] if self._total_s else step
+        self.bar.update(self._task, completed=done, place=self._place(step), numbers=shown)
+
+    def _place(self, step: int) -> str:
+        return f"step {step}" if self._total_s else f"{step}/{self._total}"
+
 
 @contextmanager
-def stage(what: str, stream: TextIO | None = None, *, quiet: bool = False) -> Iterator[None]:
+def stage(what: str, stream: IO[str] | None = None, *, quiet: bool = False) -> Iterator[None]:
     """Announce a stage, and at its end how long it took if it took long; print nothing where `quiet`."""
     if quiet:
         yield
@@ -267,14 +219,6 @@ def format_seconds(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def _is_live(stream: TextIO, console: Console) -> bool:
+def _is_live(stream: IO[str], console: Console) -> bool:
     """Ask the stream itself: rich would also take a log file for a terminal where FORCE_COLOR is set."""
     return stream.isatty() and not console.is_dumb_terminal
-
-
-def _numbers(numbers: Mapping[str, float], speed: Speed, total_s: float) -> str:
-    parts = [f"loss {numbers['loss']:.4f}", f"{speed.tokens_per_second:,.0f} tokens/s"]
-    if "mfu" in numbers:
-        parts.append(f"MFU {numbers['mfu']:.0%}")
-    left = max(0.0, total_s - numbers["seconds"]) if total_s else speed.seconds_left
-    return "  ".join(parts + ([] if left is None else [f"{format_seconds(left)} left"]))

@@ -1,18 +1,22 @@
-"""What a run tells of its steps: to the person who waits, to `log.jsonl`, to TensorBoard."""
+"""Records of a run: `log.jsonl`, TensorBoard, and what the person who waits is shown."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
+from bert.errors import TrainingError
 from training.core.checkpoints import CheckpointStore
-from training.core.progress import Reporter
+from training.core.progress import Lines
 from training.core.state import Progress
-from training.core.steps_log import StepsLog
-from training.core.tensorboard import TensorBoard
 
 LOG = "log.jsonl"
 """File of the steps' numbers, in the run's folder."""
+STEP_NUMBERS = ("loss", "lr", "grad_norm", "tokens_per_second", "mfu")
+"""Numbers of a step that TensorBoard gets, beside the parts of a loss that is a sum."""
 
 
 class Records:
@@ -22,47 +26,154 @@ class Records:
     """
 
     def __init__(
-        self, folder: Path, progress: Progress, reporter: Reporter, store: CheckpointStore, *, kept: bool
+        self, folder: Path, progress: Progress, reporter: Lines | None, store: CheckpointStore
     ) -> None:
-        """Open the files in the run's folder after the steps of `progress`; with `kept` false, open nothing."""
-        self.folder, self.reporter, self.store, self.kept = folder, reporter, store, kept
-        if kept:
-            with store.writing(folder):
-                self.log = StepsLog(folder / LOG, progress.step, evaluation_due=progress.evaluation_due)
-                self.board = TensorBoard(folder / "tensorboard", progress.step)
+        """Name the files, which continue after the steps of `progress`; without a `reporter`, keep no records."""
+        self.folder, self.progress, self.reporter, self.store = folder, progress, reporter, store
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        if self.kept:
-            self.board.__enter__()
-        self.reporter.__enter__()
+        if self.reporter is None:
+            return self
+        with ExitStack() as opened, self.store.writing(self.folder):
+            done, due = self.progress.step, self.progress.evaluation_due
+            self.log = StepsLog(self.folder / LOG, done, evaluation_due=due)
+            opened.callback(self.log.close)
+            self.board = opened.enter_context(TensorBoard(self.folder / "tensorboard", done))
+            opened.enter_context(self.reporter)
+            self._open = opened.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self.reporter.__exit__(*exception)
-        if self.kept:
-            with self.store.writing(self.folder), ExitStack() as closing:
-                closing.callback(self.log.close)
-                self.board.__exit__(*exception)
+        with self.store.writing(self.folder):
+            self._open.__exit__(*exception)
 
     def step(self, numbers: Mapping[str, float], seconds: float) -> None:
         """Record the numbers of a step, and the seconds of training until now."""
-        if self.kept:
+        if self.reporter:
             with self.store.writing(self.folder):
                 self.log.write(numbers)
                 self.board.step(numbers)
-        self.reporter.step({**numbers, "seconds": seconds})
+            self.reporter.step({**numbers, "seconds": seconds})
 
     def warn(self, step: int, warning: str) -> None:
         """Record what looks wrong."""
-        if self.kept:
+        if self.reporter:
             with self.store.writing(self.folder):
                 self.log.write({"step": step, "warning": warning})
-        self.reporter.say(f"warning: {warning}")
+            self.say(f"warning: {warning}")
 
     def evaluation(self, step: int, scores: Mapping[str, Mapping[str, float]]) -> None:
         """Record the scores on each file of held-out data."""
-        if self.kept:
+        if self.reporter:
             with self.store.writing(self.folder):
                 self.log.write({"step": step, **scores})
                 self.board.evaluation(step, scores)
-        self.reporter.evaluation(step, scores)
+            self.reporter.evaluation(step, scores)
+
+    def say(self, message: str) -> None:
+        """Show a message, which is not kept."""
+        if self.reporter:
+            self.reporter.say(message)
+
+
+class StepsLog:
+    """`log.jsonl`: a line for each step, evaluation and warning; each once, however often the run was killed.
+
+    Floats read back as they were written.
+    """
+
+    def __init__(self, file: Path, done_steps: int, *, evaluation_due: bool = False) -> None:
+        """Open the log of a run that resumes after `done_steps`; drop what it will write again.
+
+        `evaluation_due`: the evaluation of the last step done is repeated too.
+        """
+        file.parent.mkdir(parents=True, exist_ok=True)
+        last = done_steps if evaluation_due else done_steps + 1
+        kept = [line for line in read_lines(file) if line["step"] < last or _stays(line, done_steps)]
+        aside = file.with_suffix(".writing")
+        aside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        os.replace(aside, file)
+        self._stream = file.open("a", encoding="utf-8")
+
+    def write(self, numbers: Mapping[str, Any]) -> None:
+        """Append one line; a kill can cut the last one, which reading skips."""
+        self._stream.write(json.dumps(dict(numbers)) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class TensorBoard:
+    """Writes `train/loss`, `train/lr`, ... each step and `dev/FILE/METRIC` each evaluation."""
+
+    def __init__(self, folder: Path, done_steps: int = 0) -> None:
+        """Open the folder; what an interrupted run wrote after `done_steps` is hidden.
+
+        Raises TrainingError if tensorboard is not installed.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # takes seconds
+        except ImportError as error:
+            raise TrainingError(f"TensorBoard cannot be written ({error}); install tensorboard") from error
+        self._writer = SummaryWriter(str(folder), purge_step=done_steps + 1 if done_steps else None)
+
+    def __enter__(self) -> Self:
+        self._hook, threading.excepthook = threading.excepthook, self._thread_failed
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        # Where the disk is full, closing fails too; the error on its way out says more.
+        with suppress(OSError) if kind else nullcontext():
+            self.close()
+        threading.excepthook = self._hook
+
+    def step(self, numbers: Mapping[str, float]) -> None:
+        """Write one step's numbers."""
+        for name, value in numbers.items():
+            if name in STEP_NUMBERS or name.startswith("loss_"):
+                self._writer.add_scalar(f"train/{name}", value, int(numbers["step"]))
+
+    def evaluation(self, step: int, scores: Mapping[str, Mapping[str, float]]) -> None:
+        """Write the scores of each file."""
+        for file, values in scores.items():
+            for metric, value in values.items():
+                self._writer.add_scalar(f"dev/{file}/{metric}", value, step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._writer.close()
+
+    def _thread_failed(self, failure: threading.ExceptHookArgs) -> None:
+        """Ignore a full disk in the writer's thread: the next number that is written raises it again."""
+        is_writer = type(failure.thread).__module__.startswith("tensorboard.")
+        if not (is_writer and isinstance(failure.exc_value, OSError)):
+            self._hook(failure)
+
+
+def read_lines(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a log; nothing where there is none."""
+    if not file.is_file():
+        return
+    with file.open(encoding="utf-8") as stream:
+        for line in stream:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return  # cut by a kill: nothing after it was written
+
+
+def read_steps(file: Path) -> list[dict[str, Any]]:
+    """Return the numbers of each step in a log."""
+    return [line for line in read_lines(file) if _is_step(line)]
+
+
+def _stays(line: Mapping[str, Any], done_steps: int) -> bool:
+    return line["step"] == done_steps and (_is_step(line) or "warning" in line)
+
+
+def _is_step(line: Mapping[str, Any]) -> bool:
+    return isinstance(line.get("loss"), float)  # under the name of a held-out file there are scores

@@ -172,8 +172,8 @@ class TrainLoop:
     def _counted(self, data: StepData) -> tuple[dict[str, float], float, float]:
         """Return the divisor of each loss, where it is known by now, and tokens and examples of all processes."""
         mine = [self.objective.targets(part) for part in data.parts]  # type: ignore[operator]
-        names = list(mine[0])
-        counts = [float(sum(targets[name] for targets in mine)) for name in names]
+        names, share = list(mine[0]), 0.0 if data.stand_in else 1.0
+        counts = [share * sum(targets[name] for targets in mine) for name in names]
         *sums, tokens, examples = self.processes.sum([*counts, float(data.tokens), float(data.examples)])
         return {name: max(1.0, count) for name, count in zip(names, sums, strict=True)}, tokens, examples
 

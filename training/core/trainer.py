@@ -11,7 +11,7 @@ from typing import Any
 from bert.errors import TrainingError
 from training.core import state
 from training.core.checkpoints import CheckpointStore
-from training.core.progress import Reporter, Silent, progress
+from training.core.progress import progress
 from training.core.records import Records
 from training.core.signals import RunStopped, on_stop
 from training.core.train_loop import TrainLoop
@@ -80,13 +80,23 @@ class Trainer(ABC):
 
     def run(self) -> None:
         """Train to the end. Raises RunStopped at SIGTERM or Ctrl-C, after a save."""
-        loop, leads = self.loop, self.processes.leads
-        opened = Records(self.output_dir, loop.progress, self._reporter(), self.store, kept=leads)
-        with closing(loop.data), opened as self.records, on_stop(self._ask):
+        schedule, done = self.loop.schedule, self.loop.progress
+        reporter = None
+        if self.processes.leads:
+            reporter = progress(
+                schedule.total_steps, done.step, done_tokens=done.tokens, total_s=schedule.total_s
+            )
+        records = Records(self.output_dir, done, reporter, self.store)
+        with closing(self.loop.data), records as self.records, on_stop(self._ask):
             self._train()
-            if loop.stopping:
+            if self.loop.stopping or self._is_stop_asked():
+                self._save()
                 raise self._stopped()
             self.finish()
+
+    def _is_stop_asked(self) -> bool:
+        """Return True in all processes where one was asked since the last step, as in the last evaluation."""
+        return bool(self.processes.sum([float(self.loop.stop_asked)])[0])
 
     def _train(self) -> None:
         loop, progress = self.loop, self.loop.progress
@@ -156,9 +166,3 @@ class Trainer(ABC):
     def _stopped(self) -> RunStopped:
         message = f"stopped at step {self._place}; the same command resumes from there"
         return RunStopped(message if self.processes.leads else "", self._signal)
-
-    def _reporter(self) -> Reporter:
-        if not self.processes.leads:
-            return Silent()
-        schedule, done = self.loop.schedule, self.loop.progress
-        return progress(schedule.total_steps, done.step, done_tokens=done.tokens, total_s=schedule.total_s)

@@ -15,9 +15,8 @@ from bert.tasks.spec import TaskSpec
 from training.core import optim
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
-from training.core.records import LOG
+from training.core.records import LOG, read_steps
 from training.core.state import Progress
-from training.core.steps_log import read_steps
 from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
 from training.data.datasets import Source
@@ -147,7 +146,7 @@ class FinetuneTrainer(Trainer):
 
     def finish(self) -> None:
         """Score the best checkpoint on all dev and test data, and write the report."""
-        say = self.records.reporter.say
+        say = self.records.say
         if self.best.is_dir():
             models.restore(self.best, self.model, self.trained)
         say("scoring the best checkpoint on all dev data ..." if self.dev else "no dev data to score")

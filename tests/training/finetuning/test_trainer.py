@@ -5,6 +5,7 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from bert.errors import ConfigError, TrainingError
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files, short_run
 from training.command_line import run as run_command
+from training.core.records import StepsLog, TensorBoard
 from training.core.signals import RunStopped
 from training.core.state import Progress
 from training.core.train_loop import StepData, TrainLoop
+from training.core.trainer import Trainer
 from training.finetune import finetune
 from training.finetuning import model as models
+from training.finetuning.batches import EpochBatches
 from training.finetuning.trainer import is_better
 from training.settings import FinetuneSettings
 from training.tasks.sequence import SequenceFinetuning
@@ -106,6 +110,46 @@ def test_a_stop_in_an_evaluation_loses_neither_its_step_nor_its_score(
             finetune(settings)
     finetune(settings)
     assert [evaluation["step"] for evaluation in report(settings)["evaluations"]] == [8, 16]
+
+
+def test_a_stop_in_the_last_evaluation_of_several_processes_is_kept(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = SequenceFinetuning.evaluate
+
+    def asks(task: SequenceFinetuning, *arguments: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return real(task, *arguments)
+
+    settings = settings_for("classification")
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "interruptible", lambda _: nullcontext())  # several wait for one another
+        patch.setattr(SequenceFinetuning, "evaluate", asks)
+        with pytest.raises(RunStopped, match="step 8 of 8"):
+            finetune(settings)
+    assert not (settings.output_dir / "report").exists()
+    finetune(settings)
+    assert [evaluation["step"] for evaluation in report(settings)["evaluations"]] == [8]
+
+
+def test_records_that_cannot_be_opened_leave_nothing_open(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise TrainingError("no TensorBoard")
+
+    def close(log: StepsLog) -> None:
+        closed.append("log")
+        real(log)
+
+    closed: list[str] = []
+    real = StepsLog.close
+    monkeypatch.setattr(TensorBoard, "__init__", fails)
+    monkeypatch.setattr(StepsLog, "close", close)
+    monkeypatch.setattr(EpochBatches, "close", lambda _: closed.append("data"))
+    with pytest.raises(TrainingError, match="no TensorBoard"):
+        finetune(settings_for("classification"))
+    assert closed == ["log", "data"]
 
 
 def test_a_failed_evaluation_leaves_its_step_saved(

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from training.core.steps_log import StepsLog, read_lines, read_steps
+from training.core.records import StepsLog, read_lines, read_steps
 
 
 def test_a_resumed_run_writes_each_step_once(tmp_path: Path) -> None:
