@@ -6,8 +6,8 @@ While a process is still importing, which takes seconds, a signal ends it at onc
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import FrameType
 
 STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
@@ -30,15 +30,18 @@ def is_ignored(number: int) -> bool:
 
 
 @contextmanager
-def exit_on_stop(code: int = 0) -> Iterator[None]:
-    """End this process with an exit code if a signal of STOPS arrives within the block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    caught = [number for number in STOPS if not is_ignored(number)]
-    before = {number: signal.signal(number, lambda *_: os._exit(code)) for number in caught}
+def handled(handler: Callable[[int, FrameType | None], None], *more: int) -> Iterator[None]:
+    """Handle STOPS, and `more` signals, within the block."""
+    caught = (*more, *(number for number in STOPS if not is_ignored(number)))
+    before = {number: signal.signal(number, handler) for number in caught}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def exit_on_stop(code: int = 0) -> AbstractContextManager[None]:
+    """End this process with an exit code if a signal of STOPS arrives within the block."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return handled(lambda *_: os._exit(code)) if is_main else nullcontext()

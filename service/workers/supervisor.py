@@ -1,28 +1,28 @@
 """`--frontends N`: starts an engine process and N processes that speak HTTP, and restarts them."""
 
+import json
 import math
 import os
-import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Self
 
-from service.exit_signals import FAILURE, STOPS, is_ignored
+from service.exit_signals import FAILURE, STOPS, handled
 from service.logs import LOGGER
 from service.metrics import SHARED, forget_gauges
 from service.settings import ServeSettings
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import SOCKET, is_own, make_runtime_dir, restore_runtime_dir
-from service.workers.start_message import ENGINE, FRONTEND, StartMessage
 
+ENGINE, FRONTEND = "engine", "frontend"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
 """Shortest and longest pause before a process that ended by itself is restarted; it doubles each time."""
 STEADY_S = 30.0
@@ -60,33 +60,42 @@ class Child:
     pause_s: float = FIRST_PAUSE_S
     restarts: int = 0
 
+    def end_monitor(self) -> None:
+        """Close the heartbeat pipe."""
+        if self.monitor is not None:
+            self.monitor.close()
+        self.monitor = None
 
-class Signals:
-    """Collects the signals that stop the service, and SIGCHLD, within its block.
 
-    They are caught and not blocked, as the system may deliver a signal to a library's thread, which blocks none.
-    """
+@dataclass(frozen=True, slots=True)
+class StartMessage:
+    """Settings and the parameters of one process, which it reads from its standard input."""
 
-    def __enter__(self) -> Self:
-        """Install handlers."""
-        self._noted, noting = socket.socketpair()
-        noting.setblocking(False)
-        self._noting, self._fd = noting, signal.set_wakeup_fd(noting.fileno(), warn_on_full_buffer=False)
-        caught = (signal.SIGCHLD, *(number for number in STOPS if not is_ignored(number)))
-        self._before = {number: signal.signal(number, lambda *_: None) for number in caught}
-        return self
+    settings: ServeSettings
+    runtime_dir: str
+    name: str
+    """Name of the process in the files of its metrics."""
+    listener: int | None
+    """Inherited file descriptor of the listening socket, for a frontend."""
+    heartbeat: int
+    """Inherited file descriptor of the heartbeat pipe."""
+    restarts: int
+    """Number of such processes that have ended."""
+    announces: bool
+    """The process prints that the service is ready."""
 
-    def __exit__(self, *_: object) -> None:
-        """Restore the handlers before."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._fd)
-        self._noted.close()
-        self._noting.close()
+    def to_line(self) -> bytes:
+        """Write it as one line of JSON, the API key included."""
+        settings = self.settings.model_dump(mode="json")
+        if (key := self.settings.api_key) is not None:
+            settings["api_key"] = key.get_secret_value()
+        return json.dumps({**asdict(self), "settings": settings}).encode() + b"\n"
 
-    def wait(self, seconds: float) -> bytes:
-        """Return the numbers of the signals that came, waiting for `seconds` at most."""
-        return self._noted.recv(4096) if select.select([self._noted], [], [], seconds)[0] else b""
+    @classmethod
+    def from_line(cls, line: bytes) -> Self:
+        """Read what `to_line` wrote."""
+        values = json.loads(line)
+        return cls(**{**values, "settings": ServeSettings(**values["settings"])})
 
 
 @dataclass(slots=True)
@@ -115,17 +124,20 @@ class Supervisor:
             Child(ENGINE, ENGINE),
             *(Child(FRONTEND, f"{FRONTEND}-{n}", not n) for n in range(self.frontends)),
         ]
-        with Signals() as signals:
+        signals = SimpleQueue[int]()
+        with handled(lambda number, _: signals.put(number), signal.SIGCHLD):
             self.runtime_dir = make_runtime_dir()
             try:
                 while self._step():
-                    for number in signals.wait(self._idle_s()):
-                        if number in STOPS:
+                    with suppress(Empty):
+                        if (number := signals.get(timeout=self._idle_s())) in STOPS:
                             # A hang-up means the same as SIGTERM to the frontends.
                             self._stop(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             finally:
                 for child in self._children:
-                    _kill(child)
+                    if child.process is not None:
+                        child.process.kill()
+                        child.process.wait()
                 if is_own(self.runtime_dir):
                     shutil.rmtree(self.runtime_dir, ignore_errors=True)
         return FAILURE if self._failed else 0
@@ -154,15 +166,10 @@ class Supervisor:
             if child.process is None or child.monitor is None:
                 continue
             if (silent_s := child.monitor.silent_s()) is not None:
-                LOGGER.error(
-                    "%s process %d has given no sign of life for %.0f s and is killed",
-                    child.kind,
-                    child.process.pid,
-                    silent_s,
-                )
+                what = "%s process %d has given no sign of life for %.0f s and is killed"
+                LOGGER.error(what, child.kind, child.process.pid, silent_s)
                 child.process.kill()
-                child.monitor.close()
-                child.monitor = None  # killed once, however long it takes to end
+                child.end_monitor()  # killed once, however long it takes to end
         if time.monotonic() > self._end_by:
             self._end_by = math.inf
             for child in self._children:
@@ -192,43 +199,48 @@ class Supervisor:
             self._failed, child.start_at = True, math.inf
             self._stop(signal.SIGTERM)
             return
-        code = _CHILD.format(path=sys.path, entry=self.entry, ignores=child.kind == ENGINE)
-        monitor = child.monitor = HeartbeatMonitor(LOADING_HUNG_S)
+        child.monitor = HeartbeatMonitor(LOADING_HUNG_S)
         listener = self.listener.fileno() if child.kind == FRONTEND else None
-        with blocked_signals():
-            child.process = subprocess.Popen(
-                [sys.executable, "-c", code, "bert-serve", child.kind],
-                stdin=subprocess.PIPE,
-                env={**os.environ, SHARED: str(self.runtime_dir)},
-                process_group=0,  # Ctrl-C reaches only this process, which passes it on
-                pass_fds=[monitor.child_fd, *([] if listener is None else [listener])],
-            )
-        monitor.started()
-        assert child.process.stdin is not None
         message = StartMessage(
             self.settings,
             str(self.runtime_dir),
             child.name,
             listener,
-            monitor.child_fd,
+            child.monitor.child_fd,
             restarts=child.restarts,
             announces=child.announces,
         )
-        try:
+        child.process = self._spawn(
+            child.kind, [message.heartbeat, *([] if listener is None else [listener])]
+        )
+        child.monitor.started()
+        assert child.process.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, which the next step handles
             child.process.stdin.write(message.to_line())
             child.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended, which the next step handles
         child.started = time.monotonic()
         LOGGER.info("%s process %d started", child.kind, child.process.pid)
+
+    def _spawn(self, kind: str, inherited: list[int]) -> "subprocess.Popen[bytes]":
+        """Start a process with these file descriptors."""
+        code = _CHILD.format(path=sys.path, entry=self.entry, ignores=kind == ENGINE)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # inherited
+        try:
+            return subprocess.Popen(
+                [sys.executable, "-c", code, "bert-serve", kind],
+                stdin=subprocess.PIPE,
+                env={**os.environ, SHARED: str(self.runtime_dir)},
+                process_group=0,  # Ctrl-C reaches only this process, which passes it on
+                pass_fds=inherited,
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         """Record the end of a child and schedule its restart."""
         forget_gauges(child.name, self.runtime_dir)
         child.process = None
-        if child.monitor is not None:
-            child.monitor.close()
-            child.monitor = None
+        child.end_monitor()
         if process.stdin is not None:
             process.stdin.close()
         if process.returncode > 0 and not self._was_ready:
@@ -243,13 +255,8 @@ class Supervisor:
         if time.monotonic() - child.started > STEADY_S:
             child.pause_s = FIRST_PAUSE_S
         child.start_at = time.monotonic() + child.pause_s
-        LOGGER.error(
-            "%s process %d %s; it is restarted in %.1f s",
-            child.kind,
-            process.pid,
-            _end_of(process.returncode),
-            child.pause_s,
-        )
+        what = "%s process %d %s; it is restarted in %.1f s"
+        LOGGER.error(what, child.kind, process.pid, _end_of(process.returncode), child.pause_s)
         child.pause_s = min(2 * child.pause_s, MAX_PAUSE_S)
         child.announces = False
         child.restarts += 1
@@ -266,27 +273,7 @@ class Supervisor:
                 child.process.send_signal(number)
 
 
-@contextmanager
-def blocked_signals() -> Iterator[None]:
-    """Block the signals that stop the service, so that a child started meanwhile inherits that."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _end_of(code: int) -> str:
     """Describe how a process ended."""
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"
-
-
-def _kill(child: Child) -> None:
-    if child.process is not None:
-        child.process.kill()
-        child.process.wait()
+    names = {int(number): number.name for number in signal.Signals}
+    return f"ended with code {code}" if code >= 0 else f"was ended by {names.get(-code, f'signal {-code}')}"

@@ -9,23 +9,23 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from bert.errors import BertError
 from service import logs, metrics
 from service.exit_signals import FAILURE
 from service.http.app import create_app
-from service.http.lifecycle import OpenModels
 from service.http.server import Server
 from service.listener import address
 from service.settings import ENV_PREFIX, ServeSettings
 from service.workers.engine_worker import EngineWorker
 from service.workers.heartbeat import Beat, heartbeat
 from service.workers.remote_scheduler import connect_models
-from service.workers.start_message import ENGINE, StartMessage
+from service.workers.supervisor import ENGINE, StartMessage
 
 ORPHANED_S = 5.0
 """Seconds given to a frontend to end after its parent is gone."""
@@ -36,14 +36,19 @@ def main(arguments: Sequence[str]) -> int:
     # The message has the final settings; the environment must not override those from elsewhere.
     for name in [name for name in os.environ if name.upper().startswith(ENV_PREFIX)]:
         del os.environ[name]
-    start = StartMessage.from_line(_read_line(0))
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        start = StartMessage.from_line(stdin.readline())
     settings, runtime_dir, beat = start.settings, Path(start.runtime_dir), heartbeat(start.heartbeat)
     logs.configure(settings.log_level, settings.log_format)
     metrics.name_process(start.name)
     if arguments[-1] == ENGINE:
         return _run_engine(settings, runtime_dir, start.restarts, beat)
-    connect = partial(connect_models, runtime_dir=runtime_dir, beat=beat)
-    return _run_frontend(settings, connect, start.listener, announces=start.announces)
+    app = create_app(settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
+    sock = socket.socket(fileno=start.listener)
+    server = Server(app, app.service, address(sock), announces=start.announces)
+    # As by Ctrl-C: requests taken during `drain_s` would find no engine.
+    _when_orphaned(_leave)
+    return server.serve_until_signal(sock)
 
 
 def _run_engine(settings: ServeSettings, runtime_dir: Path, restarts: int, beat: Beat) -> int:
@@ -54,23 +59,13 @@ def _run_engine(settings: ServeSettings, runtime_dir: Path, restarts: int, beat:
         _when_orphaned(lambda: loop.call_soon_threadsafe(ended.set))
         await EngineWorker(settings, runtime_dir, restarts, beat).run(ended)
 
+    loop_module = import_module("uvloop" if find_spec("uvloop") else "asyncio")
     try:
-        _event_loop_run()(run())
+        loop_module.run(run())
     except BertError as error:
         print(f"bert-serve: {error}", file=sys.stderr)
         return FAILURE
     return 0
-
-
-def _run_frontend(
-    settings: ServeSettings, connect: OpenModels, listener: int | None, *, announces: bool
-) -> int:
-    sock = socket.socket(fileno=listener)
-    app = create_app(settings, connect)
-    server = Server(app, app.service, address(sock), announces=announces)
-    # As by Ctrl-C: requests taken during `drain_s` would find no engine.
-    _when_orphaned(_leave)
-    return server.serve_until_signal(sock)
 
 
 def _leave() -> None:
@@ -79,14 +74,6 @@ def _leave() -> None:
     last = threading.Timer(ORPHANED_S, os._exit, (FAILURE,))
     last.daemon = True
     last.start()
-
-
-def _read_line(fd: int) -> bytes:
-    """Read one line from a file descriptor."""
-    line = b""
-    while not line.endswith(b"\n") and (part := os.read(fd, 65_536)):
-        line += part
-    return line
 
 
 def _when_orphaned(then: Callable[[], object]) -> None:
@@ -99,12 +86,3 @@ def _when_orphaned(then: Callable[[], object]) -> None:
         then()
 
     threading.Thread(target=wait, name="parent", daemon=True).start()
-
-
-def _event_loop_run() -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Return uvloop's `run` if it is installed, else asyncio's."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.run
-    return uvloop.run

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from service.workers.runtime_dir import RESTARTS
-from service.workers.start_message import ENGINE
-from service.workers.supervisor import END_S, POLL_S
+from service.workers.supervisor import END_S, ENGINE, POLL_S
 from tests.support.crashing import COMMAND, in_flight, text
 from tests.support.crashing_child import HANG, SLOW
 from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon

@@ -13,8 +13,7 @@ import pytest
 
 from service.settings import ServeSettings
 from service.workers.heartbeat import HeartbeatMonitor
-from service.workers.start_message import ENGINE
-from service.workers.supervisor import Child, Supervisor
+from service.workers.supervisor import ENGINE, Child, Supervisor
 from tests.support.crashing import COMMAND, text
 from tests.support.crashing_child import HANG, HANG_LOADING, HANG_STARTING
 from tests.support.fleet import Fleet, fleet, frozen, is_alive, soon

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from service.settings import ServeSettings
-from service.workers.start_message import StartMessage
+from service.workers.supervisor import StartMessage
 
 
 def test_a_child_gets_all_settings_of_its_parent(tmp_path: Path) -> None:
