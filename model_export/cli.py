@@ -14,7 +14,7 @@ from bert.errors import BertError
 from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings
 from model_export.demo import build_demo, made_by
 from model_export.progress import say
-from model_export.verify.tolerance import AUTO, Tolerance
+from model_export.verify.parity import AUTO, Tolerance
 
 FAILED = 1
 """Exit code of an export that was refused."""

@@ -8,7 +8,7 @@ from bert.bundle import read_bundle
 from bert.checkpoint.weights import file_hashes
 from bert.errors import BundleError, CheckpointError
 from model_export.progress import say
-from model_export.verify.tolerance import AUTO, Tolerance
+from model_export.verify.parity import AUTO, Tolerance
 
 
 def made_by() -> str:

@@ -33,8 +33,8 @@ from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.rounding import round_weight
 from model_export.reference import Floats, Reference
 from model_export.verify.parity import references
-from model_export.verify.session import GraphSession, packer_for
-from model_export.verify.texts import Text, sentences, shipped_texts
+from model_export.verify.precision import GraphSession, packer_for
+from model_export.verify.texts import CALIBRATING, Text, sentences, shipped_texts
 
 SHAPES = ((1, 16), (1, 64), (8, 128))
 TEXT_TOKENS = 32
@@ -170,8 +170,8 @@ Make = Callable[[GraphWriter, BertConfig, Weights], CpuOps]
 
 def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
     """Return what is compared, by name."""
-    calibrating = [*texts[::2], *sentences(checkpoint.tokenizer, checkpoint.spec).for_calibration]
-    encodings = [text.encoding for text in calibrating]
+    shipped = sentences(checkpoint.tokenizer, checkpoint.spec)
+    encodings = [text.encoding for text in [*texts[::2], *shipped[: len(shipped) // CALIBRATING]]]
     calibration = calibrate(checkpoint.config, checkpoint.spec, checkpoint.weights, encodings)
     return {
         "fp32 (written)": CpuOps,

@@ -22,10 +22,10 @@ def read_conll(
     path: str | Path,
     label_map: Mapping[str, str | None] | None = None,
     labels: Sequence[str] | None = None,
-    word_column: int = 0,
-    tag_column: int = -1,
 ) -> list[WordsExample]:
-    r"""Read sentences of one word a line, parted by blank lines or -DOCSTART-; columns by tabs or blanks.
+    """Read sentences of one word a line, parted by blank lines or -DOCSTART-; columns by tabs or blanks.
+
+    The word is the first column, its tag the last.
 
     Tags may be BIO, IOB1, BIOES, BILOU or BMES and come out as BIO: an I- that does not go on from the same
     type starts an entity, as the scorers read it. `label_map` renames types, and None makes a type O:
@@ -35,7 +35,7 @@ def read_conll(
     """
     problems = Problems(path)
     examples = []
-    for sentence in sentences(read_lines(path), problems.add, word_column, tag_column):
+    for sentence in sentences(read_lines(path), problems.add):
         tags = to_bio([tag for _, _, tag in sentence], label_map)
         for (number, _, _), tag in zip(sentence, tags, strict=True):
             if labels is not None and tag not in labels:
@@ -57,9 +57,7 @@ def bio_labels(examples: Sequence[WordsExample]) -> tuple[str, ...]:
     return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 
-def sentences(
-    lines: Iterable[str], report: Report, word_column: int = 0, tag_column: int = -1
-) -> Iterator[list[Line]]:
+def sentences(lines: Iterable[str], report: Report) -> Iterator[list[Line]]:
     """Yield sentences of one word a line, parted by blank lines or -DOCSTART-; columns by tabs or blanks.
 
     Lines that cannot be read go to `report` instead. Comments (`# sent_id = 7`) and empty words tagged O are left out.
@@ -72,7 +70,7 @@ def sentences(
                 yield sentence
             sentence = []
         elif not _is_comment(line, columns[-1]):
-            sentence += _word(number, columns, word_column, tag_column, report)
+            sentence += _word(number, columns, report)
     if sentence:
         yield sentence
 
@@ -130,12 +128,11 @@ def _is_tag(text: str) -> bool:
     return True
 
 
-def _word(number: int, columns: list[str], word_column: int, tag_column: int, report: Report) -> list[Line]:
-    needed = max(2, word_column + 1, tag_column + 1, -tag_column)
-    if len(columns) < needed:
+def _word(number: int, columns: list[str], report: Report) -> list[Line]:
+    if len(columns) < 2:
         report(number, f"has {len(columns)} columns instead of a word and its tag")
         return []
-    word, tag = columns[word_column], columns[tag_column]
+    word, tag = columns[0], columns[-1]
     try:
         _parted(tag)
     except ValueError as error:

@@ -13,6 +13,8 @@ from bert.data.problems import Place, Problems
 logger = logging.getLogger(__name__)
 Label = str | float | tuple[str, ...] | None
 SKIP_EMPTY = "`skip_empty: true` for the file leaves out rows with an empty text or label"
+LABEL_SEPARATOR = ","
+"""Stands between the labels of one multi-label cell."""
 PROBLEMS = ("single_label", "multi_label", "regression")
 
 
@@ -26,15 +28,12 @@ class TextColumns:
     text: str = "text"
     text_pair: str | None = None
     """The second text of a pair."""
-    label: str | tuple[str, ...] | None = "label"
-    """The label's column; for multi-label also several columns of 0 and 1, whose names are the labels.
-    None: the texts have no labels."""
+    label: str | None = "label"
+    """The label's column. None: the texts have no labels."""
     id: str | None = None
     """A column of unique ids; without one the line (of a json list "row 3") is the id."""
     problem: str = "single_label"
     """single_label, multi_label or regression, as in task.json."""
-    label_separator: str = ","
-    """Stands between the labels of one multi-label cell."""
     label_names: Mapping[str, str] = field(default_factory=dict)
     """Better names for labels: {"0": "negative", "1": "positive"}."""
     skip_labels: tuple[str, ...] = ()
@@ -45,17 +44,14 @@ class TextColumns:
     """Rows with an empty text or label are left out and counted, instead of being a problem."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an unknown problem, or several label columns where one is needed."""
+        """Raise ValueError for an unknown problem type."""
         if self.problem not in PROBLEMS:
             raise ValueError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
-        if isinstance(self.label, tuple) and self.problem != "multi_label":
-            raise ValueError(f"several label columns are for multi_label, and problem is {self.problem!r}")
 
     @property
     def named(self) -> tuple[str, ...]:
         """The columns that a table must have."""
-        label = self.label if isinstance(self.label, tuple) else (self.label,)
-        return tuple(name for name in (self.text, self.text_pair, *label, self.id) if name is not None)
+        return tuple(name for name in (self.text, self.text_pair, self.label, self.id) if name is not None)
 
 
 def text_examples(
@@ -97,15 +93,14 @@ def text_examples(
 
 
 def _is_skipped(row: Mapping[str, object], columns: TextColumns) -> bool:
-    return isinstance(columns.label, str) and _text_of(row.get(columns.label)) in columns.skip_labels
+    return columns.label is not None and _text_of(row.get(columns.label)) in columns.skip_labels
 
 
 def _has_empty(row: Mapping[str, object], columns: TextColumns) -> bool:
     # No label is an answer too where there may be several.
     label = None if columns.problem == "multi_label" else columns.label
     return any(
-        name is not None and not _text_of(row.get(str(name)))
-        for name in (columns.text, columns.text_pair, label)
+        name is not None and not _text_of(row.get(name)) for name in (columns.text, columns.text_pair, label)
     )
 
 
@@ -141,13 +136,13 @@ def _label(row: Mapping[str, object], columns: TextColumns) -> Label:
     """Read the label; raises ValueError with the reason."""
     if columns.label is None:
         return None
+    value = row.get(columns.label)
     if columns.problem == "regression":
-        assert isinstance(columns.label, str)
-        return _number(row.get(columns.label), columns.label)
+        return _number(value, columns.label)
     if columns.problem == "multi_label":
-        return tuple(_named(name, columns) for name in _several(row, columns))
-    assert isinstance(columns.label, str)
-    label = _text_of(row.get(columns.label))
+        parts = value if isinstance(value, list) else _text_of(value).split(LABEL_SEPARATOR)
+        return tuple(_named(name, columns) for part in parts if (name := _text_of(part)))
+    label = _text_of(value)
     if not label:
         raise ValueError(f"{columns.label!r} is empty")
     return _named(label, columns)
@@ -158,25 +153,6 @@ def _named(label: str, columns: TextColumns) -> str:
     if columns.labels is not None and name not in columns.labels:
         raise ValueError(f"unknown label {name!r}; known are {', '.join(columns.labels)}")
     return name
-
-
-def _several(row: Mapping[str, object], columns: TextColumns) -> list[str]:
-    if isinstance(columns.label, tuple):
-        return [name for name in columns.label if _is_set(row.get(name), name)]
-    value = row.get(str(columns.label))
-    if isinstance(value, list):
-        return [_text_of(item) for item in value]
-    parts = [part.strip() for part in _text_of(value).split(columns.label_separator)]
-    return [part for part in parts if part]
-
-
-def _is_set(value: object, column: str) -> bool:
-    text = _text_of(value).lower()
-    if text in ("1", "1.0", "true"):
-        return True
-    if text in ("0", "0.0", "false", ""):
-        return False
-    raise ValueError(f"{column!r} is {value!r}; it must be 0 or 1")
 
 
 def _number(value: object, column: str) -> float:

@@ -32,7 +32,7 @@ class _Count:
     dropped: list[tuple[str, str]] = field(default_factory=list)  # question id, reason
 
 
-def read_squad(path: str | Path, max_dropped_share: float = MAX_DROPPED_SHARE) -> list[QaExample]:
+def read_squad(path: str | Path) -> list[QaExample]:
     """Read one SQuAD json file; questions come in the order of the file.
 
     An answer that does not stand at its `answer_start` is mended when it stands nearby, or at just one other
@@ -40,18 +40,15 @@ def read_squad(path: str | Path, max_dropped_share: float = MAX_DROPPED_SHARE) -
     log warning. An empty list of answers, or `is_impossible`, means that the paragraph has no answer.
 
     Raises DataError when the file is not such json, misses a field, repeats an id, or when more than
-    `max_dropped_share` of its questions would be dropped.
+    MAX_DROPPED_SHARE of its questions would be dropped.
     """
     text, problems = read_text(path), Problems(path)
     questions = _questions(_parse(path, text), problems)
-    return squad_examples(questions, problems, partial(_line_of_id, text), max_dropped_share)
+    return squad_examples(questions, problems, partial(_line_of_id, text))
 
 
 def squad_examples(
-    questions: Iterable[Question],
-    problems: Problems,
-    line_of_id: Callable[[str], int | None],
-    max_dropped_share: float = MAX_DROPPED_SHARE,
+    questions: Iterable[Question], problems: Problems, line_of_id: Callable[[str], int | None]
 ) -> list[QaExample]:
     """Check and mend questions as `read_squad` does, wherever they came from. Raises DataError likewise."""
     examples, count = [], _Count()
@@ -61,7 +58,7 @@ def squad_examples(
             examples.append(example)
     for question_id in _repeated(example.id for example in examples):
         problems.add(line_of_id(question_id), f"question id {question_id} occurs twice")
-    if len(count.dropped) > max_dropped_share * (len(examples) + len(count.dropped)):
+    if len(count.dropped) > MAX_DROPPED_SHARE * (len(examples) + len(count.dropped)):
         for question_id, reason in count.dropped:
             problems.add(line_of_id(question_id), f"question {question_id}: {reason}")
     if not examples and not len(problems):

@@ -20,27 +20,18 @@ TABLES = {
 """Endings, in lower case, and the format that they are of."""
 
 
-def read_table(
-    path: str | Path, columns: TextColumns, header: bool = True, quoted: bool | None = None
-) -> list[TextExample]:
-    r"""Read a .csv, .tsv, .txt (as tsv), .jsonl or .json file.
+def read_table(path: str | Path, columns: TextColumns) -> list[TextExample]:
+    """Read a .csv, .tsv, .txt (as tsv), .jsonl or .json file.
 
-    `quoted`: whether quotes enclose a field, in which separators and line ends are then text. By default so
-    in csv, while in tsv quotes are letters like any other, as in GLUE. Without a `header` the columns are
-    named "1", "2", ... Raises DataError with all rows that cannot be read: wrong number of columns, empty
-    text, unknown label, ...
+    In csv, quotes enclose a field, in which separators and line ends are then text. In tsv they are letters like any
+    other, as in GLUE. Raises DataError with all rows that cannot be read: wrong number of columns, empty text,
+    unknown label, ...
     """
     problems = Problems(path)
-    return text_examples(path, read_rows(path, columns.named, problems, header, quoted), columns, problems)
+    return text_examples(path, read_rows(path, columns.named, problems), columns, problems)
 
 
-def read_rows(
-    path: str | Path,
-    needed: tuple[str, ...],
-    problems: Problems,
-    header: bool = True,
-    quoted: bool | None = None,
-) -> Iterator[Row]:
+def read_rows(path: str | Path, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
     """Yield (line, row) of a table, of a json list ("row 3", row); rows that are broken go to `problems` instead.
 
     Raises DataError for an unknown kind of file, or one that does not have the `needed` columns.
@@ -51,7 +42,7 @@ def read_rows(
     if suffix == ".json":
         return _json_list(path, needed, problems)
     if suffix in DIALECTS:
-        return _separated(path, needed, problems, header, quoted)
+        return _separated(path, needed, problems)
     raise DataError(path, None, f"is a {suffix or 'nameless'} file; known are .csv, .tsv, .jsonl and .json")
 
 
@@ -81,17 +72,14 @@ DIALECTS = {".csv": (_COMMA, Dialect("\t"), *_OTHERS), ".tsv": _TSV, ".tab": _TS
 """File ending → its possible separators, the likeliest first."""
 
 
-def header_of(
-    path: str | Path, needed: tuple[str, ...], quoted: bool | None = None
-) -> tuple[Dialect, list[str]]:
+def header_of(path: str | Path, needed: tuple[str, ...]) -> tuple[Dialect, list[str]]:
     """Return how the columns of a table are separated, and their names.
 
     That is the first dialect of the file's ending by which the header has all `needed` columns; where none has them,
     the one that finds the most columns. The rows are not asked: a text may hold any separator.
     """
     line = first_line(path)
-    dialects = [d for d in DIALECTS[Path(path).suffix.lower()] if quoted is None or d.quoted is quoted]
-    headers = [(dialect, _header(line, dialect)) for dialect in dialects or [Dialect("\t", bool(quoted))]]
+    headers = [(dialect, _header(line, dialect)) for dialect in DIALECTS[Path(path).suffix.lower()]]
     fitting = (found for found in headers if needed and set(needed) <= set(found[1]))
     return next(fitting, None) or max(headers, key=lambda found: len(found[1]))
 
@@ -105,13 +93,10 @@ def _header(line: str, dialect: Dialect) -> list[str]:
     return [name.strip() for name in fields]
 
 
-def _separated(
-    path: str | Path, needed: tuple[str, ...], problems: Problems, header: bool, quoted: bool | None
-) -> Iterator[Row]:
-    dialect, names = header_of(path, needed if header else (), quoted)
+def _separated(path: str | Path, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
+    dialect, _ = header_of(path, needed)
     records = split_records(path, dialect.separator, dialect.quoted)
-    numbers = [str(number) for number in range(1, len(names) + 1)]
-    names = [name.strip() for name in next(records)[1]] if header else numbers
+    names = [name.strip() for name in next(records)[1]]
     refuse_missing(path, needed, names, 1)
     for line, fields in records:
         if len(fields) == len(names):

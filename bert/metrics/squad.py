@@ -29,20 +29,13 @@ class AnswerScores:
 
 @dataclass(frozen=True, slots=True)
 class SquadV2Scores:
-    """SQuAD 2.0: over all questions, over those with an answer, over those without (None if there are none).
-
-    `best_exact` and `best_f1` are what the best threshold on the no-answer scores would give.
-    """
+    """SQuAD 2.0: over all questions, over those with an answer, over those without (None if there are none)."""
 
     exact: float
     f1: float
     total: int
     has_answer: AnswerScores | None
     no_answer: AnswerScores | None
-    best_exact: float
-    best_exact_threshold: float
-    best_f1: float
-    best_f1_threshold: float
 
     def to_dict(self) -> dict[str, float]:
         """Return the scores flat, under the official script's names; shares of 1."""
@@ -50,12 +43,7 @@ class SquadV2Scores:
         for prefix, part in (("HasAns", self.has_answer), ("NoAns", self.no_answer)):
             if part is not None:
                 flat |= {f"{prefix}_{name}": value for name, value in asdict(part).items()}
-        return flat | {
-            "best_exact": self.best_exact,
-            "best_exact_thresh": self.best_exact_threshold,
-            "best_f1": self.best_f1,
-            "best_f1_thresh": self.best_f1_threshold,
-        }
+        return flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,27 +71,14 @@ def squad_em_f1(golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> A
     return AnswerScores(float(np.mean(exact)), float(np.mean(f1)), len(golds))
 
 
-def squad_v2(
-    golds: Sequence[Sequence[str]],
-    predictions: Sequence[str],
-    no_answer_scores: ArrayLike | None = None,
-    threshold: float = 1.0,
-) -> SquadV2Scores:
+def squad_v2(golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> SquadV2Scores:
     """Return SQuAD 2.0's scores. A question without gold is unanswerable; an empty prediction says so.
 
-    With `no_answer_scores` (N,), any scale, a question whose score passes `threshold` counts as unanswered;
-    `predictions` should then be the best answers without the null one, or `best_f1` means nothing. The best
-    thresholds are the official script's, which splits groups of equal scores and falls back to 0.0;
-    `best_null_threshold` finds the one to deploy.
+    `best_null_threshold` finds the threshold by which a prediction is emptied.
     """
     _check(golds, predictions)
-    null = np.zeros(len(golds)) if no_answer_scores is None else _scores(no_answer_scores, len(golds))
     has_answer = np.array([bool(answers) for answers in golds])
-    raw = np.array([_best_v2(*pair) for pair in zip(golds, predictions, strict=True)], np.float64)
-    final = np.where((null > threshold)[:, None], ~has_answer[:, None], raw)  # (N, 2): exact, f1
-    harm = np.array([-1.0 if text else 0.0 for text in predictions])
-    gains = np.where(has_answer[:, None], raw, harm[:, None])  # of answering over leaving it, (N, 2)
-    best = [_official_threshold(gains[:, i], null, has_answer) for i in (0, 1)]
+    final = np.array([_best_v2(*pair) for pair in zip(golds, predictions, strict=True)], np.float64)  # (N, 2)
     overall = _mean(final)
     return SquadV2Scores(
         overall.exact,
@@ -111,8 +86,6 @@ def squad_v2(
         overall.total,
         _mean(final[has_answer]) if has_answer.any() else None,
         _mean(final[~has_answer]) if not has_answer.all() else None,
-        *best[0],
-        *best[1],
     )
 
 
@@ -148,14 +121,6 @@ def _between(ordered: Floats, answered: int) -> float:
     return middle if middle < above[0] else float(below[-1])  # between neighbouring floats lies nothing
 
 
-def _official_threshold(gains: Floats, null: Floats, has_answer: NDArray[np.bool_]) -> tuple[float, float]:
-    """Return (score, threshold): the first best when questions are answered in order of rising null score."""
-    order = np.argsort(null, kind="stable")
-    totals = np.sum(~has_answer) + np.concatenate([[0.0], np.cumsum(gains[order])])
-    best = int(np.argmax(totals))
-    return float(totals[best] / len(gains)), float(null[order[best - 1]]) if best else 0.0
-
-
 def _best_v1(golds: Sequence[str], prediction: str) -> tuple[float, float]:
     words = normalize_answer(prediction).split()
     gold_words = [normalize_answer(gold).split() for gold in golds]
@@ -187,7 +152,7 @@ def _mean(scores: Floats) -> AnswerScores:
 def _scores(values: ArrayLike, n: int) -> Floats:
     scores = np.asarray(values, np.float64)
     if scores.shape != (n,) or np.isnan(scores).any():
-        raise ValueError(f"no-answer scores have shape {scores.shape}; they must be ({n},) without nan")
+        raise ValueError(f"null margins have shape {scores.shape}; they must be ({n},) without nan")
     return scores
 
 

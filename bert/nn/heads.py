@@ -194,23 +194,6 @@ class BertForMaskedLM(BertHead):
         return logits
 
 
-class BertForNextSentencePrediction(BertHead):
-    """Whether the second text follows the first: class 0 says it does."""
-
-    needs_pooler = True
-
-    def __init__(self, config: BertConfig) -> None:
-        """Make the head, H to 2."""
-        super().__init__(config)
-        self.cls = nn.ModuleDict({"seq_relationship": self._linear(2)})
-
-    def score(self, hidden: Tensor) -> Tensor:
-        """Score hidden (B, T, H): logits (B, 2). No dropout here, as in the reference code."""
-        assert self.bert.pooler is not None
-        logits: Tensor = self.cls["seq_relationship"](self.bert.pooler(hidden))
-        return logits
-
-
 class BertForPreTraining(BertHead):
     """Both pretraining heads on one encoder."""
 

@@ -1,12 +1,8 @@
-"""Token vectors to text embeddings, and ranking by cosine. B texts, T tokens, H width, N candidates.
-
-The exported graph pools by itself; the pooling here is the reference that it is compared with.
-"""
+"""Embeddings of texts, and ranking by cosine. H width, N candidates."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bert.encoding import Encoding
 from bert.tasks.activations import Floats
@@ -22,26 +18,11 @@ class Ranked:
     score: float
 
 
-def mean_pool(hidden: Floats, mask: NDArray[np.integer] | NDArray[np.bool_]) -> Floats:
-    """Return the mean over each text's own tokens, special ones included.
-
-    hidden (B, T, H) and mask (B, T), 1 or True where there is a token, to (B, H); no token gives zeros.
-    """
-    weights = np.asarray(mask, hidden.dtype)[..., None]
-    pooled: Floats = (hidden * weights).sum(axis=-2) / np.maximum(weights.sum(axis=-2), 1)
-    return pooled
-
-
 def normalize(vectors: Floats) -> Floats:
     """Return vectors (..., H) of length 1; the zero vector stays zero."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     unit: Floats = vectors / np.maximum(lengths, np.asarray(1e-12, vectors.dtype))
     return unit
-
-
-def embed(hidden: Floats, mask: NDArray[np.integer] | NDArray[np.bool_]) -> Floats:
-    """Return the embeddings (B, H) of hidden states (B, T, H): the mean over tokens, of length 1."""
-    return normalize(mean_pool(hidden, mask))
 
 
 def cosine(first: Floats, second: Floats) -> Floats:

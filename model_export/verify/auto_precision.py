@@ -6,24 +6,42 @@ taken goes into the manifest's `choice`.
 
 import math
 import platform
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import onnxruntime as ort
 
+from bert.encoding import Encoding
 from bert.errors import ExportError, ParityError
 from bert.manifest import CUDA
 from bert.processor import instructions
 from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
-from model_export.verify.timing import THREADS, Times, speedup, time_graphs
-from model_export.verify.tolerance import AUTO, Tolerance
+from model_export.verify.parity import AUTO, Tolerance
+from model_export.verify.precision import Exporter, GraphSession
+from model_export.verify.texts import Text, make_text
 from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
 SMALLEST_SPEEDUP = 1.1
 """Smallest speed-up over fp32 for which int8 is taken; less is within the noise of a busy machine."""
 
+SHAPES = ((1, 32), (8, 64))
+"""Texts and the tokens of each: a request alone, and a batch under load."""
+SECONDS = 0.8
+"""Seconds for each shape and all graphs together, unless ROUNDS[0] rounds take longer."""
+ROUNDS = (3, 40)  # at least, at most
+THREADS = (
+    1  # two threads on a shared machine wait for one another, and the service's default is a core an engine
+)
+
+Milliseconds = dict[str, float]
+"""Batch, such as "8 x 64" → the time that it takes."""
+Times = dict[str, Milliseconds]
+"""Precision → its times."""
 Record = dict[str, Any]
 
 
@@ -74,7 +92,10 @@ def _eight_bits_or_float32(context: ExportContext, tolerance_of: Callable[[str],
         int8 = prove(context, graph, tolerance_of("int8"))
         tried["int8"] |= _numbers(int8)
         if not int8.dev_score:
-            tried["int8"]["agreement"] = _agreement(context, int8, tolerance_of("int8"))
+            spec, allowed = context.checkpoint.spec, tolerance_of("int8").changed_share
+            tried["int8"]["agreement"] = check_agreement(
+                spec, context.judged_texts, context.float32_on_judged, int8.answers, allowed(spec.task)
+            )
         factor = check_speed(times)
     except ExportError as error:
         return Choice(float32, _record(tried, _refuse(tried["int8"], "int8", error)))
@@ -95,11 +116,6 @@ def check_speed(times: Times) -> float:
             f"it is {factor:.2f} times as fast as fp32 here, and {SMALLEST_SPEEDUP:g} is asked for"
         )
     return factor
-
-
-def _agreement(context: ExportContext, found: VerifiedGraph, tolerance: Tolerance) -> Record:
-    spec = context.checkpoint.spec
-    return check_agreement(spec, context.judged_texts, context.float32_on_judged, found.answers, tolerance)
 
 
 def _refuse(tried: Record, precision: str, error: ExportError) -> str:
@@ -129,3 +145,49 @@ def _record(tried: Record, why: str) -> Record:
         "onnxruntime": ort.__version__,
     }
     return {"asked": AUTO, "why": why, "tried": tried, "machine": machine}
+
+
+def time_graphs(graphs: Mapping[str, Exporter], texts: Sequence[Text], task: str) -> Times:
+    """Return each graph's milliseconds for each of SHAPES, of one thread."""
+    runners = {name: GraphSession(graph.model, graph.packer, THREADS) for name, graph in graphs.items()}
+    found: Times = {name: {} for name in graphs}
+    longest = max(map(len, texts))  # what a model of few positions still reads
+    for count, tokens in SHAPES:
+        text = _text_of(texts, min(tokens, longest), task)
+        runs = [partial(runner.run, [text] * count) for runner in runners.values()]
+        for name, best in zip(graphs, best_milliseconds(runs), strict=True):
+            found[name][f"{count} x {tokens}"] = round(best, 3)
+    return found
+
+
+def best_milliseconds(
+    runs: Sequence[Callable[[], object]], clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """Return the best time of each of `runs`.
+
+    They take turns, so that a busy moment slows all of them; and what a busy machine adds is not in the best.
+    """
+    for run in runs:  # the first time memory is fetched
+        run()
+    times: list[list[float]] = [[] for _ in runs]
+    begin, (fewest, most) = clock(), ROUNDS
+    while len(times[0]) < fewest or (len(times[0]) < most and clock() - begin < SECONDS):
+        for run, taken in zip(runs, times, strict=True):
+            start = clock()
+            run()
+            taken.append(clock() - start)
+    return [min(taken) * 1000 for taken in times]
+
+
+def speedup(slow: Milliseconds, fast: Milliseconds) -> float:
+    """Return how many times as fast one graph is as the other: the geometric mean over the batches."""
+    return float(np.exp(np.mean([np.log(slow[batch] / fast[batch]) for batch in slow])))
+
+
+def _text_of(texts: Sequence[Text], tokens: int, task: str) -> Text:
+    """Return a text of so many tokens, made of real ones; each a word of its own."""
+    ids = np.resize(np.concatenate([text.encoding.ids for text in texts]), tokens)
+    zeros, words = np.zeros(tokens, np.int32), np.arange(tokens, dtype=np.int32)
+    text = make_text(Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), words, zeros), task)
+    # Masks are not words, so none are found: one is enough here.
+    return text if len(text.positions) else Text(text.encoding, np.zeros(1, np.intp))

@@ -1,20 +1,24 @@
-"""The score of a graph on labelled data, by the project's own decoders and metrics, task by task."""
+"""The score of a graph on labelled data, by the project's own decoders and metrics, task by task.
+
+Files are read as `bert-finetune` reads them, by default as the checkpoint's own were.
+"""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from bert import metrics
-from bert.data.examples import TextExample
+from bert.data.examples import QaExample, TextExample, WordsExample
 from bert.data.labelled_file import LabelledFile
-from bert.errors import DataError, ExportError
+from bert.data.read import read_labelled
+from bert.errors import CheckpointError, ConfigError, DataError, ExportError
 from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats
-from model_export.verify.dev_data import as_recorded, read_questions, read_sentences, read_texts
 from model_export.verify.texts import Text, make_text
 
 
@@ -45,6 +49,67 @@ def read_dev(
 def is_scored(spec: TaskSpec) -> bool:
     """Tell whether a task's graphs are scored on labelled data."""
     return _DEV_SETS.get(spec.task) is not None
+
+
+def recorded_files(spec: TaskSpec, part: str) -> list[LabelledFile]:
+    """Return the `train` or `dev` files that `task.json` records, at hand or not. Raises CheckpointError."""
+    values: Any = spec.data.get(part, [])
+    try:
+        return [LabelledFile.from_record(file) for file in values]
+    except (ConfigError, TypeError) as error:
+        raise CheckpointError(f"task.json: data.{part} is not a list of files: {error}") from None
+
+
+def as_recorded(file: LabelledFile, spec: TaskSpec) -> LabelledFile:
+    """Return a file with what its user left open (columns, names of labels, ...) as `task.json` records it.
+
+    The record of the same file counts, else that of the first dev or training file. Raises CheckpointError.
+    """
+    recorded = [*recorded_files(spec, "dev"), *recorded_files(spec, "train")]
+    same = [other for other in recorded if other.path == file.path]
+    model = next(iter(same or recorded), None)
+    if model is None:
+        return file
+    reading = model.given()
+    if not same:  # another kind of file may have the same columns
+        reading = {name: value for name, value in reading.items() if name not in ("format", "glue_task")}
+    return LabelledFile(**{**reading, **file.given()})
+
+
+def read_texts(file: LabelledFile, spec: TaskSpec) -> list[TextExample]:
+    """Read texts or pairs whose labels are the model's, by name or by number. Raises DataError."""
+    examples: list[TextExample] = read_labelled(
+        _numbered(file, spec), spec.task, spec.problem, spec.labels or None
+    )
+    if any(example.label is None for example in examples):
+        raise DataError(file.path, None, "has no labels to score by")
+    return examples
+
+
+def read_sentences(file: LabelledFile, spec: TaskSpec) -> list[WordsExample]:
+    """Read tagged words. Types that the model does not know count as O.
+
+    Raises DataError for what cannot be read, and where the model knows none of the types.
+    """
+    known = {label[2:] if label[:2] in ("B-", "I-") else label for label in spec.labels}
+    examples: list[WordsExample] = read_labelled(file, spec.task)
+    types = {tag[2:] for example in examples for tag in example.labels if tag != "O"}
+    if types and not types & known:
+        unknown, wanted = ", ".join(sorted(types)), ", ".join(sorted(known - {"O"}))
+        raise DataError(file.path, None, f"has the types {unknown}, and the model knows only {wanted}")
+    return [_only_known(example, known) for example in examples]
+
+
+def _numbered(file: LabelledFile, spec: TaskSpec) -> LabelledFile:
+    """Let numbers in the file stand for the model's labels in their order, unless labels are numbers themselves."""
+    if file.label_names or any(label.isdecimal() for label in spec.labels):
+        return file
+    return replace(file, label_names=list(spec.labels))
+
+
+def _only_known(example: WordsExample, known: set[str]) -> WordsExample:
+    labels = tuple(tag if tag[2:] in known else "O" for tag in example.labels)
+    return WordsExample(example.words, labels, example.id)
 
 
 class _Classes:
@@ -112,7 +177,8 @@ class _Answers:
 
     def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         self._spec = spec
-        self._rows = read_questions(file)[:limit]
+        rows: list[QaExample] = read_labelled(file, "qa")
+        self._rows = rows[:limit]
         questions = tokenizer.pieces([row.question for row in self._rows])
         contexts = tokenizer.pieces([row.context for row in self._rows])
         self._windows = [

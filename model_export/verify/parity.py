@@ -1,7 +1,8 @@
-"""The proof that a graph answers as its checkpoint does: alone, among other texts, and on labelled data."""
+"""Comparison of a graph with its checkpoint: alone, among other texts, and on labelled data."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,11 +14,54 @@ from model_export.reference import Floats, Reference
 from model_export.verify.agreement import label_changes
 from model_export.verify.dev_score import DevSet
 from model_export.verify.texts import Text
-from model_export.verify.tolerance import Tolerance
 
-Run = Callable[[Sequence[Text]], list[Floats]]
+AUTO: Final = "auto"
+"""Name of the precision that is chosen by measuring (`auto_precision.py`)."""
 
+_DIFFERENCE = {"fp32": 1e-4, "fp16": 1e-2, "int8": float("inf")}
+_NEIGHBOURS = {"fp32": 1e-5, "fp16": 1e-2, "int8": 1e-3}
 _JUDGED = {"fp32": "largest_difference", "fp16": "scaled_difference", "int8": "largest_difference"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Beyond one of these a bundle is not written."""
+
+    difference: float
+    """Largest difference of one score from the checkpoint's. In fp16, whose steps grow with the value (0.008 from 8
+    on), as a share of the text's largest score where that is above 1. 8 bits are judged by labels, relative error,
+    and the score on labelled data."""
+    neighbours: float
+    """Largest difference that the other texts of a batch may make to an answer: to a probability or a vector."""
+    same_labels: float | None = None
+    """int8: share of answers that must stay, a label for each text (NER: each word) or what a question is told; None takes
+    that of the task."""
+    score_drop: float = 0.005
+    """Largest drop of the score on labelled data, 0 to 1."""
+    relative_error: float = 0.15
+    """int8: of all scores together (root mean square); catches a graph that is broken, not one that is coarse."""
+
+    @classmethod
+    def of(
+        cls,
+        precision: str,
+        difference: float | None = None,
+        neighbours: float | None = None,
+        same_labels: float | None = None,
+        score_drop: float = 0.005,
+    ) -> "Tolerance":
+        """Return a precision's tolerances; None takes its own."""
+        return cls(
+            _DIFFERENCE[precision] if difference is None else difference,
+            _NEIGHBOURS[precision] if neighbours is None else neighbours,
+            same_labels,
+            score_drop,
+        )
+
+    def changed_share(self, task: str) -> float:
+        """Return the largest share of answers that may be changed."""
+        same = TASKS[task].kept_share if self.same_labels is None else self.same_labels
+        return 1 - same
 
 
 def references(reference: Reference, texts: Sequence[Text]) -> list[Floats]:
@@ -67,26 +111,28 @@ def check_parity(
 
 
 def check_score(
-    precision: str, spec: TaskSpec, dev: DevSet, before: Run | None, after: Run, tolerance: Tolerance
+    precision: str,
+    spec: TaskSpec,
+    dev: DevSet,
+    before: Sequence[Floats],
+    after: Sequence[Floats],
+    tolerance: Tolerance,
 ) -> dict[str, Any]:
-    """Score both graphs on labelled data; raises ParityError if the score drops.
+    """Score outputs for labelled data before and after; raises ParityError if the score drops.
 
-    `before` None: `after` is the float32 graph itself, and is run once.
+    `before` are the float32 graph's outputs, the same object as `after` where that graph itself is scored.
     """
-    new = after(dev.texts)
-    old = new if before is None else before(dev.texts)
-    scores = {"before": dev.score(old), "after": dev.score(new)}
+    scores = {"before": dev.score(before), "after": dev.score(after)}
     measured = {"metric": dev.metric, "texts": len(dev.texts), **scores}
-    measured["before_is"] = "the same graph" if before is None else "the checkpoint's float32 graph"
-    drop = scores["before"] - scores["after"]
-    if not drop <= tolerance.score_drop:
+    measured["before_is"] = "the same graph" if before is after else "the checkpoint's float32 graph"
+    if not scores["before"] - scores["after"] <= tolerance.score_drop:
         raise ParityError(
             f"{dev.metric} falls from {scores['before']:.4f} to {scores['after']:.4f}, and "
             f"{tolerance.score_drop:g} is allowed",
             advice(precision),
             measured,
         )
-    if precision == "int8" and (changes := label_changes(spec, old, new)):
+    if precision == "int8" and (changes := label_changes(spec, before, after)):
         measured |= changes.to_dict()
     return measured
 

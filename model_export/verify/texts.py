@@ -46,23 +46,26 @@ def make_text(encoding: Encoding, task: str) -> Text:
 
 def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
     """Return sentences, questions and paragraphs of 3 to some 200 tokens, encoded as the task's model reads them."""
-    return [make_text(encoding, spec.task) for encoding in _encodings(tokenizer, spec)]
+    task, content = TASKS[spec.task], texts_file()
+    questions = _questions(tokenizer)
+    contexts = tokenizer.pieces([row["context"] for row in content["questions"]])
+    singles = tokenizer.pieces(content["texts"])
+    if task.reads(spec) is Reads.TEXT:
+        texts = _inputs([*singles, *contexts], questions, Reads.TEXT)
+    else:
+        texts = [*zip(questions, contexts, strict=True), *_inputs(singles, questions, task.reads(spec))]
+    encodings = [encoding for text in texts for encoding in task.sample(tokenizer, text, spec, MASKS)]
+    return [make_text(encoding, spec.task) for encoding in encodings]
 
 
-@dataclass(frozen=True, slots=True)
-class Sentences:
-    """The sentences as a task's model reads them: singly, in pairs, or as short paragraphs with questions."""
-
-    for_calibration: list[Text]
-    unseen: list[Text]
-    """Those that no scale was fitted to."""
-
-
-def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> Sentences:
-    """Return the sentences, encoded as the task's model reads them."""
-    texts = [make_text(encoding, spec.task) for encoding in _of_sentences(tokenizer, spec)]
-    first = len(texts) // CALIBRATING
-    return Sentences(texts[:first], texts[first:])
+def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
+    """Return the sentences as the task's model reads them: singly, in pairs, or as short paragraphs with questions."""
+    task, lines = TASKS[spec.task], _shipped("sentences.txt").splitlines()
+    if task.reads(spec) is Reads.QUESTION:
+        starts = range(0, len(lines), PARAGRAPH)
+        lines = [" ".join(lines[start : start + PARAGRAPH]) for start in starts]
+    texts = _inputs(tokenizer.pieces(lines), _questions(tokenizer), task.reads(spec))
+    return [make_text(task.sample(tokenizer, text, spec, MASKS)[0], spec.task) for text in texts]
 
 
 def texts_file() -> dict[str, Any]:
@@ -75,36 +78,14 @@ def _shipped(file: str) -> str:
     return resources.files("model_export.verify").joinpath(file).read_text("utf-8")
 
 
-def _of_sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
-    task, lines = TASKS[spec.task], _shipped("sentences.txt").splitlines()
-    texts: list[Sequence[Pieces]]
-    if task.reads(spec) is Reads.QUESTION:
-        questions = tokenizer.pieces([row["question"] for row in texts_file()["questions"]])
-        starts = range(0, len(lines), PARAGRAPH)
-        paragraphs = tokenizer.pieces([" ".join(lines[start : start + PARAGRAPH]) for start in starts])
-        texts = [(questions[n % len(questions)], pieces) for n, pieces in enumerate(paragraphs)]
-    else:
-        singles = tokenizer.pieces(lines)
-        is_pair = task.reads(spec) is Reads.PAIR
-        texts = _in_pairs(singles) if is_pair else [(pieces,) for pieces in singles]
-    return [task.sample(tokenizer, text, spec, MASKS)[0] for text in texts]
+def _questions(tokenizer: Tokenizer) -> list[Pieces]:
+    return tokenizer.pieces([row["question"] for row in texts_file()["questions"]])
 
 
-def _encodings(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
-    task, content = TASKS[spec.task], texts_file()
-    questions = tokenizer.pieces([row["question"] for row in content["questions"]])
-    contexts = tokenizer.pieces([row["context"] for row in content["questions"]])
-    singles = tokenizer.pieces(content["texts"])
-    texts: list[Sequence[Pieces]] = list(zip(questions, contexts, strict=True))
-    if task.reads(spec) is Reads.QUESTION:
-        # Any text can be asked about; so that short ones are among them, each question goes to the next texts too.
-        texts += [(questions[n % len(questions)], pieces) for n, pieces in enumerate(singles)]
-    elif task.reads(spec) is Reads.PAIR:
-        texts += _in_pairs(singles)
-    else:
-        texts = [(pieces,) for pieces in [*singles, *contexts]]
-    return [encoding for text in texts for encoding in task.sample(tokenizer, text, spec, MASKS)]
-
-
-def _in_pairs(pieces: Sequence[Pieces]) -> list[Sequence[Pieces]]:
-    return list(zip(pieces[::2], pieces[1::2], strict=True))
+def _inputs(texts: Sequence[Pieces], questions: Sequence[Pieces], reads: Reads) -> list[Sequence[Pieces]]:
+    """Return each text with a question, two texts side by side, or each text alone."""
+    if reads is Reads.QUESTION:  # any text can be asked about, so that short ones are among them
+        return [(questions[n % len(questions)], pieces) for n, pieces in enumerate(texts)]
+    if reads is Reads.PAIR:
+        return list(zip(texts[::2], texts[1::2], strict=True))
+    return [(pieces,) for pieces in texts]

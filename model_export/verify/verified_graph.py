@@ -14,12 +14,10 @@ from model_export.graph.graph_checks import check_structure
 from model_export.progress import say, step
 from model_export.reference import Floats, Reference
 from model_export.verify.agreement import Changes, can_show, label_changes
-from model_export.verify.dev_data import recorded_dev_files, recorded_files
-from model_export.verify.dev_score import DevSet, is_scored, read_dev
-from model_export.verify.parity import check_parity, check_score, references
+from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
+from model_export.verify.parity import Tolerance, check_parity, check_score, references
 from model_export.verify.precision import EXPORTERS, Exporter
-from model_export.verify.texts import Sentences, Text, sentences, shipped_texts
-from model_export.verify.tolerance import Tolerance
+from model_export.verify.texts import CALIBRATING, Text, sentences, shipped_texts
 
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
@@ -42,10 +40,11 @@ class ExportContext:
             return
         spec, limit = self.checkpoint.spec, self._dev_limit or MAX_RECORDED_DEV
         try:
-            recorded, here = recorded_files(spec, "dev"), recorded_dev_files(spec)
+            recorded = recorded_files(spec, "dev")
         except BertError as error:
             say(f"  not scored on the dev file of task.json: {error}")
             return
+        here = [file for file in recorded if file.path.is_file()]
         if recorded and not here:
             names = ", ".join(str(file.path) for file in recorded)
             say(f"  dev file of task.json is not here: {names}; --dev FILE scores on one")
@@ -69,19 +68,19 @@ class ExportContext:
         return references(Reference(c.config, c.spec, c.weights), self.texts)
 
     @cached_property
-    def sentences(self) -> Sentences:
-        """The shipped sentences, for calibration and for judging 8 bits."""
+    def _sentences(self) -> list[Text]:
+        """The shipped sentences, the first tenth for calibration, the rest for judging 8 bits."""
         return sentences(self.checkpoint.tokenizer, self.checkpoint.spec)
 
     @property
     def calibration_texts(self) -> list[Text]:
         """Texts that an 8-bit graph is fitted to: every other shipped one, so that the rest is new to it, and sentences."""
-        return [*self.texts[::2], *self.sentences.for_calibration]
+        return [*self.texts[::2], *self._sentences[: len(self._sentences) // CALIBRATING]]
 
     @property
     def judged_texts(self) -> list[Text]:
         """The texts on which a graph in 8 bits is compared with the float32 one."""
-        return [*self.texts, *self.sentences.unseen]
+        return [*self.texts, *self._sentences[len(self._sentences) // CALIBRATING :]]
 
     @cached_property
     def float32_on_judged(self) -> list[Floats]:
@@ -100,12 +99,9 @@ class ExportContext:
         return read_dev(self._dev, self.checkpoint.spec, self.checkpoint.tokenizer, self._dev_limit)
 
     @cached_property
-    def _on_dev(self) -> list[Floats]:
+    def float32_on_dev(self) -> list[Floats]:
+        """Outputs of the float32 graph for the labelled data."""
         return self.float32.packed(self.dev.texts)
-
-    def float32_on_dev(self, _: Sequence[Text]) -> list[Floats]:
-        """Return what the float32 graph answers to the labelled data."""
-        return self._on_dev
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +170,6 @@ def _check_labels(
         if can_show(labelled.count, allowed):
             labelled.check(allowed)
         else:
-            labelled.check_few(allowed)
             changes.check(allowed)
     return changes.to_dict()
 
@@ -182,11 +177,7 @@ def _check_labels(
 def _score(context: ExportContext, exported: Exporter, tolerance: Tolerance) -> dict[str, Any]:
     assert context.dev_file is not None
     with step(f"scoring on {context.dev_file}"):
-        is_float32 = exported is context.float32
-        before, after = (
-            (None, context.float32_on_dev) if is_float32 else (context.float32_on_dev, exported.packed)
-        )
-        scores = check_score(
-            exported.precision, context.checkpoint.spec, context.dev, before, after, tolerance
-        )
+        before, spec = context.float32_on_dev, context.checkpoint.spec
+        after = before if exported is context.float32 else exported.packed(context.dev.texts)
+        scores = check_score(exported.precision, spec, context.dev, before, after, tolerance)
         return {"data": context.dev_file.name, **scores}

@@ -14,7 +14,7 @@ from bert.errors import CheckpointError
 from bert.packing import Packer
 from bert.tasks.spec import TaskSpec
 from model_export.cli import main
-from model_export.verify.session import GraphSession
+from model_export.verify.precision import GraphSession
 from model_export.verify.texts import shipped_texts
 from tests.support.checkpoints import SPECS, hf_outputs, write_checkpoint
 

@@ -12,8 +12,7 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from bert.tasks.registry import TASKS
 from model_export.reference import Floats
-from model_export.verify.precision import Exporter
-from model_export.verify.session import GraphSession, packer_for
+from model_export.verify.precision import Exporter, GraphSession, packer_for
 from model_export.verify.texts import Text, shipped_texts
 from model_export.verify.verified_graph import ExportContext, build
 from tests.support.checkpoints import hf_outputs

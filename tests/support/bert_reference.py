@@ -21,7 +21,6 @@ HEADS: dict[str, Callable[[BertConfig], BertHead]] = {
     "BertForQuestionAnswering": heads.BertForQuestionAnswering,
     "BertForMultipleChoice": heads.BertForMultipleChoice,
     "BertForMaskedLM": heads.BertForMaskedLM,
-    "BertForNextSentencePrediction": heads.BertForNextSentencePrediction,
     "BertForPreTraining": heads.BertForPreTraining,
 }
 """By the name that both projects have for it."""
@@ -145,7 +144,6 @@ def random_targets(name: str, config: BertConfig, batch: Batch, seed: int) -> di
         },
         "BertForMultipleChoice": lambda: {"labels": draw(CHOICES, texts // CHOICES)},
         "BertForMaskedLM": lambda: {"labels": by_token(config.vocab_size)},
-        "BertForNextSentencePrediction": lambda: {"labels": draw(2, texts)},
         "BertForPreTraining": lambda: {
             "labels": by_token(config.vocab_size),
             "next_sentence_label": draw(2, texts),

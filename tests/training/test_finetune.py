@@ -21,7 +21,7 @@ from bert.nn.checkpoint import load_into
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.cli import main as export
-from model_export.verify.dev_data import recorded_dev_files
+from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
 from training.core.checkpoints import CheckpointStore
 from training.core.train_loop import StepData, TrainLoop
@@ -40,7 +40,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
     spec = TaskSpec.read(best)
     assert spec.task == task
     assert spec.command == "the command"
-    assert recorded_dev_files(spec) == [file.labelled for file in settings.dev]
+    assert recorded_files(spec, "dev") == [file.labelled for file in settings.dev]
     assert set(next(iter(spec.scores.values()))) <= set(TASKS[task](Tokenizer.load(best), spec).metrics)
     assert {path.name for path in best.iterdir()} == {
         "config.json",

@@ -27,12 +27,6 @@ def test_conll_2003_has_four_columns_blanks_and_document_starts(write: Write) ->
     assert example.labels == ("B-ORG", "O")  # IOB1 there: I- starts the entity
 
 
-def test_columns_can_be_chosen(write: Write) -> None:
-    content = "# sent_id = 7\n# text = Ada\n1\tAda\tB-PER\t-\n"
-    (example,) = read_conll(write("a.iob2", content), word_column=1, tag_column=2)
-    assert example.words == ("Ada",)
-
-
 def test_a_hash_with_a_tag_is_a_word_and_no_comment(write: Write) -> None:
     (example,) = read_conll(write("a.conll", "# O\n#tag O\n"))
     assert example.words == ("#", "#tag")

@@ -14,33 +14,6 @@ def random(*shape: int, seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[n
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def test_the_mean_is_over_a_texts_own_tokens_only() -> None:
-    hidden = random(2, 5, 4)
-    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    pooled = similarity.mean_pool(hidden, mask)
-    np.testing.assert_allclose(pooled, [hidden[0, :3].mean(0), hidden[1].mean(0)], rtol=1e-5)
-
-
-def test_padding_may_hold_anything() -> None:
-    hidden, mask = random(1, 5, 4), np.array([[1, 1, 1, 0, 0]])
-    other = hidden.copy()
-    other[0, 3:] = 1e6
-    np.testing.assert_array_equal(similarity.embed(hidden, mask), similarity.embed(other, mask))
-
-
-def test_embeddings_have_length_1() -> None:
-    lengths = np.linalg.norm(similarity.embed(random(3, 5, 8), np.ones((3, 5), np.int64)), axis=-1)
-    np.testing.assert_allclose(lengths, 1.0, rtol=1e-6)
-
-
-def test_nothing_to_pool_gives_zeros_and_not_nan() -> None:
-    assert not similarity.embed(random(1, 5, 4), np.zeros((1, 5), np.bool_)).any()
-
-
-def test_the_type_of_the_numbers_is_kept() -> None:
-    assert similarity.embed(random(1, 5, 4), np.ones((1, 5), np.bool_)).dtype == np.float32
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(1, 12))
 def test_ranking_is_by_cosine_best_first(seed: int, n: int) -> None:
     query, candidates = random(6, seed=seed), random(n, 6, seed=seed + 1)

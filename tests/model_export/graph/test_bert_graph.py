@@ -12,7 +12,7 @@ from model_export.graph.bert_graph import build_graph
 from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.graph_checks import check_structure
 from model_export.reference import Floats, Reference
-from model_export.verify.session import GraphSession
+from model_export.verify.precision import GraphSession
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -17,7 +17,7 @@ from model_export.graph.graph_checks import check_structure
 from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, pair_sums, round_weight
 from model_export.reference import Reference
-from model_export.verify.session import GraphSession, packer_for
+from model_export.verify.precision import GraphSession, packer_for
 from model_export.verify.texts import Text
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, random_text, write_checkpoint
 

@@ -13,7 +13,7 @@ from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
-from model_export.verify.session import packer_for
+from model_export.verify.precision import packer_for
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
 
 WORDS, POSITIONS = (f"bert.embeddings.{kind}_embeddings.weight.npy" for kind in ("word", "position"))

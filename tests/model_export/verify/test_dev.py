@@ -14,8 +14,13 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats
-from model_export.verify.dev_data import as_recorded, read_sentences, read_texts, recorded_dev_files
-from model_export.verify.dev_score import read_dev
+from model_export.verify.dev_score import (
+    as_recorded,
+    read_dev,
+    read_sentences,
+    read_texts,
+    recorded_files,
+)
 from tests.support.checkpoints import SPECS, vocabulary
 
 
@@ -94,14 +99,14 @@ def test_a_file_is_read_as_the_checkpoints_own_were(tokenizer: Tokenizer, tmp_pa
     assert as_recorded(asked, SPECS["classification"]) == asked
 
 
-def test_the_dev_files_of_a_checkpoint_are_found_where_they_are(tmp_path: Path) -> None:
-    here = write(tmp_path, "text\tlabel\na\tgood\n")
-    data = {"dev": [{"path": str(tmp_path / "gone.csv")}, {"path": str(here), "name": "x"}], "train": []}
+def test_the_recorded_dev_files_of_a_checkpoint_are_read(tmp_path: Path) -> None:
+    gone, here = tmp_path / "gone.csv", tmp_path / "here.csv"
+    data = {"dev": [{"path": str(gone)}, {"path": str(here), "name": "x"}], "train": []}
     spec = replace(SPECS["classification"], data=data)
-    assert [file.path for file in recorded_dev_files(spec)] == [here]
-    assert recorded_dev_files(SPECS["classification"]) == []
+    assert [file.path for file in recorded_files(spec, "dev")] == [gone, here]
+    assert recorded_files(SPECS["classification"], "dev") == []
     with pytest.raises(CheckpointError, match=r"task\.json: data\.dev is not a list of files"):
-        recorded_dev_files(replace(spec, data={"dev": [{"paths": "a.csv"}]}))
+        recorded_files(replace(spec, data={"dev": [{"paths": "a.csv"}]}), "dev")
 
 
 def test_types_that_the_model_does_not_know_are_o(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from bert.errors import ParityError
 from bert.tasks.spec import TaskSpec
 from model_export.reference import Floats
 from model_export.verify.agreement import Changes, can_show, label_changes, upper_bound
-from model_export.verify.parity import check_parity, check_score
-from model_export.verify.tolerance import Tolerance
+from model_export.verify.parity import Tolerance, check_parity, check_score
 from tests.support.checkpoints import SPECS, random_text
 
 SPEC = SPECS["classification"]
@@ -106,12 +105,6 @@ def test_eight_bits_may_change_at_most_two_percent_of_labels_for_sure() -> None:
     Changes("labels", 1000, 12).check(Tolerance.of("int8").changed_share("classification"))
 
 
-def test_few_labels_that_nearly_all_change_are_enough_to_refuse() -> None:
-    Changes("labels", 12, 1).check_few(0.02)
-    with pytest.raises(ParityError, match=r"12 of 12 labels differ .* at least 77.9% of all"):
-        Changes("labels", 12, 12).check_few(0.02)
-
-
 def test_few_texts_show_nothing_however_they_stay() -> None:
     with pytest.raises(ParityError, match=r"0 of 60 labels differ .* at most 4.9% of all"):
         Changes("labels", 60, 0).check(0.02)
@@ -132,16 +125,10 @@ class OneScore:
         return float(outputs[0][0, 0])
 
 
-def test_the_float32_graph_is_run_once_and_the_manifest_says_so() -> None:
-    runs = []
-
-    def after(texts: object) -> list[Floats]:
-        runs.append(texts)
-        return [np.array([[0.7, -1.0, -1.0]], np.float32)]
-
-    found = check_score("fp32", SPEC, OneScore(), None, after, Tolerance.of("fp32"))  # type: ignore[arg-type]
-    assert len(runs) == 1 and found["before"] == found["after"]
-    assert found["before_is"] == "the same graph"
+def test_the_score_of_the_float32_graph_itself_is_told_apart() -> None:
+    outputs = [np.array([[0.7, -1.0, -1.0]], np.float32)]
+    found = check_score("fp32", SPEC, OneScore(), outputs, outputs, Tolerance.of("fp32"))  # type: ignore[arg-type]
+    assert found["before"] == found["after"] and found["before_is"] == "the same graph"
 
 
 @pytest.mark.parametrize(("after", "passes"), [(0.9, True), (0.896, True), (0.95, True), (0.89, False)])
@@ -152,7 +139,7 @@ def test_half_a_point_of_the_score_may_be_lost(after: float, passes: bool) -> No
     def check() -> dict[str, object]:
         data = OneScore()
         tolerance = Tolerance.of("int8")
-        return check_score("int8", SPEC, data, lambda _: run(0.9), lambda _: run(after), tolerance)  # type: ignore[arg-type]
+        return check_score("int8", SPEC, data, run(0.9), run(after), tolerance)  # type: ignore[arg-type]
 
     if passes:
         assert check()["after"] == pytest.approx(after)

@@ -1,0 +1,52 @@
+"""Agreement of two graphs on unlabelled texts: answers and rankings."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert.errors import ParityError
+from model_export.verify.agreement import answers_of, check_agreement
+from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
+
+ALLOWED = 0.05
+
+
+def test_answers_of_questions_are_compared(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS["qa"])
+    _, texts = checkpoint_and_texts(tmp_path)
+    expected = [
+        np.random.default_rng(n).standard_normal((len(t), 2)).astype(np.float32) for n, t in enumerate(texts)
+    ]
+    measured = check_agreement(SPECS["qa"], texts, expected, [x * 2 for x in expected], ALLOWED)
+    assert measured["answers"] == len(texts) > 50
+    changed = [x.copy() for x in expected]
+    for number in (3, 5):
+        changed[number][0] = 50  # of [CLS]: no answer
+    assert answers_of(SPECS["qa"], texts, changed)[5] is None
+    refused = rf"2 of {len(texts)} answers differ .* at most 7.5% of all \(95% sure\), and 5.0% is allowed"
+    with pytest.raises(ParityError, match=refused):
+        check_agreement(SPECS["qa"], texts, expected, changed, ALLOWED)
+
+
+def test_likeness_and_numbers_are_compared_by_rank() -> None:
+    rng = np.random.default_rng(0)
+    vectors = [x[None] / np.linalg.norm(x) for x in rng.standard_normal((40, 8)).astype(np.float32)]
+    noise = [0.5 * rng.standard_normal((1, 8)).astype(np.float32) for _ in vectors]
+    far = [a + b for a, b in zip(vectors, noise, strict=True)]
+    measured = check_agreement(SPECS["similarity"], [], vectors, vectors, ALLOWED)
+    assert measured["rank_correlation"] == pytest.approx(1)
+    with pytest.raises(
+        ParityError, match=r"rank correlation with the checkpoint's scores is 0\.\d+, and 0\.995"
+    ):
+        check_agreement(SPECS["similarity"], [], vectors, far, ALLOWED)
+    numbers = [np.array([[x]], np.float32) for x in (1, 2, 3, 4)]
+    assert check_agreement(SPECS["regression"], [], numbers, numbers, ALLOWED)["rank_correlation"] == 1
+    with pytest.raises(ParityError):
+        check_agreement(SPECS["regression"], [], numbers, numbers[::-1], ALLOWED)
+
+
+@pytest.mark.parametrize("name", ["fill_mask", "multiple_choice"])
+def test_what_nothing_tells_of_is_not_taken(name: str) -> None:
+    with pytest.raises(ParityError, match=f"nothing tells how good a {name} model stays"):
+        check_agreement(SPECS[name], [], [], [], ALLOWED)
