@@ -23,7 +23,7 @@ from service.cpu_count import usable_cores
 from service.engine.bundle_loader import load_models
 from service.engine.slot_layout import lay_out_slots
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.job_queue import Job
+from service.scheduling.jobs import Job
 from service.scheduling.throughput import Throughput
 
 CURVE_S = 5.0

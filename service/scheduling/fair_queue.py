@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bert.errors import QueueFullError, TooLateError
-from service.scheduling.batch import Batch, BatchItem, next_item
-from service.scheduling.job_queue import Job, JobQueue
+from service.scheduling.jobs import Batch, BatchItem, Job, JobQueue
 from service.scheduling.throughput import Throughput
 
 SIZE_CLASSES = (4, 64)
@@ -55,8 +54,8 @@ class FairQueue:
     expired: list[Job] = field(default_factory=list)
     """Jobs that `next_batch` dropped because of their deadlines; the caller answers them and clears the list."""
     _queues: dict[tuple[str, int], JobQueue] = field(default_factory=dict)
-    _separate: deque[Batch] = field(default_factory=deque)
-    """Jobs of failed batches, each in a batch of its own."""
+    _retries: deque[Batch] = field(default_factory=deque)
+    """Items of failed batches, each in a batch of its own; they count as waiting."""
     _virtual_s: float = 0.0
     """`served_s` of the queue that was served last, from which a queue that was empty starts."""
 
@@ -94,14 +93,15 @@ class FairQueue:
             job.cancelled = True
             if job.queue is not None:
                 self._count(job, -job.waiting_tokens, job.dispatched - len(job.sizes))
+            for batch in [retry for retry in self._retries if retry.items[0].job is job]:
+                self._take_retry(batch)
 
     def retry_separately(self, batch: Batch) -> None:
-        """Put each job of a failed batch before all others, in a batch of its own."""
-        self._separate.extend(
-            Batch(batch.model, (item,), self._is_long([item]))
-            for item in batch.items
-            if not item.job.cancelled
-        )
+        """Put each item of a failed batch before all others, in a batch of its own."""
+        for item in batch.items:
+            if not item.job.cancelled:
+                self._retries.append(Batch(batch.model, (item,), self._is_long([item])))
+                self._count(item.job, item.tokens, item.texts)
 
     def next_batch(self, now: float, free_slots: int = 1, long_running: int = 0) -> Batch | None:
         """Form the next batch, None if nothing may run. Drops jobs that cannot meet their deadlines.
@@ -109,10 +109,8 @@ class FairQueue:
         With several free slots a batch takes only its part of what waits. `long_running` is the number of slots that run
         documents: if only one other is left, it is reserved while short texts come.
         """
-        while self._separate:
-            batch = self._separate.popleft()
-            if not batch.items[0].job.cancelled:
-                return batch
+        if retry := self._next_retry(now):
+            return retry
         self._drop_late_jobs(now)
         is_reserved = self.slots > 1 and long_running >= self.slots - 1 and self._short_texts_come(now)
         waiting = self._in_turn(self._queues.values(), now)
@@ -121,6 +119,21 @@ class FairQueue:
             return None
         own = [queue for queue in queues if queue.model == queues[0].model]
         return self._fill(own, now, -(-self.tokens // free_slots))
+
+    def _next_retry(self, now: float) -> Batch | None:
+        while self._retries:
+            batch = self._retries[0]
+            job, tokens = batch.items[0].job, batch.tokens
+            self._take_retry(batch)
+            if not self._is_late(job, now, tokens):
+                return batch
+            self.expired.append(job)
+            self.cancel(job)
+        return None
+
+    def _take_retry(self, batch: Batch) -> None:
+        self._retries.remove(batch)
+        self._count(batch.items[0].job, -batch.tokens, -batch.texts)
 
     def too_late_error(self, job: Job, now: float) -> TooLateError:
         """Return the error for a job that was dropped before its deadline because the engine became slower."""
@@ -204,7 +217,14 @@ class FairQueue:
         model = own[0].model
         budget, items = self._budget(own, now), list[BatchItem]()
         left = min(budget, part)
-        while item := self._next_item(self._in_turn(own, now), budget // 2, left, force=not items):
+        while True:
+            found = (
+                queue.next_item(max_tokens=budget // 2, room=left, force=not items)
+                for queue in self._in_turn(own, now)
+            )
+            item = next(filter(None, found), None)
+            if item is None:
+                break
             items.append(item)
             left -= self._remove(item, now)
         return Batch(model, tuple(items), self._is_long(items))
@@ -223,18 +243,12 @@ class FairQueue:
         counted = [queue for queue in own if queue.size_class == 0] if self._short_texts_come(now) else own
         return large if sum(queue.tokens for queue in counted) >= self.slots * large else small
 
-    def _next_item(
-        self, queues: Sequence[JobQueue], max_tokens: int, room: int, *, force: bool
-    ) -> BatchItem | None:
-        found = (next_item(queue.jobs[0], max_tokens=max_tokens, room=room, force=force) for queue in queues)
-        return next((item for item in found if item is not None), None)
-
     def _remove(self, item: BatchItem, now: float) -> int:
         """Take an item out of its queue and charge the queue; return its tokens."""
         job, tokens = item.job, item.tokens
         assert job.queue is not None
         job.dispatched = item.stop
-        self._count(job, -tokens, item.start - item.stop)
+        self._count(job, -tokens, -item.texts)
         self._virtual_s = max(self._virtual_s, job.queue.served_s)
         job.queue.charge(self._seconds(job.model, tokens), now)
         if job.dispatched == len(job.sizes):

@@ -25,8 +25,10 @@ class Reads:
 
     permits: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     order: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
 
     def __call__(self, name: str) -> str:
+        self.begun.append(name)
         assert self.permits.acquire(timeout=20)
         self.order.append(name)
         if name == "bad":
@@ -56,6 +58,11 @@ def submitted(
     return asyncio.create_task(queue.run(reads, [name] * len(sizes), sizes, deadline))
 
 
+async def until_one_runs(reads: Reads) -> None:
+    while not reads.begun:
+        await asyncio.sleep(0.001)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_page_waits_only_for_the_running_parts(threads: int) -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
@@ -83,6 +90,7 @@ def test_results_are_in_the_order_of_the_parts() -> None:
 def test_a_full_queue_refuses_a_request_whole_with_a_retry_time() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         first = submitted(queue, reads, "a", [9_000])
+        await until_one_runs(reads)
         second = submitted(queue, reads, "b", [9_000])
         await asyncio.sleep(0)
         with pytest.raises(QueueFullError, match="9000 characters are waiting and at most 10000 may") as full:
@@ -133,7 +141,7 @@ def test_a_failing_part_fails_only_its_request() -> None:
         with pytest.raises(ValueError, match="bad"):
             await bad
         assert await good == ["GOOD"] * 25
-        assert queue._queue.tokens == 0
+        assert queue.queue.tokens == 0
 
     assert run(scenario).order.count("bad") == 1
 
@@ -141,10 +149,10 @@ def test_a_failing_part_fails_only_its_request() -> None:
 def test_a_cancelled_request_leaves_the_queue() -> None:
     async def scenario(queue: TokenizeQueue, reads: Reads) -> None:
         leaving = submitted(queue, reads, "x", LONG)
-        await asyncio.sleep(0)
+        await until_one_runs(reads)
         leaving.cancel()
         await asyncio.wait([leaving])
-        assert queue._queue.tokens == 0
+        assert queue.queue.tokens == 0
         reads.permits.release(2)
         assert await queue.run(reads, ["y"], SHORT) == ["Y"]
 

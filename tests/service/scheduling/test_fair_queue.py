@@ -3,9 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError
-from service.scheduling.batch import Batch
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.job_queue import Job
+from service.scheduling.jobs import Batch, Job
 
 
 def make_queue(budget: int = 100, max_tokens: int = 10_000, **others: int) -> FairQueue:
@@ -191,6 +190,32 @@ def test_a_failed_batch_is_run_again_one_job_at_a_time_and_first() -> None:
     queue.retry_separately(failed)
     assert taken(queue.next_batch(0)) == [(a, 0, 1)]
     assert [batch.tokens for batch in drain(queue)] == [90]
+
+
+def test_what_is_run_again_counts_as_waiting_until_then() -> None:
+    queue = make_queue(100)
+    a, b = offered(queue, [40], [30, 20])
+    failed = queue.next_batch(0)
+    assert failed is not None
+    assert (queue.tokens, queue.texts, queue.waiting("m")) == (0, 0, (0, 0))
+    queue.retry_separately(failed)
+    assert (queue.tokens, queue.texts, queue.waiting("m")) == (90, 3, (90, 3))
+    queue.cancel(b)
+    assert (queue.tokens, queue.texts, queue.waiting("m")) == (40, 1, (40, 1))
+    assert taken(queue.next_batch(0)) == [(a, 0, 1)]
+    assert (queue.tokens, queue.texts, queue.waiting("m")) == (0, 0, (0, 0))
+
+
+def test_what_is_run_again_is_dropped_past_its_deadline() -> None:
+    queue = make_queue(100)
+    late, other = offered(queue, [40], [40])
+    late.deadline = 5.0
+    failed = queue.next_batch(0)
+    assert failed is not None
+    queue.retry_separately(failed)
+    assert taken(queue.next_batch(5.0)) == [(other, 0, 1)]
+    assert queue.expired == [late] and late.cancelled
+    assert (queue.tokens, queue.texts) == (0, 0)
 
 
 JOBS = st.lists(st.lists(st.integers(1, 120), min_size=1, max_size=12), min_size=1, max_size=20)

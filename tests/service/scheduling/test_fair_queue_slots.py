@@ -5,9 +5,8 @@ from collections import deque
 import pytest
 
 from bert.errors import TooLateError
-from service.scheduling.batch import Batch
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.job_queue import SHARE_MEMORY_S, Job
+from service.scheduling.jobs import SHARE_MEMORY_S, Batch, Job
 from service.scheduling.throughput import Throughput
 
 DOCUMENT = [100] * 100

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError, TooLateError
-from service.scheduling.batch import Batch
 from service.scheduling.fair_queue import FairQueue, finish_s
-from service.scheduling.job_queue import Job
+from service.scheduling.jobs import Batch, Job
 from service.scheduling.throughput import Throughput
 
 TOKENS_PER_S = 4000.0

@@ -1,4 +1,4 @@
-"""A job, and the queue of jobs of one model and size class, first in first out."""
+"""Jobs, the queue of those of one model and size class, and the batches that the fair queue makes of them."""
 
 import math
 from collections import deque
@@ -29,6 +29,45 @@ class Job:
     def waiting_tokens(self) -> int:
         """Return the tokens that are not in a batch yet."""
         return sum(self.sizes[self.dispatched :])
+
+
+@dataclass(frozen=True, slots=True)
+class BatchItem:
+    """The sequences [start, stop) of a job."""
+
+    job: Job
+    start: int
+    stop: int
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of these sequences."""
+        return sum(self.job.sizes[self.start : self.stop])
+
+    @property
+    def texts(self) -> int:
+        """Return the number of sequences."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Items that run together on one model."""
+
+    model: str
+    items: tuple[BatchItem, ...]
+    is_long: bool = False
+    """The batch has a window of a document."""
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the batch, without padding."""
+        return sum(item.tokens for item in self.items)
+
+    @property
+    def texts(self) -> int:
+        """Return the number of sequences."""
+        return sum(item.texts for item in self.items)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,3 +103,21 @@ class JobQueue:
         """Charge it for engine time."""
         self.served_s += seconds
         self._share, self._served_at = self.recent_share(now) + seconds / SHARE_MEMORY_S, now
+
+    def next_item(self, *, max_tokens: int, room: int, force: bool) -> BatchItem | None:
+        """Return the first job's next sequences, at least one, of up to `max_tokens` and no more than `room`.
+
+        Returns None if the first does not fit in `room`, unless `force`: a sequence longer than a budget runs alone.
+        """
+        job = self.jobs[0]
+        start = stop = job.dispatched
+        tokens = 0
+        while stop < len(job.sizes):
+            size = job.sizes[stop]
+            is_first = stop == start
+            fits = tokens + size <= room and (is_first or tokens + size <= max_tokens)
+            if not fits and not (is_first and force):
+                break
+            tokens += size
+            stop += 1
+        return BatchItem(job, start, stop) if stop > start else None
