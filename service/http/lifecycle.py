@@ -17,8 +17,8 @@ from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
 from service.logs import LOGGER
 from service.metrics import Metrics
+from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
-from service.pipeline.request_context import RequestContext
 from service.scheduling.scheduler_protocol import SchedulerProtocol
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings

@@ -2,6 +2,8 @@
 
 import asyncio
 import hmac
+import re
+import secrets
 import time
 from collections.abc import Callable
 from http import HTTPStatus
@@ -14,13 +16,17 @@ from service.http.problems import CLIENT_GONE, ClientGoneError, ProblemError, pr
 from service.http.request_body import header
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.pipeline.request_context import BEGAN, RequestContext, choose_request_id
+from service.pipeline.inputs import RequestContext
 from service.settings import ServeSettings
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
 """Paths that monitoring asks; they are not counted as requests in flight."""
 KEYLESS = UNCOUNTED | {"/", "/docs", "/openapi.json"}
 """Paths that need no key, besides everything under /docs/."""
+BEGAN = "began"
+"""Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
+VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+PHASES = ("tokenize", "queue", "inference", "decode")
 MAX_LOGGED = 200
 """Longest path in the access log, in characters."""
 
@@ -128,6 +134,18 @@ def _check_key(scope: Scope, key: bytes) -> None:
         )
 
 
+def choose_request_id(sent: str | None) -> str:
+    """Return the client's id if it is safe in headers and logs, else a new one."""
+    return sent if sent and VALID_ID.fullmatch(sent) else secrets.token_hex(8)
+
+
+def _server_timing(context: RequestContext) -> str:
+    """Return the Server-Timing header: milliseconds by phase, and the total so far."""
+    seconds, total = context.seconds, time.monotonic() - context.received
+    parts = [f"{phase};dur={1000 * seconds[phase]:.3f}" for phase in PHASES if phase in seconds]
+    return ", ".join([*parts, f"total;dur={1000 * total:.3f}"])
+
+
 def _loggable(path: str) -> str:
     """Return a path without line ends, terminal control sequences or excess length."""
     return quote(path[:MAX_LOGGED])
@@ -150,7 +168,7 @@ class _Responder:
             self.status = int(message["status"])
             own = [
                 (b"x-request-id", self._context.request_id.encode()),
-                (b"server-timing", self._context.server_timing().encode()),
+                (b"server-timing", _server_timing(self._context).encode()),
             ]
             if self._is_stopping():  # the next request should reach another instance
                 own.append((b"connection", b"close"))

@@ -15,11 +15,10 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.http.lingering import LingeringProtocol
-from service.http.middleware import UNCOUNTED
+from service.http.middleware import BEGAN, UNCOUNTED, choose_request_id
 from service.http.problems import ProblemError, problem_response
 from service.http.request_body import BODY_ERROR
 from service.metrics import Metrics
-from service.pipeline.request_context import BEGAN, choose_request_id
 
 LAST_REQUEST_S = 1.0
 """Seconds that a stopping service waits for a request that may already be on its way."""
@@ -41,7 +40,7 @@ class BoundedProtocol(LingeringProtocol):
     """One connection. Its own errors are problems with a request id, like all others."""
 
     metrics: Metrics
-    """Metrics in which refused requests are counted."""
+    """Metrics in which connections and refused requests are counted."""
     max_connections = 900
     """Maximum connections; those beyond get a 503, except for /health and /metrics."""
     head_timeout_s = 10.0
@@ -66,6 +65,7 @@ class BoundedProtocol(LingeringProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for the first request; refuse or limit connections beyond `max_connections`."""
         super().connection_made(transport)
+        self.metrics.open_connections.set(len(self.connections))
         self._open = deque[RequestResponseCycle]()
         excess = len(self.connections) - self.max_connections
         self._is_excess = excess > 0
@@ -163,6 +163,7 @@ class BoundedProtocol(LingeringProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, and notify the running request; uvicorn notifies only the last of a pipeline."""
         super().connection_lost(exc)
+        self.metrics.open_connections.set(len(self.connections))
         self._stop_arrival()
         for cycle in self._open:
             cycle.disconnected = True

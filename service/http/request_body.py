@@ -14,7 +14,6 @@ from starlette.types import Scope
 from bert.errors import MAX_FIELD_ERRORS, BertError, FieldError, InvalidRequestError, displayed
 from bert.unicode import is_unicode
 from service.http.problems import ClientGoneError, ProblemError, field_errors
-from service.http.timeouts import Timeout
 from service.pipeline.inputs import too_many_texts
 from service.settings import ServeSettings
 
@@ -78,7 +77,7 @@ async def read_body(request: Request, settings: ServeSettings) -> bytes:
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
     try:
-        with Timeout(settings.body_timeout_ms / 1000):
+        async with asyncio.timeout(settings.body_timeout_ms / 1000):
             body = await _read_bounded(request, limit)
     except TimeoutError:
         detail = f"the body had not arrived after {settings.body_timeout_ms} ms (body_timeout_ms)"

@@ -13,8 +13,8 @@ from bert.tasks.fill_mask import FilledMask
 from bert.tasks.ner import Entity
 from bert.tasks.similarity import Ranked
 from bert.tasks.spans import Answer
+from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Embedded, Token
-from service.pipeline.request_context import RequestContext
 
 PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""

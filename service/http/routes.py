@@ -3,26 +3,79 @@
 FastAPI routes the requests and derives the documentation from the handlers' signatures.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from types import TracebackType
 from typing import Any, TypeVar, get_type_hints
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from bert.errors import FieldError, InvalidRequestError
+from bert.errors import DeadlineExceededError, FieldError, InvalidRequestError
 from service.engine.loaded_model import Model
 from service.http import openapi, responses, schemas, span_schemas
 from service.http.lifecycle import service_of
+from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, parse, read_body, timeout_ms
-from service.http.timeouts import CancelOnDisconnect
-from service.pipeline.inputs import Texts, check_count, pair_count
+from service.pipeline.inputs import RequestContext, Texts, check_count, pair_count
 from service.pipeline.pipeline import INLINE_VECTORS, Pipeline
-from service.pipeline.request_context import RequestContext
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
+WATCH_AFTER_S = 0.05
+"""Delay before watching for a disconnect. The watch needs a task, and most requests finish sooner."""
+
+
+class CancelOnDisconnect:
+    """`async with CancelOnDisconnect(request, context):` cancels at the deadline or when the client disconnects.
+
+    Raises DeadlineExceededError or ClientGoneError. The body must have been read before: the next message is then the
+    disconnect.
+    """
+
+    __slots__ = ("_context", "_left", "_request", "_timeout", "_timer", "_watch")
+
+    def __init__(self, request: Request, context: RequestContext) -> None:
+        """Start nothing yet."""
+        self._request, self._context = request, context
+        self._left = False
+        self._watch: asyncio.Future[Message] | None = None
+
+    async def __aenter__(self) -> None:
+        """Start both watches."""
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch_client)
+        self._timeout = asyncio.timeout(self._context.deadline - time.monotonic())
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop both watches and raise the error of the one that ended the block."""
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.remove_done_callback(self._client_left)
+            self._watch.cancel()
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            if self._left:
+                raise ClientGoneError from None
+            raise DeadlineExceededError(self._context.timeout_ms) from None
+        if isinstance(error, DeadlineExceededError):  # raised by the scheduler
+            raise DeadlineExceededError(self._context.timeout_ms) from None
+
+    def _watch_client(self) -> None:
+        self._watch = asyncio.ensure_future(self._request.receive())
+        self._watch.add_done_callback(self._client_left)
+
+    def _client_left(self, watch: asyncio.Future[Message]) -> None:
+        if not watch.cancelled() and not self._timeout.expired():
+            watch.exception()
+            self._left = True
+            self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
 class TaskRequest(Request):
@@ -65,7 +118,7 @@ class TaskRoute(APIRoute):
         request.context, request.pipeline = context, service.loaded.pipeline
         context.timeout_ms = timeout_ms(request.scope, service.settings.request_timeout_ms)
         raw, max_texts = await read_body(request, service.settings), service.settings.max_texts_per_request
-        with CancelOnDisconnect(request, context):
+        async with CancelOnDisconnect(request, context):
             if len(raw) <= INLINE_BYTES:
                 body = parse(self.schema, raw, max_texts)
             else:

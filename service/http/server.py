@@ -105,11 +105,6 @@ class Server(uvicorn.Server):
                 signal.signal(hang_up, self.handle_exit)
             yield
 
-    async def on_tick(self, counter: int) -> bool:
-        """Update the number of open connections, ten times a second."""
-        self._service.metrics.open_connections.set(len(self.server_state.connections))
-        return await super().on_tick(counter)
-
     def _stop(self) -> None:
         self.should_exit = True
 

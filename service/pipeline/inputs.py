@@ -1,7 +1,8 @@
-"""The text fields of a request: one string or a list, their checks, and how two fields combine."""
+"""A request as the pipeline gets it: its context (id, deadline, timing), its text fields, and their checks."""
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
@@ -10,6 +11,52 @@ MAX_RESPONSE_CHARACTERS = 2**24
 """Maximum characters of the sequences in one response."""
 
 Item = TypeVar("Item")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request's identity, deadline and timing; filled in on its way through the service."""
+
+    request_id: str
+    endpoint: str
+    received: float
+    """Arrival of the request's whole head, on `time.monotonic`."""
+    timeout_ms: float = 0.0
+    model: str = ""
+    """Name of the model in use; empty until it is known to exist."""
+    began: float = 0.0
+    """Arrival of the request's first byte; `received` if the server does not tell."""
+    tokens: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by phase: tokenize, queue, inference, decode."""
+
+    @property
+    def deadline(self) -> float:
+        """Return the request's deadline on `time.monotonic`."""
+        return self.received + self.timeout_ms / 1000
+
+    def timed(self, phase: str) -> "PhaseTimer":
+        """Return a context manager that adds its duration to a phase."""
+        return PhaseTimer(self.seconds, phase)
+
+
+class PhaseTimer:
+    """A block whose duration is added to a phase; a class because a generator takes three times as long."""
+
+    __slots__ = ("_phase", "_seconds", "_start")
+
+    def __init__(self, seconds: dict[str, float], phase: str) -> None:
+        """`seconds` are those of all phases."""
+        self._seconds, self._phase = seconds, phase
+
+    def __enter__(self) -> None:
+        """Start the clock."""
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        spent = time.perf_counter() - self._start
+        self._seconds[self._phase] = self._seconds.get(self._phase, 0.0) + spent
 
 
 @dataclass(frozen=True, slots=True)

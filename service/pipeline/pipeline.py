@@ -12,8 +12,7 @@ from bert.tasks.task import Reads
 from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
-from service.pipeline.inputs import Texts, check_not_blank, check_response_size, pair_count
-from service.pipeline.request_context import RequestContext
+from service.pipeline.inputs import RequestContext, Texts, check_not_blank, check_response_size, pair_count
 from service.pipeline.tokenization import (
     INLINE_TOKENS,
     BoundedTokenizer,

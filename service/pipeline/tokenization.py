@@ -18,8 +18,7 @@ from bert.errors import QUEUE_RULE, DeadlineExceededError, InputError, RequestTo
 from bert.tasks import fill_mask, qa
 from bert.tokenizer import Tokenizer, Window
 from service.engine.loaded_model import Model
-from service.pipeline.inputs import Texts, make_each, pair_count
-from service.pipeline.request_context import RequestContext
+from service.pipeline.inputs import RequestContext, Texts, make_each, pair_count
 from service.pipeline.text_parts import Part, cost, join_parts, split_texts
 from service.pipeline.tokenize_queue import TokenizeQueue
 

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from service.http.request_body import INLINE_BYTES, Model, parse
-from service.pipeline.inputs import Texts
-from service.pipeline.request_context import RequestContext
+from service.pipeline.inputs import RequestContext, Texts
 from service.pipeline.tokenization import HELPER_THREADS, BoundedTokenizer, Threads, question_windows
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem

@@ -14,7 +14,7 @@ from bert.encoding import Pieces
 from bert.errors import DeadlineExceededError, RequestTooLargeError
 from bert.tokenizer import Tokenizer
 from service.pipeline import text_parts, tokenization, tokenize_queue
-from service.pipeline.request_context import RequestContext
+from service.pipeline.inputs import RequestContext
 from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
 from tests.support.tiny import vocabulary
 
