@@ -142,7 +142,6 @@ class Metrics:
         self.ready = self._gauge(
             "bert_ready", "1 while /health/ready responds with 200.", mode="livemostrecent"
         )
-        self.engine_restarts: Counter | None = None
         if self._is_shared:
             self._add_engine_process()
 
@@ -203,6 +202,12 @@ class Metrics:
             tokens, texts = self._waiting(model)
             self.queue_tokens.labels(model).set(tokens)
             self.queue_texts.labels(model).set(texts)
+
+    def count_engine_restarts(self, restarts: int) -> None:
+        """Raise the counter to `restarts`: it goes on from the engine process before, which may have died uncounted."""
+        if self._is_shared:
+            (counted,) = self.engine_restarts.collect()
+            self.engine_restarts.inc(restarts - counted.samples[0].value)
 
     def note_engine_away(self, requests: int, tokens: int) -> None:
         """Set how much waits in this frontend for the engine process to come back."""

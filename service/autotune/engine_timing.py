@@ -1,9 +1,7 @@
 """Timing of an engine: batches of growing size, and one text on one slot or on several."""
 
-import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from bert.tokenizer import Encoding
 from service.autotune.cost_curve import CostPoint
@@ -20,7 +18,7 @@ WORTHWHILE = 0.85
 """Maximum share of the time on one slot at which a text may take several, which other requests then lack."""
 MIN_CORE_SHARE = 0.9
 """Minimum share of its cores that a run must get for its timing to count."""
-MIN_TIMED_MS = 1.0
+MIN_TIMED_S = 1e-3
 """Minimum duration of a run whose share of the cores counts: a shorter one ends before all threads are awake."""
 RETRY_FOR_S = 3.0
 """Total seconds spent on waiting for free cores."""
@@ -61,22 +59,6 @@ def time_batches(
     return points
 
 
-@dataclass(frozen=True, slots=True)
-class TextTiming:
-    """Time of one text on one slot, and on several where there is an engine for that."""
-
-    tokens: int
-    one_slot_ms: float
-    multi_slot_ms: float | None
-    cores: float = math.inf
-    """CPU time over wall time of the run on several slots; its threads spin, so fewer than the slots means disturbed."""
-
-    @property
-    def is_multi_slot_worthwhile(self) -> bool:
-        """Tell whether several slots are clearly faster."""
-        return self.multi_slot_ms is not None and self.multi_slot_ms <= WORTHWHILE * self.one_slot_ms
-
-
 def find_multi_slot_tokens(
     one_slot: Engine,
     multi_slot: Engine,
@@ -92,58 +74,39 @@ def find_multi_slot_tokens(
     """
     left_s = RETRY_FOR_S
     for tokens in (size for size in TEXT_SIZES if size <= max_tokens):
-        timing = time_text(one_slot, multi_slot, tokens, clock)
-        while _was_disturbed(timing, slots) and left_s > 0:
+        while True:
+            one_slot_s, multi_slot_s, cores = time_text(one_slot, multi_slot, tokens, clock)
+            if multi_slot_s <= WORTHWHILE * one_slot_s:
+                return tokens
+            was_disturbed = one_slot_s >= MIN_TIMED_S and cores < MIN_CORE_SHARE * slots
+            if not was_disturbed or left_s <= 0:
+                break
             sleep(RETRY_EVERY_S)
             left_s -= RETRY_EVERY_S
-            timing = time_text(one_slot, multi_slot, tokens, clock)
-        if timing.is_multi_slot_worthwhile:
-            return tokens
     return None
 
 
-def _was_disturbed(timing: TextTiming, slots: int) -> bool:
-    if timing.is_multi_slot_worthwhile or timing.one_slot_ms < MIN_TIMED_MS:
-        return False
-    return timing.cores < MIN_CORE_SHARE * slots
-
-
-def time_texts(one_slot: Engine, multi_slot: Engine | None, max_tokens: int) -> list[TextTiming]:
-    """Time one text of 16, 32, 64 ... `max_tokens` tokens on both engines."""
-    return [time_text(one_slot, multi_slot, tokens) for tokens in TEXT_SIZES if tokens <= max_tokens]
-
-
 def time_text(
-    one_slot: Engine, multi_slot: Engine | None, tokens: int, clock: Clock = time.perf_counter
-) -> TextTiming:
-    """Time one text, the best of some runs; the engines take turns, so that other work disturbs both alike."""
+    one_slot: Engine, multi_slot: Engine, tokens: int, clock: Clock = time.perf_counter
+) -> tuple[float, float, float]:
+    """Return the seconds of one text on each engine, and the cores that the second one used.
+
+    The best of some runs; the engines take turns, so that other work disturbs both alike. The threads of several slots
+    spin, so fewer cores than slots mean that others used them.
+    """
     text = [sample_text(tokens)]
-    if multi_slot is None:
-        one_slot.run(text)
-        return TextTiming(tokens, min(_ms(one_slot, text, clock) for _ in range(TEXT_REPEATS)), None)
     multi_slot.run(text)
-    one_slot_ms, multi_slot_ms = list[float](), list[float]()
-    cores = list[tuple[float, float]]()
+    one_slot_s, multi_slot_s, cores = list[float](), list[float](), list[tuple[float, float]]()
     for _ in range(TEXT_REPEATS):
-        one_slot_ms.append(_ms(one_slot, text, clock))
-        multi_slot_ms.append(_ms(multi_slot, text, clock))
-        cores.append(_cores(multi_slot, text))
-    return TextTiming(tokens, min(one_slot_ms), min(multi_slot_ms), min(cores)[1])
-
-
-def _cores(engine: Engine, texts: Sequence[Encoding]) -> tuple[float, float]:
-    """Run once; return the wall seconds and the number of cores used."""
-    cpu_s, wall_s = time.process_time(), time.perf_counter()
-    engine.run(texts)
-    wall_s = max(time.perf_counter() - wall_s, 1e-6)
-    return wall_s, (time.process_time() - cpu_s) / wall_s
+        one_slot_s.append(_seconds(one_slot, text, clock))
+        multi_slot_s.append(_seconds(multi_slot, text, clock))
+        cpu_s = time.process_time()
+        wall_s = _seconds(multi_slot, text, time.perf_counter)
+        cores.append((wall_s, (time.process_time() - cpu_s) / wall_s))
+    return min(one_slot_s), min(multi_slot_s), min(cores)[1]
 
 
 def _seconds(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:
     start = clock()
     engine.run(texts)
     return max(clock() - start, 1e-6)
-
-
-def _ms(engine: Engine, texts: Sequence[Encoding], clock: Clock) -> float:
-    return 1000 * _seconds(engine, texts, clock)

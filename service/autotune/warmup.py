@@ -8,7 +8,9 @@ from service.autotune import tuning_cache
 from service.autotune.cost_curve import CostPoint
 from service.autotune.engine_timing import find_multi_slot_tokens, time_batches
 from service.autotune.tuning_cache import Measurement
+from service.cpu_count import usable_cores
 from service.engine.bundle_folders import all_on_gpu
+from service.engine.bundle_loader import LoadedBundles, load_models
 from service.engine.loaded_model import OpenedModel
 from service.engine.sample_texts import TEXT_TOKENS
 from service.engine.slot_layout import SlotLayout, lay_out_slots
@@ -26,6 +28,19 @@ def slot_layout(settings: ServeSettings, cores: int) -> SlotLayout:
     """Divide the cores, or a GPU if all models are for one. Raises ConfigError and BundleError."""
     on_gpu = all_on_gpu(settings.bundles)
     return lay_out_slots(cores, settings.engine_slots, settings.engine_threads_per_slot, on_gpu=on_gpu)
+
+
+def load(settings: ServeSettings, layout: SlotLayout) -> LoadedBundles:
+    """Open the bundles of the settings; see `load_models`."""
+    return load_models(
+        settings.bundles,
+        threads=layout.threads,
+        multi_slot_threads=layout.slots_for_one_text if settings.engine_wide else 1,
+        capture_graphs=settings.engine_captures,
+        verify_hashes=settings.verify_hashes,
+        workers=usable_cores(),
+        strict=settings.strict,
+    )
 
 
 def measure(

@@ -3,11 +3,9 @@
 import asyncio
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from bert.errors import EngineError, ServiceError
-from bert.files import atomic_write
 from service.engine.memory import release_free_memory
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.logs import LOGGER
@@ -20,7 +18,7 @@ from service.workers.connection import Connection
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
 from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
 from service.workers.open_models import open_models
-from service.workers.runtime_dir import RESTARTS, SOCKET
+from service.workers.runtime_dir import SOCKET
 
 STUCK = 70
 """Exit code of an engine process that gives up: a batch does not end, or the GPU is lost (EX_SOFTWARE)."""
@@ -38,9 +36,9 @@ class EngineWorker:
         self, settings: ServeSettings, runtime_dir: Path, restarts: int = 0, beat: Beat = lambda _: None
     ) -> None:
         """Load nothing yet. `restarts` is the number of engine processes before this one."""
-        self._beat = beat
         self._settings, self._runtime_dir, self._metrics = settings, runtime_dir, Metrics()
-        self._restarts = restarts
+        self._metrics.count_engine_restarts(restarts)
+        self._beat = beat
         self._scheduler: Scheduler
         self._tasks: dict[Connection, dict[int, asyncio.Task[None]]] = {}
         """Running requests of each connection, by key."""
@@ -52,7 +50,6 @@ class EngineWorker:
 
     async def run(self, ended: asyncio.Event) -> None:
         """Load, then answer until the event; raises what prevents loading."""
-        self._count_restarts()
         served = await self._load(ended)
         assert isinstance(served.scheduler, Scheduler)
         self._scheduler, self._hello = served.scheduler, Hello.of(served)
@@ -65,11 +62,12 @@ class EngineWorker:
             lambda: Connection(self._received, self._lost, self._made), unready
         )
         unready.rename(self._runtime_dir / SOCKET)
-        ticking = asyncio.create_task(self._tick())
         try:
-            await ended.wait()
+            async with asyncio.TaskGroup() as tasks:  # without heartbeats the process must end, and say why
+                ticking = tasks.create_task(self._tick())
+                await ended.wait()
+                ticking.cancel()
         finally:
-            ticking.cancel()
             server.close()
             await self._close()
 
@@ -88,14 +86,6 @@ class EngineWorker:
                 )
         return loading.result()
 
-    def _count_restarts(self) -> None:
-        """Count restarts in the metrics, also those of processes that died before they could."""
-        file = self._runtime_dir / RESTARTS
-        counted = int(file.read_text()) if file.exists() else 0
-        if self._metrics.engine_restarts is not None:
-            self._metrics.engine_restarts.inc(self._restarts - counted)
-        atomic_write(file, str(self._restarts))
-
     async def _close(self) -> None:
         """Close the scheduler; end the process if a batch keeps it from closing."""
         try:
@@ -107,6 +97,7 @@ class EngineWorker:
         assert self._hello is not None
         self._tasks[connection] = {}
         connection.send(self._hello)
+        connection.send(self._health())
 
     def _lost(self, connection: Connection) -> None:
         for running in self._tasks.pop(connection, {}).values():
@@ -136,9 +127,7 @@ class EngineWorker:
     async def _run(self, connection: Connection, message: Submit) -> SubmitResult:
         """Run a request with others; a last attempt alone, after those that came before it."""
         if not message.is_last_attempt:
-            if self._admission.locked():
-                async with self._admission:
-                    pass
+            await self._last_attempts_first()
             return await self._submit(message)
         async with self._admission:
             # Polled: a batch whose requests were all cancelled occupies the engine too.
@@ -147,52 +136,59 @@ class EngineWorker:
             connection.send(Started(message.key))
             return await self._submit(message)
 
+    async def _last_attempts_first(self) -> None:
+        """Wait while a last attempt runs; who submits without awaiting anything else then does not disturb the next."""
+        if self._admission.locked():
+            async with self._admission:
+                pass
+
     async def _submit(self, message: Submit) -> SubmitResult:
         encodings, is_retry = message.encodings(), message.attempts > 0
         return await self._scheduler.submit(message.model, encodings, message.deadline, retry=is_retry)
 
     async def _tick(self) -> None:
         """Report health every second; end the process when the engine will not recover."""
-        probe: asyncio.Task[str | None] | None = None
+        probe: asyncio.Task[None] | None = None
         busy, oldest = SilenceTimer(), None
         while True:
             limit_s = self._scheduler.stuck_after_s()
             self._beat(limit_s)
-            self._report()
+            for model in self._scheduler.queue.budgets:
+                self._metrics.note_queue(model)
+            for connection in self._tasks:
+                connection.send(self._health())
             before, oldest = oldest, self._scheduler.oldest_start()
             # Not by the clock: a machine that was suspended amid a batch would end the process on resuming.
             if busy.update(happened=oldest is None or oldest != before) > limit_s:
                 _give_up(f"the engine is {stuck_message(busy.seconds)}")
-            # A task of its own: the probe waits in the queue, and heartbeats must not.
-            if probe is not None and probe.done():
-                if (name := probe.result()) is not None:
-                    _give_up(f"{name} fails on the GPU whatever it is given")
-                probe = None
-            if probe is None and self._scheduler.suspects() & self._on_gpu:
+            if self._suspects_on_gpu() and (probe is None or probe.done()):
+                # A task of its own: the probe waits in the queue, and heartbeats must not.
                 probe = asyncio.create_task(self._probe_gpu())
             await asyncio.sleep(BEAT_EVERY_S)
 
-    def _report(self) -> None:
-        """Update the gauges of the queue and tell the frontends which models fail."""
-        for model in self._scheduler.queue.budgets:
-            self._metrics.note_queue(model)
-        health = Health(sorted(self._scheduler.suspects()))
-        for connection in self._tasks:
-            connection.send(health)
+    def _health(self) -> Health:
+        rates = {name: each.tokens_per_s for name, each in self._scheduler.queue.throughput.items()}
+        return Health(sorted(self._scheduler.suspects()), rates)
 
-    async def _probe_gpu(self) -> str | None:
-        """Return a suspected model on a GPU that fails on a sample text too, None if there is none.
+    def _suspects_on_gpu(self) -> set[str]:
+        return self._scheduler.suspects() & self._on_gpu
+
+    async def _probe_gpu(self) -> None:
+        """End the process if a suspected model on a GPU fails on a sample text too.
 
         After an error on the device every later call in a process fails, and only a new process helps.
         """
-        for name in self._scheduler.suspects() & self._on_gpu:
-            with suppress(TimeoutError, ServiceError):
-                try:
-                    probe = self._scheduler.submit(name, sample_texts(WARM_UP_TOKENS))
-                    await asyncio.wait_for(probe, PROBE_S)
-                except EngineError:
-                    return name
-        return None
+        for name in self._suspects_on_gpu():
+            try:
+                await self._last_attempts_first()
+                async with asyncio.timeout(PROBE_S):
+                    await self._scheduler.submit(name, sample_texts(WARM_UP_TOKENS))
+            except EngineError:
+                _give_up(f"{name} fails on the GPU whatever it is given")
+            except (TimeoutError, ServiceError):
+                continue  # too busy to tell
+            except Exception:
+                LOGGER.exception("the GPU could not be probed with %s", name)
 
 
 def _give_up(why: str, then: str = "the process ends and is started again") -> None:

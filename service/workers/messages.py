@@ -9,7 +9,7 @@ import marshal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import numpy as np
 
@@ -84,9 +84,12 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Engine to frontend, every second: the models that are suspected to be broken."""
+    """Engine to frontend, after Hello and every second: how the models run."""
 
     suspects: list[str]
+    """Names of the models that are suspected to be broken."""
+    tokens_per_s: dict[str, float]
+    """Model → its throughput in full batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,18 +204,16 @@ class Failed:
 
 
 Message = Hello | Health | Submit | Cancel | Started | Done | Failed
-_KINDS: tuple[type[Message], ...] = (Hello, Health, Submit, Cancel, Started, Done, Failed)
-_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def write(message: Message) -> bytes:
     """Encode a message."""
     kind = type(message)
-    return marshal.dumps((_NUMBERS[kind], *[getattr(message, name) for name in kind.__slots__]))
+    return marshal.dumps((kind.__name__, *[getattr(message, name) for name in kind.__slots__]))
 
 
 def read(data: bytes | memoryview) -> Message:
     """Decode a message."""
-    number, *values = marshal.loads(data)
-    message: Message = _KINDS[number](*values)
-    return message
+    kind, *values = marshal.loads(data)
+    return _KINDS[kind](*values)

@@ -60,6 +60,16 @@ class Pending:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
+    def received(self, message: Started | Done | Failed) -> None:
+        """Handle what the engine process says about the request."""
+        match message:
+            case Started():
+                self.runs_alone = True
+            case Done() if not self.done.done():
+                self.done.set_result(message.result())
+            case Failed():
+                self.fail(message.error())
+
     def fail(self, error: Exception) -> None:
         """Fail the request; no-op if it is done."""
         if not self.done.done():
@@ -92,16 +102,16 @@ class RemoteScheduler:
         then ends, and its successor gets the new bundles.
         """
         self._path = runtime_dir / SOCKET
-        self._on_changed = on_changed if on_changed is not None else leave
+        self._on_changed = on_changed or leave
         self._note_away = note_away
-        self._changes = ""
+        self._refusal = ""
+        """Why nothing is taken any more; empty while requests are."""
         self._connection: Connection | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._pending: dict[int, Pending] = {}
         self._tokens = 0
         self._keys = itertools.count(secrets.randbits(31) << 32)  # unlike those of the other frontends
-        self._health, self._silence, self._heard = Health([]), SilenceTimer(), False
-        self._closed = False
+        self._health, self._silence, self._heard = Health([], {}), SilenceTimer(), False
         self._connecting = asyncio.create_task(self._connect())
         self._watching = asyncio.create_task(self._watch(on_second))
 
@@ -118,37 +128,39 @@ class RemoteScheduler:
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
     ) -> SubmitResult:
         """Run the encodings; see `SchedulerProtocol`."""
-        if self._closed:
-            raise NotReadyError("the service is stopping")
-        if self._changes:
-            raise NotReadyError(self._changes)
+        if self._refusal:
+            raise NotReadyError(self._refusal)
         tokens = sum(len(encoding) for encoding in encodings)
         if (silent := self._silent()) is not None:
             raise NotReadyError(f"the service is {silent}")
         hello = self._hello.result()
         # Checked here too: the engine may not have read what was sent, and so not have refused it.
         limit = hello.max_tokens + (hello.running_tokens if self._connection is not None else 0)
-        if self._tokens + tokens > limit:
-            raise QueueFullError(self._tokens, limit, AWAY_S)
+        if (excess := self._tokens + tokens - limit) > 0:
+            rate = self._health.tokens_per_s.get(model) if self._connection is not None else None
+            raise QueueFullError(self._tokens, limit, excess / rate if rate else AWAY_S)
         key = next(self._keys)
         message = Submit.of(key, model, hello.tasks[model], deadline, encodings)
         pending = self._pending[key] = Pending(message, tokens)
         self._tokens += tokens
-        if self._connection is not None:
-            self._connection.send(message)
-        else:
-            self._note_waiting()
+        self._send(message)
         try:
             return await pending.done
         except asyncio.CancelledError:
-            if self._connection is not None:
-                self._connection.send(Cancel(key))
+            self._send(Cancel(key))
             raise
         finally:
             del self._pending[key]
             self._tokens -= tokens
             if self._connection is None:
                 self._note_waiting()
+
+    def _send(self, message: Submit | Cancel) -> None:
+        """Send a message, or nothing while there is no engine process: the next one gets what is pending."""
+        if self._connection is not None:
+            self._connection.send(message)
+        else:
+            self._note_waiting()
 
     def _note_waiting(self) -> None:
         """Report how much waits because no engine process answers."""
@@ -173,13 +185,17 @@ class RemoteScheduler:
 
     async def close(self) -> None:
         """Refuse waiting requests and disconnect."""
-        self._closed = True
         self._connecting.cancel()
         self._watching.cancel()
-        for pending in self._pending.values():
-            pending.fail(NotReadyError("the service is stopping"))
+        self._refuse("the service is stopping")
         if self._connection is not None:
             self._connection.close()
+
+    def _refuse(self, why: str) -> None:
+        """Refuse what waits and what comes from now on."""
+        self._refusal = why
+        for pending in self._pending.values():
+            pending.fail(NotReadyError(why))
 
     async def _watch(self, on_second: Callable[[], None]) -> None:
         """Measure the silence of the engine process."""
@@ -209,15 +225,9 @@ class RemoteScheduler:
             case Health():
                 self._health, self._heard = message, True
                 self._silence.seconds = 0.0
-            case Started(key=key):
-                if (pending := self._pending.get(key)) is not None:
-                    pending.runs_alone = True
-            case Done(key=key):
-                if (pending := self._pending.get(key)) is not None and not pending.done.done():
-                    pending.done.set_result(message.result())
-            case Failed(key=key):
-                if (pending := self._pending.get(key)) is not None:
-                    pending.fail(message.error())
+            case Started() | Done() | Failed():
+                if (pending := self._pending.get(message.key)) is not None:
+                    pending.received(message)
             case _:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
@@ -244,13 +254,11 @@ class RemoteScheduler:
             "started again has the new ones; try again"
         )
         LOGGER.error("%s; this process is started again too", what)
-        self._changes = what
-        for pending in self._pending.values():
-            pending.fail(NotReadyError(what))
+        self._refuse(what)
         self._on_changed()
 
     def _lost(self, connection: Connection) -> None:
-        if self._closed:
+        if self._refusal:
             return
         if self._connection is connection:  # not a connection that a dying process still accepted
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))

@@ -7,8 +7,6 @@ from pathlib import Path
 
 SOCKET = "engine.sock"
 """Name of the socket on which the engine process listens."""
-RESTARTS = "engine.restarts"
-"""Name of the file with the number of engine restarts that were counted in the metrics."""
 MAX_PATH_BYTES = 90
 """Largest length of its path: a Unix socket's path has at most 107 bytes, and its name needs some."""
 

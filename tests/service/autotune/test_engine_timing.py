@@ -11,7 +11,6 @@ from service.autotune.cost_curve import knee
 from service.autotune.engine_timing import (
     RETRY_EVERY_S,
     RETRY_FOR_S,
-    TextTiming,
     find_multi_slot_tokens,
     time_batches,
 )
@@ -68,26 +67,26 @@ def test_several_slots_are_used_where_they_are_clearly_faster(
 @pytest.mark.parametrize(
     ("runs", "expected", "waits"),
     [
-        ([TextTiming(16, 3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
+        ([(3.0, 2.0, 1.0)], 16, 0),  # worth it although it had half of its cores
         (
-            [TextTiming(16, 3.0, 3.5, 1.1), TextTiming(16, 3.0, 3.4, 1.2), TextTiming(16, 3.0, 2.3, 2.0)],
+            [(3.0, 3.5, 1.1), (3.0, 3.4, 1.2), (3.0, 2.3, 2.0)],
             16,
             2,
         ),
         (
-            [TextTiming(16, 3.0, 2.9, 2.0), TextTiming(32, 5.0, 3.9, 2.0)],
+            [(3.0, 2.9, 2.0), (5.0, 3.9, 2.0)],
             32,
             0,
         ),  # undisturbed, and not worth it
-        ([TextTiming(16, 0.2, 0.3, 0.5), TextTiming(32, 0.3, 0.4, 0.5)], None, 0),  # too short to say
-        ([TextTiming(16, 3.0, 3.5, 1.0)] * 30, None, round(RETRY_FOR_S / RETRY_EVERY_S)),
+        ([(0.2, 0.3, 0.5), (0.3, 0.4, 0.5)], None, 0),  # too short to say
+        ([(3.0, 3.5, 1.0)] * 30, None, round(RETRY_FOR_S / RETRY_EVERY_S)),
     ],
 )
 def test_a_timing_that_lacked_cores_is_repeated(
-    monkeypatch: pytest.MonkeyPatch, runs: list[TextTiming], expected: int | None, waits: int
+    monkeypatch: pytest.MonkeyPatch, runs: list[tuple[float, float, float]], expected: int | None, waits: int
 ) -> None:
     """When the service starts its processes compete, and a wrong result would be cached."""
-    given, waited = iter(runs), list[float]()
+    given, waited = ((one / 1000, several / 1000, cores) for one, several, cores in runs), list[float]()
     monkeypatch.setattr("service.autotune.engine_timing.time_text", lambda *_: next(given))
     engine = TimedEngine([0.0], 1.0, 1.0)
     assert find_multi_slot_tokens(engine, engine, 32, 2, sleep=waited.append) == expected

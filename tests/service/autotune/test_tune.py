@@ -15,7 +15,7 @@ def test_the_curve_of_each_shape_is_printed(bundles: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "1 engine slots of" in out
     assert re.search(r"mood.*: fp32, \d+ layers of \d+", out), "models of one shape share a table"
-    assert re.search(r"^ +16 +[\d.]+ +[\d,]+ +[\d.]+ +-$", out, re.MULTILINE), "one slot: nothing is joined"
+    assert re.search(r"^ +16 +[\d.]+ +[\d,]+$", out, re.MULTILINE)
     assert "a lone text takes one slot" in out and "measured in" in out
 
 
@@ -25,8 +25,7 @@ def test_several_slots_are_measured_beside_one(
     monkeypatch.setattr("service.autotune.tune.usable_cores", lambda: 2)
     assert main(["--tune", "--bundles", str(bundles / "mood"), "--batch-tokens", "99"]) == 0
     out = capsys.readouterr().out
-    assert "2 engine slots of 1 threads" in out and "2 slots ms" in out
-    assert re.search(r"^ +16 +[\d.]+ +[\d,]+ +[\d.]+ +[\d.]+$", out, re.MULTILINE)
+    assert "2 engine slots of 1 threads" in out and "a lone text takes" in out
     assert "batches of 99 tokens (batch_tokens)" in out
 
 

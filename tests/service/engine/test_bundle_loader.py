@@ -12,12 +12,12 @@ from bert.bundle import Bundle, read_bundle
 from bert.errors import BundleError
 from bert.manifest import SHA256, own_sha256
 from bert.tasks.spec import TaskSpec
+from service.autotune.cost_curve import fit_throughput, knee
 from service.autotune.warmup import measure
 from service.engine.bundle_loader import load_models
 from service.engine.loaded_model import OpenedModel
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.slot_layout import SlotLayout
-from service.workers.open_models import throughput_of
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 
@@ -64,5 +64,6 @@ def test_a_model_of_16_positions_is_measured_with_texts_that_it_can_read(tmp_pat
     labels = ("O", "B-X") if task in ("classification", "ner") else ()
     write_tiny_bundle(tmp_path / "short", "short", TaskSpec(task, labels, max_tokens=16), 0, positions=16)
     models = load(tmp_path)
-    speed = throughput_of(models, measure(models, SlotLayout(1, 1)), None, 1)["short"]
+    curve = measure(models, SlotLayout(1, 1))["short"].curve
+    speed = fit_throughput(curve, knee(curve), 1)
     assert speed.budget >= 64 and speed.tokens_per_s > 0

@@ -18,7 +18,7 @@ SENT: list[Message] = [
     Hello(16_384, {"mood": 128}, {"mood": "classification"}, {"mood": "v1"}),
     Cancel(1),
     Submit(2, "mood", 1.5, [1], 2, bytes(8)),
-    Health([]),
+    Health([], {}),
     Failed(2, "EngineError", ("it failed",), {}),
     Done(3, [1], (3,), bytes(12), 0.1, 0.2),
 ]

@@ -3,8 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +11,10 @@ import numpy as np
 import pytest
 
 from bert.bundle import read_bundle
-from bert.errors import DeadlineExceededError, EngineError, QueueFullError, ServiceError
-from bert.tokenizer import Encoding, Tokenizer
+from bert.errors import DeadlineExceededError, EngineError, QueueFullError
+from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Outputs
 from service.engine.onnx_engine import OnnxEngine
-from service.scheduling.scheduler import SUSPECT_AFTER
-from service.settings import ServeSettings
-from service.workers.connection import Connection
-from service.workers.engine_worker import EngineWorker
 from service.workers.messages import (
     MAX_RETRIES,
     Cancel,
@@ -27,75 +22,9 @@ from service.workers.messages import (
     Failed,
     Health,
     Hello,
-    Message,
     Started,
-    Submit,
 )
-from service.workers.runtime_dir import SOCKET
-
-NEVER = float("inf")
-
-
-class Frontend:
-    """A connection to the engine process, and what came."""
-
-    def __init__(self) -> None:
-        self.got: list[Message] = []
-        self.connection = Connection(lambda _, message: self.got.append(message), lambda _: None)
-
-    async def answer(self, key: int) -> Done | ServiceError:
-        """Wait for the answer to a request."""
-        answers: list[Done | Failed] = []
-        while not answers:
-            await asyncio.sleep(0.001)
-            answers = [m for m in self.got if isinstance(m, Done | Failed) and m.key == key]
-        (answer,) = answers
-        return answer if isinstance(answer, Done) else answer.error()
-
-
-class Service:
-    """An engine server in this process."""
-
-    def __init__(self, folder: Path, bundle: Path, max_queue_tokens: int | None = None) -> None:
-        self.folder = folder
-        settings = ServeSettings(
-            bundles=[bundle], engine_slots=1, batch_tokens=128, max_queue_tokens=max_queue_tokens
-        )
-        self.server = EngineWorker(settings, folder)
-        tokenizer = Tokenizer.load(read_bundle(bundle).tokenizer_path)
-        self.texts = [
-            tokenizer.single(text) for text in tokenizer.pieces(["a film", "dull", "paris is long"])
-        ]
-
-    def request(self, key: int, *, model: str = "mood", deadline: float = NEVER) -> Submit:
-        return Submit.of(key, model, "classification", deadline, self.texts)
-
-    @asynccontextmanager
-    async def connected(self) -> AsyncIterator[Frontend]:
-        frontend = Frontend()
-        loop, path = asyncio.get_running_loop(), str(self.folder / SOCKET)
-        await loop.create_unix_connection(lambda: frontend.connection, path)
-        try:
-            yield frontend
-        finally:
-            frontend.connection.close()
-
-    def run(self, scenario: Callable[[Frontend], Awaitable[None]]) -> None:
-        """Start it, connect, and end it after the scenario; nothing of a request may be left."""
-
-        async def main() -> None:
-            ended = asyncio.Event()
-            running = asyncio.create_task(self.server.run(ended))
-            while not (self.folder / SOCKET).exists():
-                await asyncio.sleep(0.005)
-            async with asyncio.timeout(20), self.connected() as frontend:
-                await scenario(frontend)
-                while any(self.server._tasks.values()):
-                    await asyncio.sleep(0.001)
-            ended.set()
-            await running
-
-        asyncio.run(main())
+from tests.support.engine_service import Frontend, Service
 
 
 @pytest.fixture
@@ -122,41 +51,13 @@ def test_it_says_what_it_has_loaded_and_answers_with_the_engines_outputs(
     service.run(scenario)
 
 
-@pytest.mark.parametrize("on_gpu", [True, False])
-def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
-    service: Service, monkeypatch: pytest.MonkeyPatch, on_gpu: bool
-) -> None:
-    """After an error on the device all that follows fails in this process; a CPU has no such state."""
-    ended = list[int]()
-    monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr("service.workers.engine_worker.os._exit", ended.append)
-
-    def lost(_: OnnxEngine, __: Sequence[Encoding]) -> None:
-        raise EngineError("an illegal memory access was encountered")
-
-    async def scenario(frontend: Frontend) -> None:
-        service.server._on_gpu = {"mood"} if on_gpu else set()
-        monkeypatch.setattr(OnnxEngine, "run", lost)
-        for key in range(SUSPECT_AFTER):
-            assert not ended
-            frontend.connection.send(service.request(key))
-            assert isinstance(await frontend.answer(key), EngineError)
-        while on_gpu and not ended:
-            await asyncio.sleep(0.005)
-        await asyncio.sleep(0.2)
-        assert (
-            bool(ended) == on_gpu
-        )  # what replaces os._exit stays to the end: another probe may be on its way
-
-    service.run(scenario)
-
-
 def test_every_frontend_hears_how_it_goes(service: Service) -> None:
     async def scenario(frontend: Frontend) -> None:
         async with service.connected() as other:
             while not all(any(isinstance(m, Health) for m in each.got) for each in (frontend, other)):
                 await asyncio.sleep(0.01)
-            assert next(m for m in other.got if isinstance(m, Health)) == Health([])
+            health = next(m for m in other.got if isinstance(m, Health))
+            assert health.suspects == [] and health.tokens_per_s["mood"] > 0
 
     service.run(scenario)
 
@@ -193,7 +94,7 @@ def test_an_error_is_answered_and_not_only_logged(service: Service) -> None:
         assert isinstance(await frontend.answer(1), EngineError)
         frontend.connection.send(service.request(2, deadline=time.monotonic() - 1))
         assert isinstance(await frontend.answer(2), DeadlineExceededError)
-        frontend.connection.send(Health([]))  # nothing that a frontend says
+        frontend.connection.send(Health([], {}))  # nothing that a frontend says
         frontend.connection.send(service.request(3))
         assert isinstance(await frontend.answer(3), Done)
 

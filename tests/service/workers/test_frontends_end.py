@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from service.workers.runtime_dir import RESTARTS
 from service.workers.supervisor import END_S, ENGINE, POLL_S
 from tests.support.crashing import COMMAND, in_flight, text
 from tests.support.crashing_child import HANG, SLOW
@@ -88,7 +87,7 @@ def test_a_signal_at_start(bundles: Path, short_tmp_path: Path, is_early: bool) 
         process.until("listening on")
         soon(lambda: len(left_in(short_tmp_path)) == 1)
         if not is_early:
-            soon(lambda: bool(list(short_tmp_path.glob(f"*/{RESTARTS}"))))
+            soon(lambda: bool(list(short_tmp_path.glob("*/counter_engine.db"))))
         process.popen.send_signal(signal.SIGTERM)
         assert process.popen.wait(30) == 0
         assert "Traceback" not in process.error()  # its end is that of the last child
@@ -173,7 +172,7 @@ def test_a_folder_that_another_user_put_in_its_place_is_not_used(running: Fleet)
     clear_away(folder)
     folder.mkdir()
     folder.chmod(0o755)
-    planted = folder / RESTARTS
+    planted = folder / "planted"
     planted.write_text("0")
     kill(running.engine)
     assert running.process.popen.wait(30) == 1

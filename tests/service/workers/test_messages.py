@@ -44,7 +44,7 @@ EXAMPLES: list[Message] = [
         [("bundles/mood", "{}", b"\x00\xff", "")],
         [("torn", "", "no manifest")],
     ),
-    Health(["mood", "names"]),
+    Health(["mood", "names"], {"mood": 1.5}),
     Submit(2**62 + 1, "mood", float("inf"), [3, 1], 2, bytes(range(32))),
     Cancel(2**62 + 1),
     Started(2**62 + 1),
