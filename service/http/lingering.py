@@ -5,11 +5,14 @@ Python's http.client, may then never see the response. uvicorn closes that way.
 """
 
 import asyncio
+import select
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_DISCARDED_BYTES = 2**26
 """Maximum bytes of a refused request that are read and discarded before its client reads the response."""
+LAST_REQUEST_S = 1.0
+"""Seconds that a stopping service waits for a request that may already be on its way."""
 INTERIM = b"HTTP/1.1 1"
 """First bytes of an interim response (100 Continue)."""
 
@@ -21,6 +24,10 @@ class LingeringProtocol(HttpToolsProtocol):
     """Seconds for a client to read what was written; then the connection is dropped."""
     linger_s = 10.0
     """Seconds for a client to stop sending after a response that closes the connection."""
+    _in_head = True
+    """False while the next byte belongs to a body."""
+    _has_begun = False
+    """True once the next request has begun to arrive."""
     _is_ending = False
     """True once the connection is being closed."""
     _discarded = 0
@@ -31,8 +38,8 @@ class LingeringProtocol(HttpToolsProtocol):
     """Timer that drops a client that does not read, or does not stop sending."""
 
     def may_receive_more(self) -> bool:
-        """Tell whether the client may still be sending."""
-        raise NotImplementedError
+        """Tell whether a request is incomplete."""
+        return self._has_begun or not self._in_head
 
     def on_message_begin(self) -> None:
         """Reset the count of discarded bytes; the limit is for one request."""
@@ -95,6 +102,28 @@ class LingeringProtocol(HttpToolsProtocol):
             self.transport.write_eof()
             self.transport.resume_reading()
             self._give_up_after(self.linger_s)
+
+    def shutdown(self) -> None:
+        """Close the connection once it is idle, with a delay: the client may just be sending its next request."""
+        if self._is_idle():
+            self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
+        else:
+            super().shutdown()
+
+    def _is_idle(self) -> bool:
+        """Tell whether no request runs or has begun to arrive."""
+        is_running = self.cycle is not None and not self.cycle.response_complete
+        return not is_running and self._in_head and not self._has_begun
+
+    def _close_if_idle(self) -> None:
+        if self.is_closing() or not self._is_idle():
+            return
+        unread = select.poll()  # select() takes no descriptor over 1023
+        unread.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        if unread.poll(0):
+            self.loop.call_soon(self._close_if_idle)  # read it first
+        else:
+            self.end()
 
     def end(self) -> None:
         """Close the connection once the client has read everything, within the time limit."""

@@ -130,40 +130,18 @@ def title(status: int) -> str:
 def field_errors(error: pydantic.ValidationError) -> list[FieldError]:
     """Return one error for each invalid field, without the value that was sent.
 
-    For a field that takes a string or a list, pydantic reports errors of both; the one inside the list says more.
+    For a field that takes a string or a list, pydantic reports errors of both.
     """
-    found: dict[str, FieldError] = {}
+    found = dict[str, FieldError]()
     for item in error.errors(include_url=False, include_context=False, include_input=False):
-        location = [part for part in item["loc"] if isinstance(part, int) or part in item["loc"][:1]]
-        inside = any(isinstance(part, int) for part in location)
-        one_of_two = len(item["loc"]) > 1 and not inside
-        name = _field_name(location)
-        if inside or not one_of_two:
-            found[name] = FieldError(name, _message(item["type"], item["msg"]))
-        else:
-            found.setdefault(name, FieldError(name, _union_message(item["type"], item["msg"])))
-    nested = {name.partition("[")[0] for name in found if "[" in name}
-    return [error for name, error in found.items() if name not in nested]
+        name = str(item["loc"][0])
+        found.setdefault(name, FieldError(name, _message(item["type"], item["msg"], len(item["loc"]) > 1)))
+    return list(found.values())
 
 
-def _field_name(location: Sequence[int | str]) -> str:
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
-    return name or "body"
-
-
-def _message(kind: str, message: str) -> str:
-    match kind:
-        case "extra_forbidden":
-            return "is not a field of this request"
-        case "missing":
-            return "is required"
-        case "string_unicode":
-            return "is not valid Unicode: it holds half of a surrogate pair"
-        case _:
-            return message[:1].lower() + message[1:]
-
-
-def _union_message(kind: str, message: str) -> str:
-    if kind in ("string_type", "list_type"):
+def _message(kind: str, message: str, is_string_or_list: bool) -> str:
+    if kind == "missing":
+        return "is required"
+    if is_string_or_list:
         return "must be a string or a list of strings"
-    return _message(kind, message)
+    return message[:1].lower() + message[1:]

@@ -5,7 +5,6 @@ uvicorn limits neither the size of a request's head, nor the time it takes to ar
 
 import asyncio
 import re
-import select
 import time
 from collections import deque
 from http import HTTPStatus
@@ -20,8 +19,6 @@ from service.http.problems import ProblemError, problem_response
 from service.http.request_body import BODY_ERROR
 from service.metrics import Metrics
 
-LAST_REQUEST_S = 1.0
-"""Seconds that a stopping service waits for a request that may already be on its way."""
 MAX_HEAD_BYTES = 2**16
 """Maximum bytes of request line and headers, or between the chunks of a body; one read may exceed it."""
 MAX_PIPELINED = 16
@@ -47,10 +44,6 @@ class BoundedProtocol(LingeringProtocol):
     """Seconds for a head to arrive after its first byte, and for the rest of a request that was answered early."""
     _unbounded = 0
     """Bytes since the end of the last head or body part."""
-    _in_head = True
-    """False while the next byte belongs to a body."""
-    _has_begun = False
-    """True once the next request has begun to arrive."""
     _unparsed = b""
     """Received bytes that are parsed in later turns of the event loop."""
     _is_held = False
@@ -139,27 +132,6 @@ class BoundedProtocol(LingeringProtocol):
             self._unset_keepalive_if_required()
             self._await_arrival()
 
-    def shutdown(self) -> None:
-        """Close the connection once it is idle, with a delay: the client may just be sending its next request."""
-        if self._is_idle():
-            self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
-        else:
-            super().shutdown()
-
-    def _is_idle(self) -> bool:
-        """Tell whether no request runs or has begun to arrive."""
-        return (self.cycle is None or self.cycle.response_complete) and self._in_head and not self._has_begun
-
-    def _close_if_idle(self) -> None:
-        if self.is_closing() or not self._is_idle():
-            return
-        unread = select.poll()  # select() takes no descriptor over 1023
-        unread.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
-        if unread.poll(0):
-            self.loop.call_soon(self._close_if_idle)  # read it first
-        else:
-            self.end()
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, and notify the running request; uvicorn notifies only the last of a pipeline."""
         super().connection_lost(exc)
@@ -175,7 +147,7 @@ class BoundedProtocol(LingeringProtocol):
 
     def may_receive_more(self) -> bool:
         """Tell whether a request is incomplete, or received bytes are unparsed or discarded."""
-        return self._has_begun or not self._in_head or self._is_deaf or bool(self._unparsed)
+        return super().may_receive_more() or self._is_deaf or bool(self._unparsed)
 
     def _parse(self) -> None:
         """Parse part of what was received, and schedule the rest."""

@@ -39,18 +39,19 @@ def task_response(context: RequestContext, results: Iterable[dict[str, Any]]) ->
     return JsonResponse(to_json(body))
 
 
-def in_parts(items: Iterable[dict[str, Any]], size: int = PART) -> list[dict[str, Any]] | orjson.Fragment:
-    """Return the items as a list, or, if there are more than `size`, as JSON that was serialised in parts."""
+def in_parts(items: Iterable[object], size: int = PART) -> list[object] | orjson.Fragment:
+    """Return the items as a list, or, if there are `size` or more, as JSON that was serialised in parts.
+
+    Items are dicts, or dataclasses whose fields are those of the schema.
+    """
     left = iter(items)
     part = list(islice(left, size))
+    if len(part) < size:
+        return part
     parts = list[bytes]()
-    while len(part) == size:
+    while part:
         parts.append(to_json(part)[1:-1])
         part = list(islice(left, size))
-    if not parts:
-        return part
-    if part:
-        parts.append(to_json(part)[1:-1])
     return orjson.Fragment(b"[" + b",".join(parts) + b"]")
 
 
@@ -75,17 +76,9 @@ def classifications(results: Sequence[Classification], truncated: Sequence[bool]
     ]
 
 
-def entities(texts: Sequence[Sequence[Entity]]) -> list[dict[str, Any]]:
+def entities(texts: Iterable[Sequence[Entity]]) -> list[dict[str, Any]]:
     """Return results of /ner."""
-    return [
-        {
-            "entities": in_parts(
-                {"text": e.text, "label": e.label, "start": e.start, "end": e.end, "score": e.score}
-                for e in entities
-            )
-        }
-        for entities in texts
-    ]
+    return [{"entities": in_parts(found)} for found in texts]
 
 
 def rankings(
@@ -127,10 +120,7 @@ def masks(texts: Iterable[Iterable[FilledMask]]) -> Iterator[dict[str, Any]]:
 
 
 def _filled(mask: FilledMask) -> dict[str, Any]:
-    candidates = (
-        {"token": c.token, "id": c.id, "score": c.score, "sequence": c.sequence} for c in mask.candidates
-    )
-    return {"start": mask.start, "end": mask.end, "candidates": in_parts(candidates, _part_of(mask))}
+    return {"start": mask.start, "end": mask.end, "candidates": in_parts(mask.candidates, _part_of(mask))}
 
 
 def _part_of(mask: FilledMask) -> int:
@@ -148,14 +138,6 @@ def embeddings(embedded: Embedded) -> list[dict[str, Any]]:
     ]
 
 
-def tokens(texts: Sequence[Sequence[Token]]) -> list[dict[str, Any]]:
+def tokens(texts: Iterable[Sequence[Token]]) -> list[dict[str, Any]]:
     """Return results of /tokenize."""
-    return [
-        {
-            "tokens": in_parts(
-                {"id": t.id, "text": t.text, "start": t.start, "end": t.end, "special": t.special}
-                for t in tokens
-            )
-        }
-        for tokens in texts
-    ]
+    return [{"tokens": in_parts(tokens)} for tokens in texts]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine import bundle_loader
+from service.autotune import warmup
 from service.metrics import REJECTIONS
 from tests.support.live import Live, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
@@ -18,10 +18,8 @@ from tests.support.problems import TEXT, kind, rejected
 def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, load = threading.Event(), bundle_loader.load_models
-    monkeypatch.setattr(
-        "service.workers.open_models.load_models", lambda *a, **k: gate.wait(10) and load(*a, **k)
-    )
+    gate, load = threading.Event(), warmup.load
+    monkeypatch.setattr(warmup, "load", lambda *a, **k: gate.wait(10) and load(*a, **k))
     with serving(wait=False, bundles=[bundles / "mood"]) as live:
         assert live.get("/health/live").status == 200
         for reply in (live.get("/health/ready"), live.post("/classify", TEXT), live.get("/models")):
@@ -144,7 +142,7 @@ def test_an_idle_connection_may_ask_once_more_while_the_service_stops(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client cannot know yet; its answer tells it."""
-    monkeypatch.setattr("service.http.protocol.LAST_REQUEST_S", 15.0)
+    monkeypatch.setattr("service.http.lingering.LAST_REQUEST_S", 15.0)
     with serving(bundles=[bundles / "mood"]) as live, closing(live.connect()) as client:
 
         def ask() -> tuple[int, str | None]:
