@@ -5,7 +5,7 @@ FastAPI routes the requests and derives the documentation from the handlers' sig
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, TypeVar, get_type_hints
 
@@ -22,7 +22,7 @@ from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, parse, read_body, timeout_ms
 from service.pipeline.inputs import RequestContext, Texts, check_count, pair_count
-from service.pipeline.pipeline import INLINE_VECTORS, Pipeline
+from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, Pipeline
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
 WATCH_AFTER_S = 0.05
@@ -94,6 +94,14 @@ class TaskRequest(Request):
         """Raise the 422 of no texts, or of too many."""
         check_count(service_of(self).settings.max_texts_per_request, *fields)
 
+    async def respond(
+        self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
+    ) -> Response:
+        """Write the results, in a thread if there are more than `max_inline`."""
+        return await self.pipeline.write(
+            count, lambda: responses.task_response(self.context, results()), max_inline
+        )
+
 
 class TaskRoute(APIRoute):
     """A route that reads and validates the body within limits.
@@ -150,29 +158,24 @@ def task_endpoint(path: str, response: type[schemas.TaskResponse]) -> Callable[[
 @task_endpoint("/classify", schemas.ClassifyResponse)
 async def classify(request: TaskRequest, body: schemas.ClassifyRequest) -> Response:
     """Classify texts or pairs of texts."""
-    context, pipeline = request.context, request.pipeline
     model, text = request.find_model(body.model, "classification"), Texts.of("text", body.text)
     pair = Texts.of("text_pair", body.text_pair) if body.text_pair is not None else None
     _check_pair(model, text, pair)
     request.check_count(text, *([pair] if pair is not None else []))
-    results, truncated = await pipeline.classify(
-        context, model, text, pair, top_k=body.top_k, truncate=body.truncate
+    results, truncated = await request.pipeline.classify(
+        request.context, model, text, pair, top_k=body.top_k, truncate=body.truncate
     )
     count = sum(len(result.scores) for result in results)
-    return await pipeline.write(
-        count, lambda: responses.task_response(context, responses.classifications(results, truncated))
-    )
+    return await request.respond(count, lambda: responses.classifications(results, truncated))
 
 
 @task_endpoint("/ner", span_schemas.NerResponse)
 async def ner(request: TaskRequest, body: span_schemas.NerRequest) -> Response:
     """Find the entities of texts."""
-    context, pipeline = request.context, request.pipeline
     model, text = request.find_model(body.model, "ner"), Texts.of("text", body.text)
     request.check_count(text)
-    found = await pipeline.entities(context, model, text)
-    count = len(text) + sum(map(len, found))
-    return await pipeline.write(count, lambda: responses.task_response(context, responses.entities(found)))
+    found = await request.pipeline.entities(request.context, model, text)
+    return await request.respond(len(text) + sum(map(len, found)), lambda: responses.entities(found))
 
 
 @task_endpoint("/similarity", schemas.SimilarityResponse)
@@ -195,54 +198,42 @@ async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> R
 @task_endpoint("/qa", span_schemas.QaResponse)
 async def qa(request: TaskRequest, body: span_schemas.QaRequest) -> Response:
     """Answer questions from their contexts."""
-    context, pipeline = request.context, request.pipeline
     model, question = request.find_model(body.model, "qa"), Texts.of("question", body.question)
     passage = Texts.of("context", body.context)
     request.check_count(question, passage)
-    found = await pipeline.answers(
-        context, model, question, passage, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
+    found = await request.pipeline.answers(
+        request.context, model, question, passage, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
     )
     count = sum(1 + len(each.alternatives) for each in found)
-    return await pipeline.write(count, lambda: responses.task_response(context, responses.answers(found)))
+    return await request.respond(count, lambda: responses.answers(found))
 
 
 @task_endpoint("/embed", schemas.EmbedResponse)
 async def embed(request: TaskRequest, body: schemas.EmbedRequest) -> Response:
     """Turn texts into vectors."""
-    context, pipeline = request.context, request.pipeline
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     request.check_count(text)
-    embedded = await pipeline.embed(context, model, text, truncate=body.truncate)
-    return await pipeline.write(
-        len(text),
-        lambda: responses.task_response(context, responses.embeddings(embedded)),
-        max_inline=INLINE_VECTORS,
-    )
+    embedded = await request.pipeline.embed(request.context, model, text, truncate=body.truncate)
+    return await request.respond(len(text), lambda: responses.embeddings(embedded), INLINE_VECTORS)
 
 
 @task_endpoint("/fill-mask", span_schemas.FillMaskResponse)
 async def fill_mask(request: TaskRequest, body: span_schemas.FillMaskRequest) -> Response:
     """Find the most probable pieces for each [MASK]."""
-    context, pipeline = request.context, request.pipeline
     model, text = request.find_model(body.model, "fill_mask"), Texts.of("text", body.text)
     request.check_count(text)
-    masks = await pipeline.fill_masks(context, model, text, top_k=body.top_k)
-    with context.timed("decode"):  # masks are decoded one at a time while the response is written
-        return await pipeline.write(
-            masks.results, lambda: responses.task_response(context, responses.masks(masks.texts))
-        )
+    masks = await request.pipeline.fill_masks(request.context, model, text, top_k=body.top_k)
+    with request.context.timed("decode"):  # masks are decoded one at a time while the response is written
+        return await request.respond(masks.results, lambda: responses.masks(masks.texts))
 
 
 @task_endpoint("/tokenize", span_schemas.TokenizeResponse)
 async def tokenize(request: TaskRequest, body: span_schemas.TokenizeRequest) -> Response:
     """Show texts as a model reads them."""
-    context, pipeline = request.context, request.pipeline
     model, text = request.find_model(body.model, None), Texts.of("text", body.text)
     request.check_count(text)
-    tokens = await pipeline.tokens(context, model, text)
-    return await pipeline.write(
-        context.tokens, lambda: responses.task_response(context, responses.tokens(tokens))
-    )
+    tokens = await request.pipeline.tokens(request.context, model, text)
+    return await request.respond(request.context.tokens, lambda: responses.tokens(tokens))
 
 
 def _check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
