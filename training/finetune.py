@@ -116,7 +116,7 @@ def make_spec(
     return TaskSpec(
         task=settings.task,
         labels=labels,
-        problem=settings.problem,
+        problem_type=settings.problem,
         pair=TASKS[settings.task].may_read_pairs and any(e.text_pair is not None for e in examples),
         max_tokens=settings.max_tokens,
         stride=settings.stride,

@@ -111,7 +111,7 @@ def _columns(
         text_pair=task.columns[1] if len(task.columns) > 1 else None,
         label=task.label if task.label in header else None,
         id=task.id if task.id in header else None,
-        problem="single_label" if task.labels else "regression",
+        problem_type="single_label" if task.labels else "regression",
         label_names={str(number): name for number, name in enumerate(names)},
         skip_labels=("-",),
         labels=labels or None,

@@ -46,7 +46,7 @@ _GUESSES: dict[str, Callable[[Path], str]] = {
 def read_labelled(
     file: LabelledFile,
     task: str,
-    problem: str = "single_label",
+    problem_type: str = "single_label",
     labels: Labels = None,
     others: Mapping[str, Reader] | None = None,
 ) -> list[Any]:
@@ -73,7 +73,7 @@ def read_labelled(
     }
     if TASKS[task].has_tags:
         readers["jsonl"] = lambda: list(read_entity_json(file.path, _entity_columns(file, labels)))
-    read = readers.get(kind, lambda: _read_table(file, task, problem, labels))
+    read = readers.get(kind, lambda: _read_table(file, task, problem_type, labels))
     return read()
 
 
@@ -101,26 +101,26 @@ def guess_glue(path: Path) -> str | None:
 
 
 def text_columns(
-    file: LabelledFile, task: str, problem: str, labels: Labels, present: Collection[str]
+    file: LabelledFile, task: str, problem_type: str, labels: Labels, present: Collection[str]
 ) -> TextColumns:
     """Return which columns of a table are read; a similarity is a number, as in regression.
 
     The second text of a pair is in the column that `columns` names, else in `text_pair` where that is `present`; a
     number in `label`, else in `score`.
     """
-    problem = "regression" if TASKS[task].learns_numbers(problem) else problem
+    problem_type = "regression" if TASKS[task].learns_numbers(problem_type) else problem_type
     named: dict[str, Any] = dict(file.columns)
-    if problem == "regression" and "label" not in present and "score" in present:
+    if problem_type == "regression" and "label" not in present and "score" in present:
         named.setdefault("label", "score")
     is_there = "text_pair" in present and "text_pair" not in named.values()
     if TASKS[task].needs_pairs or is_there:
         named.setdefault("text_pair", "text_pair")
     named["text_pair"] = named.get("text_pair") or None  # an empty name: the first text alone is read
     numbers = {str(number): name for number, name in enumerate(file.label_names)}
-    is_number = problem == "regression"
+    is_number = problem_type == "regression"
     return TextColumns(
         **named,
-        problem=problem,
+        problem_type=problem_type,
         label_names=numbers,
         labels=None if is_number else labels,
         skip_empty=file.skip_empty,
@@ -137,12 +137,12 @@ def _entity_columns(file: LabelledFile, labels: Labels) -> EntityColumns:
     )
 
 
-def _read_table(file: LabelledFile, task: str, problem: str, labels: Labels) -> list[Any]:
+def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels) -> list[Any]:
     wanted = {"text": "text", "label": "label", **file.columns}
     present = column_names(file.path, tuple(name for name in wanted.values() if name))
     if not file.columns and "text" not in present and guess_task(present):
-        return _read_glue(file, None, task, problem)
-    columns = text_columns(file, task, problem, labels, present)
+        return _read_glue(file, None, task, problem_type)
+    columns = text_columns(file, task, problem_type, labels, present)
     missing = [name for name in columns.named if name not in present]
     if missing and present:
         raise DataError(
@@ -154,9 +154,9 @@ def _read_table(file: LabelledFile, task: str, problem: str, labels: Labels) -> 
     return list(read_table(file.path, columns))
 
 
-def _read_glue(file: LabelledFile, name: str | None, task: str, problem: str) -> list[Any]:
+def _read_glue(file: LabelledFile, name: str | None, task: str, problem_type: str) -> list[Any]:
     examples = read_glue(file.path, name, file.label_names)
-    wants_numbers = TASKS[task].learns_numbers(problem)
+    wants_numbers = TASKS[task].learns_numbers(problem_type)
     for example in examples:
         if example.label is not None and isinstance(example.label, float) != wants_numbers:
             wanted = "numbers, for pairs of texts (STS-B)" if wants_numbers else "classes"

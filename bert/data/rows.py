@@ -9,13 +9,13 @@ from pathlib import Path
 from bert.data.examples import TextExample
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.data.problems import Place, Problems
+from bert.tasks.spec import PROBLEM_TYPES
 
 logger = logging.getLogger(__name__)
 Label = str | float | tuple[str, ...] | None
 SKIP_EMPTY = "`skip_empty: true` for the file leaves out rows with an empty text or label"
 LABEL_SEPARATOR = ","
 """Stands between the labels of one multi-label cell."""
-PROBLEMS = ("single_label", "multi_label", "regression")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TextColumns:
     """The label's column. None: the texts have no labels."""
     id: str | None = None
     """A column of unique ids; without one the line (of a json list "row 3") is the id."""
-    problem: str = "single_label"
+    problem_type: str = "single_label"
     """single_label, multi_label or regression, as in task.json."""
     label_names: Mapping[str, str] = field(default_factory=dict)
     """Better names for labels: {"0": "negative", "1": "positive"}."""
@@ -45,8 +45,8 @@ class TextColumns:
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown problem type."""
-        if self.problem not in PROBLEMS:
-            raise ValueError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
+        if self.problem_type not in PROBLEM_TYPES:
+            raise ValueError(f"problem_type is {self.problem_type!r}; known are {', '.join(PROBLEM_TYPES)}")
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ def _is_skipped(row: Mapping[str, object], columns: TextColumns) -> bool:
 
 def _has_empty(row: Mapping[str, object], columns: TextColumns) -> bool:
     # No label is an answer too where there may be several.
-    label = None if columns.problem == "multi_label" else columns.label
+    label = None if columns.problem_type == "multi_label" else columns.label
     return any(
         name is not None and not _text_of(row.get(name)) for name in (columns.text, columns.text_pair, label)
     )
@@ -137,9 +137,9 @@ def _label(row: Mapping[str, object], columns: TextColumns) -> Label:
     if columns.label is None:
         return None
     value = row.get(columns.label)
-    if columns.problem == "regression":
+    if columns.problem_type == "regression":
         return _number(value, columns.label)
-    if columns.problem == "multi_label":
+    if columns.problem_type == "multi_label":
         parts = value if isinstance(value, list) else _text_of(value).split(LABEL_SEPARATOR)
         return tuple(_named(name, columns) for part in parts if (name := _text_of(part)))
     label = _text_of(value)

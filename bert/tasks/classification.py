@@ -48,17 +48,17 @@ def predict(logits: Floats, spec: TaskSpec, threshold: float = 0.5) -> NDArray[A
     regression: the numbers (N,).
     """
     _check(logits, spec)
-    if spec.problem == "regression":
+    if spec.problem_type == "regression":
         return logits[:, 0]
-    if spec.problem == "multi_label":
+    if spec.problem_type == "multi_label":
         return np.asarray(sigmoid(logits) >= threshold)
     return np.asarray(logits.argmax(axis=-1))
 
 
 def _scores(logits: Floats, spec: TaskSpec) -> Floats:
-    if spec.problem == "regression":
+    if spec.problem_type == "regression":
         return logits
-    return sigmoid(logits) if spec.problem == "multi_label" else softmax(logits)
+    return sigmoid(logits) if spec.problem_type == "multi_label" else softmax(logits)
 
 
 def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[float]) -> Classification:
@@ -68,9 +68,11 @@ def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[f
 
 
 def _check(logits: Floats, spec: TaskSpec) -> None:
-    k = 1 if spec.problem == "regression" else len(spec.labels)
+    k = 1 if spec.problem_type == "regression" else len(spec.labels)
     if logits.ndim != 2 or logits.shape[1] != k:
-        raise ValueError(f"logits have shape {logits.shape}; {spec.problem} with these labels needs (N, {k})")
+        raise ValueError(
+            f"logits have shape {logits.shape}; {spec.problem_type} with these labels needs (N, {k})"
+        )
 
 
 class ClassificationTask(Task):
@@ -88,13 +90,13 @@ class ClassificationTask(Task):
         """Return the position of [CLS]."""
         return first_token(encoding)
 
-    def default_problem(self, labels: Sequence[str]) -> str:
+    def default_problem_type(self, labels: Sequence[str]) -> str:
         """Return regression for one label, as `transformers` does."""
         return "regression" if len(labels) == 1 else "single_label"
 
-    def learns_numbers(self, problem: str) -> bool:
+    def learns_numbers(self, problem_type: str) -> bool:
         """Tell whether it is a regression."""
-        return problem == "regression"
+        return problem_type == "regression"
 
     def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
         """Return the probabilities of the labels; of a regression the numbers."""
@@ -106,4 +108,4 @@ class ClassificationTask(Task):
 
     def compared(self, spec: TaskSpec) -> Compared:
         """Return ORDER for a regression, else LABELS."""
-        return Compared.ORDER if spec.problem == "regression" else Compared.LABELS
+        return Compared.ORDER if spec.problem_type == "regression" else Compared.LABELS

@@ -7,7 +7,7 @@ from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 
-_PROBLEMS = {
+_PROBLEM_TYPES = {
     "single_label_classification": "single_label",
     "multi_label_classification": "multi_label",
     "regression": "regression",
@@ -25,11 +25,11 @@ def spec_from_config(values: Mapping[str, Any], max_tokens: int) -> TaskSpec:
     labels: tuple[str, ...] = ()
     if task.needs_labels:
         labels = _labels(values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"})
-    problem = _PROBLEMS.get(values.get("problem_type") or "", task.default_problem(labels))
+    problem_type = _PROBLEM_TYPES.get(values.get("problem_type") or "", task.default_problem_type(labels))
     return TaskSpec(
         task.name,
         labels,
-        problem if task.has_problems else "single_label",
+        problem_type if task.has_problems else "single_label",
         max_tokens=max_tokens,
         stride=min(128, max_tokens // 4) if task.has_windows else 0,
     )

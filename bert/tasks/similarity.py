@@ -67,7 +67,7 @@ class SimilarityTask(Task):
         """Return the position of [CLS]."""
         return first_token(encoding)
 
-    def learns_numbers(self, problem: str) -> bool:
+    def learns_numbers(self, problem_type: str) -> bool:
         """Return True: a number says how alike two texts are."""
         return True
 

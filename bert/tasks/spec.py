@@ -11,13 +11,15 @@ from bert.errors import CheckpointError, ConfigError
 
 TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 POOLINGS = ("mean", "cls")
-PROBLEMS = ("single_label", "multi_label", "regression")
+PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 
 _WITH_LABELS = ("classification", "ner")
-_TEXTS = ("task", "problem", "pooling", "command")
+_TEXTS = ("task", "problem_type", "pooling", "command")
 _FLAGS = ("pair", "allows_no_answer")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
+_FIELDS = {"problem": "problem_type"}
+"""Keys of `task.json` that have another name here."""
 _OBJECTS = ("base", "scores", "data")
 
 
@@ -27,7 +29,7 @@ class TaskSpec:
 
     task: str
     labels: tuple[str, ...] = ()
-    problem: str = "single_label"
+    problem_type: str = "single_label"
     """Classification only: one label, any number of labels, or a number."""
     pair: bool = False
     """Classification only: whether the model was trained on two texts."""
@@ -57,8 +59,8 @@ class TaskSpec:
         self._check_types()
         if self.task not in TASK_NAMES:
             raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASK_NAMES)}")
-        if self.problem not in PROBLEMS:
-            raise ConfigError(f"problem is {self.problem!r}; known are {', '.join(PROBLEMS)}")
+        if self.problem_type not in PROBLEM_TYPES:
+            raise ConfigError(f"problem_type is {self.problem_type!r}; known are {', '.join(PROBLEM_TYPES)}")
         if self.pooling not in POOLINGS:
             raise ConfigError(f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}")
         if self.task in _WITH_LABELS and not self.labels:
@@ -99,6 +101,7 @@ class TaskSpec:
         version = values.get("schema_version", SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
             raise ConfigError(f"task.json has schema_version {version}; this version reads {SCHEMA_VERSION}")
+        values = {_FIELDS.get(key, key): value for key, value in values.items()}
         known = {f.name for f in fields(cls)}
         unknown = set(values) - known - {"schema_version"}
         if unknown or "task" not in values:
@@ -112,7 +115,9 @@ class TaskSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `task.json`."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), "labels": list(self.labels)}
+        keys = {name: key for key, name in _FIELDS.items()}
+        values = {keys.get(name, name): value for name, value in asdict(self).items()}
+        return {"schema_version": SCHEMA_VERSION, **values, "labels": list(self.labels)}
 
     @classmethod
     def read(cls, folder: Path) -> "TaskSpec":

@@ -63,7 +63,7 @@ class Task(ABC):
     has_one_position = False
     """The head looks at one position a text."""
     has_problems = False
-    """A model gives one label, several, or a number; its spec says which (`problem`)."""
+    """A model gives one label, several, or a number; its spec says which (`problem_type`)."""
     may_read_pairs = False
     """A model reads one text or two; its spec says which."""
     needs_pairs = False
@@ -85,11 +85,11 @@ class Task(ABC):
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions (P,) of a text, among its own tokens, where the head is evaluated."""
 
-    def default_problem(self, labels: Sequence[str]) -> str:
-        """Return the `problem` of a checkpoint that does not name one."""
+    def default_problem_type(self, labels: Sequence[str]) -> str:
+        """Return the `problem_type` of a checkpoint that does not name one."""
         return "single_label"
 
-    def learns_numbers(self, problem: str) -> bool:
+    def learns_numbers(self, problem_type: str) -> bool:
         """Tell whether the labels of the data are numbers."""
         return False
 

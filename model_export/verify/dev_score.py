@@ -79,7 +79,7 @@ def as_recorded(file: LabelledFile, spec: TaskSpec) -> LabelledFile:
 def read_texts(file: LabelledFile, spec: TaskSpec) -> list[TextExample]:
     """Read texts or pairs whose labels are the model's, by name or by number. Raises DataError."""
     examples: list[TextExample] = read_labelled(
-        _numbered(file, spec), spec.task, spec.problem, spec.labels or None
+        _numbered(file, spec), spec.task, spec.problem_type, spec.labels or None
     )
     if any(example.label is None for example in examples):
         raise DataError(file.path, None, "has no labels to score by")
@@ -116,10 +116,10 @@ class _Classes:
     """Texts or pairs with labels, or with numbers."""
 
     def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
-        if spec.problem == "multi_label":
+        if spec.problem_type == "multi_label":
             raise ExportError("multi-label data is not scored at export; leave --dev out")
         self._spec = spec
-        self.metric = "spearman" if spec.problem == "regression" else "accuracy"
+        self.metric = "spearman" if spec.problem_type == "regression" else "accuracy"
         rows = read_texts(file, spec)[:limit]
         self._gold = [_number(row) if self.metric == "spearman" else self._class(row) for row in rows]
         firsts = tokenizer.pieces([row.text for row in rows])
@@ -144,7 +144,7 @@ class _Classes:
 
     def score(self, outputs: Sequence[Floats]) -> float:
         predicted = classification.predict(np.concatenate(outputs), self._spec)
-        if self._spec.problem == "regression":
+        if self._spec.problem_type == "regression":
             return metrics.spearman(self._gold, predicted)
         return metrics.accuracy(self._gold, predicted)
 

@@ -153,7 +153,7 @@ def _info(
         task=spec.task,
         default=defaults.get(spec.task) == model.name,
         labels=list(spec.labels),
-        problem=spec.problem if TASKS[spec.task].has_problems else None,
+        problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
         max_tokens=spec.max_tokens,
         stride=spec.stride,

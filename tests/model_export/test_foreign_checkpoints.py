@@ -168,7 +168,7 @@ def classifier(folder: Path, labels: list[str], **values: Any) -> Path:
 )
 def test_a_cross_encoder_reads_two_texts(values: dict[str, Any], tmp_path: Path) -> None:
     found = read(classifier(tmp_path, ["LABEL_0"], **values))
-    assert (found.spec.pair, found.spec.problem, found.remarks) == (True, "regression", ())
+    assert (found.spec.pair, found.spec.problem_type, found.remarks) == (True, "regression", ())
 
 
 @pytest.mark.parametrize("activation", ["torch.nn.modules.activation.Sigmoid", None])

@@ -20,8 +20,8 @@ from model_export.verify.texts import Text, make_text, shipped_texts
 SPECS = {
     "classification": TaskSpec("classification", ("bad", "good", "neither"), max_tokens=128),
     "pair": TaskSpec("classification", ("no", "yes"), pair=True, max_tokens=128),
-    "multi_label": TaskSpec("classification", ("a", "b", "c"), problem="multi_label", max_tokens=128),
-    "regression": TaskSpec("classification", ("score",), problem="regression", max_tokens=128),
+    "multi_label": TaskSpec("classification", ("a", "b", "c"), problem_type="multi_label", max_tokens=128),
+    "regression": TaskSpec("classification", ("score",), problem_type="regression", max_tokens=128),
     "ner": TaskSpec("ner", ("O", "B-PER", "I-PER", "B-LOC", "I-LOC"), max_tokens=128, stride=32),
     "qa": TaskSpec("qa", max_tokens=128, stride=32, allows_no_answer=True),
     "multiple_choice": TaskSpec("multiple_choice", max_tokens=128),

@@ -145,7 +145,9 @@ def label_maps(spec: TaskSpec) -> dict[str, object]:
         "id2label": {str(i): label for i, label in enumerate(spec.labels)},
         "label2id": {label: i for i, label in enumerate(spec.labels)},
         **(
-            {"problem_type": problem.get(spec.problem, "regression")} if TASKS[spec.task].has_problems else {}
+            {"problem_type": problem.get(spec.problem_type, "regression")}
+            if TASKS[spec.task].has_problems
+            else {}
         ),
     }
 

@@ -61,7 +61,7 @@ class Teacher:
 def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:
     """Compare what the two are for."""
     theirs, ours = checkpoint.spec, student.spec
-    for name in ("task", "problem", "pair"):
+    for name in ("task", "problem_type", "pair"):
         if getattr(theirs, name) != getattr(ours, name):
             raise ConfigError(
                 f"the teacher {settings.checkpoint} has {name} {getattr(theirs, name)!r}, "

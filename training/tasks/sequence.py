@@ -47,9 +47,9 @@ class SequenceFinetuning(FinetuneTask):
     @property
     def metrics(self) -> tuple[str, ...]:
         """Names of the scores that may decide, the default first."""
-        if self.spec.problem == "single_label":
+        if self.spec.problem_type == "single_label":
             return ("accuracy", "f1_macro", "matthews", *(("f1",) if len(self.spec.labels) == 2 else ()))
-        several = self.spec.problem == "multi_label"
+        several = self.spec.problem_type == "multi_label"
         return ("f1_micro", "f1_macro", "accuracy") if several else ("spearman", "pearson")
 
     def model(self, config: BertConfig) -> BertHead:
@@ -67,7 +67,7 @@ class SequenceFinetuning(FinetuneTask):
         if given == "none":
             self.label_weights = None
         elif given == "balanced":
-            several = self.spec.problem == "multi_label"
+            several = self.spec.problem_type == "multi_label"
             self.label_weights = balanced(labels, label_counts, examples if several else None)
         else:
             self.label_weights = named_weights(labels, given)
@@ -95,23 +95,23 @@ class SequenceFinetuning(FinetuneTask):
         ]
 
     def _weight(self, label: Any) -> float:
-        if self.label_weights is None or self.spec.problem != "single_label":
+        if self.label_weights is None or self.spec.problem_type != "single_label":
             return 1.0
         return self.label_weights[self.spec.labels.index(label)]
 
     def _target(self, label: Any) -> Any:
-        if self.spec.problem == "single_label":
+        if self.spec.problem_type == "single_label":
             return self.spec.labels.index(label)
-        if self.spec.problem == "multi_label":
+        if self.spec.problem_type == "multi_label":
             return [float(name in label) for name in self.spec.labels]
         return [float(label)]
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute cross entropy, binary cross entropy of each label, or squared error."""
         targets, weights = torch.tensor(batch.targets, device=logits.device), batch.weights
-        if self.spec.problem == "single_label":
+        if self.spec.problem_type == "single_label":
             return losses.cross_entropy(logits, targets, weights)
-        if self.spec.problem == "multi_label":
+        if self.spec.problem_type == "multi_label":
             given = self.label_weights
             positive = None if given is None else torch.tensor(given, device=logits.device)
             return losses.multi_label(logits, targets, weights, positive)
@@ -120,9 +120,9 @@ class SequenceFinetuning(FinetuneTask):
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher: its classes, each of several labels by itself, or its number."""
         teacher = torch.from_numpy(np.stack(batch.soft)).to(logits.device)
-        if self.spec.problem == "single_label":
+        if self.spec.problem_type == "single_label":
             return losses.soft_targets(logits, teacher, temperature)
-        if self.spec.problem == "multi_label":
+        if self.spec.problem_type == "multi_label":
             # A sigmoid is the softmax of two classes, of which the other one scores 0.
             ours, theirs = (torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, teacher))
             return losses.soft_targets(ours, theirs, temperature)
@@ -145,13 +145,13 @@ class SequenceFinetuning(FinetuneTask):
 
     def _evaluation(self, logits: Floats, examples: Sequence[TextExample]) -> Evaluation:
         """Score logits (N, K)."""
-        if self.spec.problem == "regression":
+        if self.spec.problem_type == "regression":
             predicted = logits[:, 0]
             scores = self._number_scores(self._gold(examples)[:, 0], predicted)
             return Evaluation(scores, number_findings(examples, predicted.tolist()))
         chosen = choose(logits, self.spec)
         scores = self._label_scores(self._gold(examples), chosen)
-        if self.spec.problem == "multi_label":
+        if self.spec.problem_type == "multi_label":
             names = [tuple(np.array(self.spec.labels)[row]) for row in chosen.astype(bool)]
             return Evaluation(scores, multi_label_findings(examples, names, self.spec.labels))
         names_chosen = [self.spec.labels[int(index)] for index in chosen]
@@ -163,7 +163,7 @@ class SequenceFinetuning(FinetuneTask):
         return np.array([self._target(example.label) for example in examples])
 
     def _label_scores(self, gold: NDArray[Any], chosen: NDArray[Any]) -> dict[str, float]:
-        if self.spec.problem == "multi_label":
+        if self.spec.problem_type == "multi_label":
             return {
                 "f1_micro": metrics.f1_multi_label(gold, chosen, average="micro"),
                 "f1_macro": metrics.f1_multi_label(gold, chosen, average="macro"),
@@ -188,11 +188,11 @@ class SequenceFinetuning(FinetuneTask):
     def baseline(self, examples: Sequence[TextExample]) -> Baseline:
         """Score the most frequent label, the labels with the best micro F1, or the mean."""
         gold, labels = self._gold(examples), self.spec.labels
-        if self.spec.problem == "regression":
+        if self.spec.problem_type == "regression":
             mean = float(gold.mean())
             scores = {"spearman": 0.0, "pearson": 0.0, RMSE: _root_mean_square(gold - mean)}
             return Baseline(f"always the mean, {mean:.4g}", scores)
-        if self.spec.problem == "single_label":
+        if self.spec.problem_type == "single_label":
             commonest = int(np.bincount(gold, minlength=len(labels)).argmax())
             scores = self._label_scores(gold, np.full_like(gold, commonest))
             return Baseline(f"always {labels[commonest]!r}", scores)

@@ -221,7 +221,7 @@ def test_a_checkpoint_of_the_hub_says_its_task_itself(tmp_path: Path) -> None:
     save(tmp_path, id2label={0: "down", 1: "up", 2: "level"}, problem_type="multi_label_classification")
     (tmp_path / "task.json").unlink()
     spec = read_checkpoint(tmp_path).spec
-    assert (spec.task, spec.labels, spec.problem) == (
+    assert (spec.task, spec.labels, spec.problem_type) == (
         "classification",
         ("down", "up", "level"),
         "multi_label",

@@ -29,7 +29,7 @@ def test_jsonl_with_names_numbers_and_lists_as_labels(write: Write) -> None:
     path = write("a.jsonl", '{"review": "Nice", "mood": "good"}\n\n{"review": "Bad", "mood": 0}\n')
     assert [(e.label, e.id) for e in read_table(path, REVIEW)] == [("good", "1"), ("0", "3")]
     path = write("b.jsonl", '{"review": "Nice", "mood": ["good", "short"]}\n{"review": "Bad", "mood": []}\n')
-    several = TextColumns("review", label="mood", problem="multi_label")
+    several = TextColumns("review", label="mood", problem_type="multi_label")
     assert [example.label for example in read_table(path, several)] == [("good", "short"), ()]
 
 
@@ -56,14 +56,15 @@ def test_pairs_ids_and_names_for_labels(write: Write) -> None:
 
 def test_a_number_is_the_label_of_a_regression(write: Write) -> None:
     (example,) = read_table(
-        write("a.csv", "review,mood\nNice,4.5\n"), TextColumns("review", label="mood", problem="regression")
+        write("a.csv", "review,mood\nNice,4.5\n"),
+        TextColumns("review", label="mood", problem_type="regression"),
     )
     assert example.label == 4.5
 
 
 def test_several_labels_in_a_cell(write: Write) -> None:
     path = write("a.csv", 'review,mood\nNice,"good, short"\nBad,\n')
-    several = TextColumns("review", label="mood", problem="multi_label")
+    several = TextColumns("review", label="mood", problem_type="multi_label")
     assert [example.label for example in read_table(path, several)] == [("good", "short"), ()]
 
 
@@ -148,19 +149,19 @@ def test_a_whole_surrogate_pair_is_the_character_that_it_stands_for(write: Write
 def test_half_a_surrogate_pair_among_several_labels_is_refused(write: Write) -> None:
     path = write("a.jsonl", '{"review": "x", "mood": ["good", "\\ud800"]}\n')
     with pytest.raises(DataError, match="'mood' is not valid Unicode"):
-        read_table(path, TextColumns("review", label="mood", problem="multi_label"))
+        read_table(path, TextColumns("review", label="mood", problem_type="multi_label"))
 
 
 @pytest.mark.parametrize("value", ["much", "nan", "inf", ""])
 def test_a_score_that_is_no_number_is_refused(write: Write, value: str) -> None:
-    columns = TextColumns("review", label="mood", problem="regression")
+    columns = TextColumns("review", label="mood", problem_type="regression")
     with pytest.raises(DataError, match=r"not a number|not finite"):
         read_table(write("a.csv", f"review,mood\nNice,{value}\n"), columns)
 
 
 def test_columns_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValueError, match="problem is 'ranking'"):
-        TextColumns(problem="ranking")
+    with pytest.raises(ValueError, match="problem_type is 'ranking'"):
+        TextColumns(problem_type="ranking")
 
 
 def test_snli_leaves_out_what_the_annotators_did_not_agree_on(shared_data: Path) -> None:
@@ -201,5 +202,5 @@ def test_rows_with_an_empty_cell_can_be_left_out(write: Write, caplog: pytest.Lo
     assert "2 rows with an empty text or label were left out" in caplog.text
     with pytest.raises(DataError, match="has no rows without an empty cell"):
         read_table(write("b.csv", "review,mood\n,good\n"), replace(REVIEW, skip_empty=True))
-    several = TextColumns("review", label="mood", problem="multi_label", skip_empty=True)
+    several = TextColumns("review", label="mood", problem_type="multi_label", skip_empty=True)
     assert [e.label for e in read_table(path, several)] == [("good",), ()]

@@ -11,8 +11,8 @@ from bert.tasks.classification import Classification
 from bert.tasks.spec import TaskSpec
 
 TOPICS = TaskSpec("classification", ("sport", "politics", "weather"))
-TAGS = TaskSpec("classification", ("sport", "politics", "weather"), problem="multi_label")
-NUMBER = TaskSpec("classification", ("similarity",), problem="regression", pair=True)
+TAGS = TaskSpec("classification", ("sport", "politics", "weather"), problem_type="multi_label")
+NUMBER = TaskSpec("classification", ("similarity",), problem_type="regression", pair=True)
 ROWS = st.lists(st.lists(st.floats(-30, 30, width=32), min_size=3, max_size=3), max_size=5)
 
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.registry import TASKS
-from bert.tasks.spec import PROBLEMS, TASK_NAMES, TaskSpec
+from bert.tasks.spec import PROBLEM_TYPES, TASK_NAMES, TaskSpec
 
 SPECS = st.builds(
     TaskSpec,
     task=st.sampled_from(TASK_NAMES),
     labels=st.lists(st.text(max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
-    problem=st.sampled_from(PROBLEMS),
+    problem_type=st.sampled_from(PROBLEM_TYPES),
     pair=st.booleans(),
     max_tokens=st.integers(40, 512),
     stride=st.integers(0, 30),
@@ -59,7 +59,7 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
     ("values", "rule"),
     [
         ({"task": "translation"}, "task is 'translation'; known are classification"),
-        ({"task": "classification", "labels": ["a"], "problem": "ranking"}, "problem is 'ranking'"),
+        ({"task": "classification", "labels": ["a"], "problem": "ranking"}, "problem_type is 'ranking'"),
         ({"task": "classification"}, "a classification task needs labels"),
         ({"task": "ner", "labels": []}, "a ner task needs labels"),
         ({"task": "ner", "labels": ["O", "O"]}, "labels must differ"),

@@ -20,7 +20,7 @@ from training.settings import DataFile
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "examples" / "data"
 PAGE = (ROOT / "docs" / "data-formats.md").read_text(encoding="utf-8")
-TOPICS = TextColumns(label="labels", problem="multi_label")
+TOPICS = TextColumns(label="labels", problem_type="multi_label")
 Read = Callable[[Path], Sequence[Example]]
 READERS: dict[str, Read] = {
     "sentiment": lambda path: read_table(path, TextColumns()),

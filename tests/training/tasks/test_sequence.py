@@ -39,7 +39,7 @@ def made(
     tokenizer: Tokenizer, counts: dict[str, float] | None = None, examples: float = 0, **changes: Any
 ) -> SequenceFinetuning:
     """Return a task with the labels a, b and c, ten tokens a text, and settings changed."""
-    spec = {"problem": changes.get("problem", "single_label"), "pair": changes.pop("pair", False)}
+    spec = {"problem_type": changes.get("problem", "single_label"), "pair": changes.pop("pair", False)}
     task = SequenceFinetuning(
         tokenizer, TaskSpec("classification", labels=("a", "b", "c"), max_tokens=10, stride=2, **spec)
     )
