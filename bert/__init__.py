@@ -1,1 +1,1 @@
-"""What training, export and service share: BERT's configuration, tokenizer, tasks, metrics and file formats."""
+"""Code shared by training, export and service: BERT's configuration, tokenizer, tasks, metrics and file formats."""

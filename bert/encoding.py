@@ -1,4 +1,4 @@
-"""What tokenising gives: ids with the characters and the words that they came from.
+"""Tokenised text: ids with the characters and the words that they came from.
 
 Some tasks ask for nothing but ids, so the rest is worked out when somebody asks for it.
 """
@@ -60,7 +60,7 @@ class Pieces:
 
 
 class Encoding:
-    """What the model reads: one or two texts with [CLS] and [SEP]. T tokens."""
+    """Input of the model: one or two texts with [CLS] and [SEP]. T tokens."""
 
     __slots__ = ("_offsets", "_sequence_ids", "_texts", "_word_ids", "ids", "segment_ids", "truncated")
 

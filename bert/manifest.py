@@ -1,4 +1,4 @@
-"""What `bundle.json` says of the model beside it, and the rules that it keeps."""
+"""The content of `bundle.json`, and its rules."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ _PACKING = {"align_tokens": 1, "block_tokens": 0}  # key → smallest value
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `bundle.json` says of the model beside it."""
+    """Content of `bundle.json`: a description of the model beside it."""
 
     name: str
     version: str
@@ -50,10 +50,10 @@ class Manifest:
     num_hidden_layers: int
     max_position_embeddings: int
     session: dict[str, Any] = field(default_factory=dict)
-    """How to open the graph so that what was verified is what runs: `graph_optimization_level` (a member of
+    """Options of the session in which the graph was verified: `graph_optimization_level` (a member of
     onnxruntime.GraphOptimizationLevel) and `providers`, in order."""
     packing: dict[str, int] = field(default_factory=dict)
-    """Where texts may lie in a row so that answers are bit for bit those of a text alone: `align_tokens`, every start
+    """Places that texts may have in a row so that answers are bit for bit those of a text alone: `align_tokens`, every start
     is a multiple of it; `block_tokens`, a text crosses no multiple of it unless it starts at one (0: it may)."""
     files: dict[str, str] = field(default_factory=dict)
     """File name → sha256, every file of the bundle but `bundle.json`."""
@@ -62,7 +62,7 @@ class Manifest:
     dev_score: dict[str, Any] = field(default_factory=dict)
     """Score on labelled data before and after export; empty where no data was given."""
     choice: dict[str, Any] = field(default_factory=dict)
-    """Where the precision was chosen by measuring: what was `tried` with its numbers, `why` one was taken, on which
+    """Record of a precision that was chosen by measuring: what was `tried`, `why` one was taken, on which
     `machine`; empty where it was given."""
     fused_operators: dict[str, int] = field(default_factory=dict)
     """"domain.Operator" → how many; `com.microsoft` only."""

@@ -68,7 +68,7 @@ bits depend on its row's width. There a row's width is a multiple of `align_toke
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """Where each of N texts lies in R rows of S tokens."""
+    """Places of N texts in R rows of S tokens."""
 
     rows: int
     width: int

@@ -92,7 +92,7 @@ def stated_config(backend: tokenizers.Tokenizer) -> dict[str, object]:
 
 
 def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
-    """Whether a tokenizer normalises and splits as BERT does, and so treats what stands between spaces apart."""
+    """Tell whether a tokenizer normalises and splits as BERT does, so that parts between spaces are independent."""
     added = backend.get_added_tokens_decoder().values()
     return (
         isinstance(backend.normalizer, normalizers.BertNormalizer)

@@ -1,4 +1,4 @@
-"""What a person sees while an export runs: one line a step on stderr, with the seconds it took."""
+"""Progress of an export on stderr: one line a step, with its seconds."""
 
 import sys
 import time

@@ -23,7 +23,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
-from service.process_metrics import Processes
+from service.process_metrics import ProcessMetrics
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable that prometheus_client reads at import."""
@@ -265,5 +265,5 @@ def shared_registry() -> CollectorRegistry:
     """Return a registry with the numbers of all processes of this service."""
     registry = CollectorRegistry()
     MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    registry.register(Processes(os.getppid()))
+    registry.register(ProcessMetrics(os.getppid()))
     return registry

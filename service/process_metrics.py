@@ -13,7 +13,7 @@ SMALLEST = frozenset({"process_max_fds", "process_start_time_seconds"})
 """Metrics that are not summed: each process has its own limit of open files."""
 
 
-class Processes(Collector):
+class ProcessMetrics(Collector):
     """ProcessCollector's metrics, summed over a process and its children."""
 
     def __init__(self, parent: int) -> None:

@@ -34,7 +34,7 @@ from model_export.graph.rounding import round_weight
 from model_export.reference import Floats, Reference
 from model_export.verify.parity import references
 from model_export.verify.precision import GraphSession, packer_for
-from model_export.verify.texts import CALIBRATING, Text, sentences, shipped_texts
+from model_export.verify.texts import CALIBRATING, EncodedText, sentences, shipped_texts
 
 SHAPES = ((1, 16), (1, 64), (8, 128))
 TEXT_TOKENS = 32
@@ -168,7 +168,7 @@ class FusedOps(CpuOps):
 Make = Callable[[GraphWriter, BertConfig, Weights], CpuOps]
 
 
-def forms(checkpoint: Checkpoint, texts: list[Text]) -> dict[str, Make]:
+def forms(checkpoint: Checkpoint, texts: list[EncodedText]) -> dict[str, Make]:
     """Return what is compared, by name."""
     shipped = sentences(checkpoint.tokenizer, checkpoint.spec)
     encodings = [text.encoding for text in [*texts[::2], *shipped[: len(shipped) // CALIBRATING]]]
@@ -219,7 +219,7 @@ def milliseconds(
     return [statistics.median(taken[2:]) * 1000 for taken in times]
 
 
-def distances(runner: GraphSession, texts: list[Text], expected: list[Floats]) -> tuple[float, float]:
+def distances(runner: GraphSession, texts: list[EncodedText], expected: list[Floats]) -> tuple[float, float]:
     """Return the relative error against the checkpoint, and the largest change that neighbours make."""
     packed, alone = (np.concatenate(run(texts)) for run in (runner.packed, runner.alone))
     reference = np.concatenate(expected)

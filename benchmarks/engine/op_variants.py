@@ -18,8 +18,8 @@ Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What the graphs are sized by."""
+class GraphSize:
+    """Sizes of the graphs."""
 
     tokens: int
     row: int
@@ -29,7 +29,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OpVariant:
     """One graph; `note` says where it is not quite equal."""
 
     name: str
@@ -40,7 +40,7 @@ class Form:
 class _Graph(GraphWriter):
     """A writer whose inputs may be float32 too."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: GraphSize) -> None:
         super().__init__()
         self.shape, self._rng = shape, np.random.default_rng(0)
 
@@ -63,7 +63,7 @@ class _Graph(GraphWriter):
         return self.model("form")
 
 
-def parts(shape: Shape) -> dict[str, list[Form]]:
+def parts(shape: GraphSize) -> dict[str, list[OpVariant]]:
     """Return, for each part of the encoder, the forms that it may have."""
     return {
         "linear layer, H to I": linear(shape),
@@ -75,7 +75,7 @@ def parts(shape: Shape) -> dict[str, list[Form]]:
     }
 
 
-def linear(shape: Shape) -> list[Form]:
+def linear(shape: GraphSize) -> list[OpVariant]:
     """x W + b in float32."""
 
     def form(write: Callable[[_Graph, str, str, str], str]) -> onnx.ModelProto:
@@ -84,12 +84,12 @@ def linear(shape: Shape) -> list[Form]:
         return g.done(write(g, x, g.weight("w", shape.width, shape.inner), g.weight("b", shape.inner)))
 
     return [
-        Form("Gemm", form(lambda g, x, w, b: g.node("Gemm", x, w, b))),
-        Form("MatMul, Add", form(lambda g, x, w, b: g.node("Add", g.node("MatMul", x, w), b))),
+        OpVariant("Gemm", form(lambda g, x, w, b: g.node("Gemm", x, w, b))),
+        OpVariant("MatMul, Add", form(lambda g, x, w, b: g.node("Add", g.node("MatMul", x, w), b))),
     ]
 
 
-def linear_8_bits(shape: Shape) -> list[Form]:
+def linear_8_bits(shape: GraphSize) -> list[OpVariant]:
     """x W + b in 8 bits, from float32 to float32."""
     width, inner = shape.width, shape.inner
 
@@ -126,20 +126,20 @@ def linear_8_bits(shape: Shape) -> list[Form]:
         return g.done(g.node("MatMulNBits", x, w, scales, "", "", b, domain=MICROSOFT, **about))
 
     return [
-        Form("QuantizeLinear, MatMulIntegerToFloat", fixed("MatMulIntegerToFloat")),
-        Form("DynamicQuantizeMatMul", dynamic(), "its scale comes from the batch"),
-        Form("QuantizeLinear, MatMulInteger, Cast, Mul, Add", fixed("MatMulInteger")),
-        Form(
+        OpVariant("QuantizeLinear, MatMulIntegerToFloat", fixed("MatMulIntegerToFloat")),
+        OpVariant("DynamicQuantizeMatMul", dynamic(), "its scale comes from the batch"),
+        OpVariant("QuantizeLinear, MatMulInteger, Cast, Mul, Add", fixed("MatMulInteger")),
+        OpVariant(
             "QuantizeLinear, QLinearMatMul, DequantizeLinear, Add",
             fixed("QLinearMatMul"),
             "rounds its output too",
         ),
-        Form("MatMulNBits, blocks of 32", blocks(), "its scales are for each token"),
-        *[Form(f"float32: {form.name}", form.model, "no 8 bits") for form in linear(shape)[:1]],
+        OpVariant("MatMulNBits, blocks of 32", blocks(), "its scales are for each token"),
+        *[OpVariant(f"float32: {form.name}", form.model, "no 8 bits") for form in linear(shape)[:1]],
     ]
 
 
-def activation(shape: Shape) -> list[Form]:
+def activation(shape: GraphSize) -> list[OpVariant]:
     """A linear layer and GELU, as its bias may be in either."""
 
     def form(biased: bool, operator: str, domain: str = "") -> onnx.ModelProto:
@@ -151,14 +151,14 @@ def activation(shape: Shape) -> list[Form]:
         return g.done(g.node(operator, g.node("MatMul", x, w), b, domain=domain))
 
     return [
-        Form("Gemm, Gelu", form(True, "Gelu")),
-        Form("Gemm, com.microsoft.Gelu", form(True, "Gelu", MICROSOFT)),
-        Form("MatMul, BiasGelu", form(False, "BiasGelu", MICROSOFT)),
-        Form("MatMul, FastGelu", form(False, "FastGelu", MICROSOFT), "tanh in place of erf"),
+        OpVariant("Gemm, Gelu", form(True, "Gelu")),
+        OpVariant("Gemm, com.microsoft.Gelu", form(True, "Gelu", MICROSOFT)),
+        OpVariant("MatMul, BiasGelu", form(False, "BiasGelu", MICROSOFT)),
+        OpVariant("MatMul, FastGelu", form(False, "FastGelu", MICROSOFT), "tanh in place of erf"),
     ]
 
 
-def add_norm(shape: Shape) -> list[Form]:
+def add_norm(shape: GraphSize) -> list[OpVariant]:
     """LayerNorm(x + residual)."""
 
     def form(fused: bool) -> onnx.ModelProto:
@@ -169,10 +169,13 @@ def add_norm(shape: Shape) -> list[Form]:
             return g.done(g.node("SkipLayerNormalization", x, residual, *parameters, domain=MICROSOFT))
         return g.done(g.node("LayerNormalization", g.node("Add", x, residual), *parameters, axis=-1))
 
-    return [Form("Add, LayerNormalization", form(False)), Form("SkipLayerNormalization", form(True))]
+    return [
+        OpVariant("Add, LayerNormalization", form(False)),
+        OpVariant("SkipLayerNormalization", form(True)),
+    ]
 
 
-def attention(shape: Shape) -> list[Form]:
+def attention(shape: GraphSize) -> list[OpVariant]:
     """Self-attention of rows, each token to its row, with the projections that it reads."""
     rows, width, heads = shape.tokens // shape.row, shape.width, shape.heads
     size = width // heads
@@ -212,13 +215,13 @@ def attention(shape: Shape) -> list[Form]:
         return g.done(g.node("Reshape", g.node("Transpose", seen, perm=[0, 2, 1, 3]), together))
 
     return [
-        Form("Attention", fused(), "in float32 graphs"),
-        Form("MatMul, Add, MultiHeadAttention", separate(), "in 8-bit graphs, with other products"),
-        Form("MatMul, Add, Transpose, MatMul, Softmax, MatMul", plain()),
+        OpVariant("Attention", fused(), "in float32 graphs"),
+        OpVariant("MatMul, Add, MultiHeadAttention", separate(), "in 8-bit graphs, with other products"),
+        OpVariant("MatMul, Add, Transpose, MatMul, Softmax, MatMul", plain()),
     ]
 
 
-def embeddings(shape: Shape) -> list[Form]:
+def embeddings(shape: GraphSize) -> list[OpVariant]:
     """The sum of three embeddings and its LayerNorm."""
     rows, width, pieces = shape.tokens // shape.row, shape.width, 30_522
 
@@ -242,7 +245,10 @@ def embeddings(shape: Shape) -> list[Form]:
         total = g.node("Add", g.node("Add", first, second), third)
         return g.done(g.node("LayerNormalization", total, *norm, axis=-1))
 
-    return [Form("Gather, Add, LayerNormalization", form(False)), Form("EmbedLayerNormalization", form(True))]
+    return [
+        OpVariant("Gather, Add, LayerNormalization", form(False)),
+        OpVariant("EmbedLayerNormalization", form(True)),
+    ]
 
 
 def inputs_of(model: onnx.ModelProto) -> Arrays:

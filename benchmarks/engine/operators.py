@@ -21,7 +21,15 @@ import numpy as np
 
 from benchmarks.common.machine import machine_line
 from benchmarks.common.timing import least_seconds
-from benchmarks.engine.op_variants import Arrays, Form, Shape, inputs_of, linear, linear_8_bits, parts
+from benchmarks.engine.op_variants import (
+    Arrays,
+    GraphSize,
+    OpVariant,
+    inputs_of,
+    linear,
+    linear_8_bits,
+    parts,
+)
 from benchmarks.engine.texts import random_texts
 from bert import packing
 from bert.bundle import Bundle, read_bundle
@@ -30,7 +38,7 @@ from service.engine.onnx_engine import provider_of
 
 CPU = "CPUExecutionProvider"
 PRODUCTS = ("Gemm", "MatMul", "MatMulIntegerToFloat")
-LARGE = Shape(2048, 64, 2048, 16, 2048)
+LARGE = GraphSize(2048, 64, 2048, 16, 2048)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parse(arguments)
     print(machine_line("onnxruntime", "numpy"))
     print(f"Command: python -m benchmarks.engine.operators {shlex.join(arguments or sys.argv[1:])}\n")
-    shape = Shape(args.tokens, args.row, args.width, args.heads, 4 * args.width)
+    shape = GraphSize(args.tokens, args.row, args.width, args.heads, 4 * args.width)
     print(
         f"{args.tokens} tokens in rows of {args.row}, {args.width} wide, {args.heads} heads, {args.provider}\n"
     )
@@ -57,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def compared(part: str, forms: Sequence[Form], provider: str, rounds: int) -> list[str]:
+def compared(part: str, forms: Sequence[OpVariant], provider: str, rounds: int) -> list[str]:
     """Return a row for each form; one that this provider lacks is said to be so."""
     runs: dict[str, Callable[[], object]] = {}
     for form in forms:
@@ -74,7 +82,7 @@ def compared(part: str, forms: Sequence[Form], provider: str, rounds: int) -> li
     ]
 
 
-def opened(form: Form, provider: str) -> Callable[[], list[Any]]:
+def opened(form: OpVariant, provider: str) -> Callable[[], list[Any]]:
     """Return a run of the form, on one thread, with just the operators that it has: nothing is put in their place."""
     options = session_options(1, "rows", "ORT_DISABLE_ALL")
     session = open_session(form.model.SerializeToString(), provider, options)
@@ -82,7 +90,7 @@ def opened(form: Form, provider: str) -> Callable[[], list[Any]]:
     return lambda: session.run(None, inputs)
 
 
-def large_products(provider: str, rounds: int) -> list[tuple[Form, float]]:
+def large_products(provider: str, rounds: int) -> list[tuple[OpVariant, float]]:
     """Return the exported forms of a large linear layer, with 10^9 operations a second."""
     operations = 2 * LARGE.tokens * LARGE.width * LARGE.inner
     found = []

@@ -1,4 +1,4 @@
-"""What most people run: PyTorch's scaled_dot_product_attention on batches padded to their longest text."""
+"""The common way to run a batch: PyTorch's scaled_dot_product_attention on batches padded to their longest text."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -39,11 +39,11 @@ Run = Callable[[Sequence[Encoding]], Scores]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one engine did with one kind of texts."""
+    """Result of one engine on one kind of texts."""
 
     tokens_per_s: float
     share: float
-    """Of the measured rate of a large product."""
+    """Share of the measured rate of a large product."""
     apart: float
     """Largest difference of a logit from those of the first engine, over its largest."""
 

@@ -1,4 +1,4 @@
-"""What the steps of a lone request take on caches that the engine has just used, and what they take in a loop.
+"""Time of a lone request's steps on caches that the engine has just used, and in a loop.
 
     python -m benchmarks.serving.cold_steps bundles/sentiment
 

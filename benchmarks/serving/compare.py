@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.serving.baselines.plain_checkpoint import is_written, write_plain
-from benchmarks.serving.baselines.registry import CONTENDERS, Baseline, Place, Shape, shapes
+from benchmarks.serving.baselines.registry import CONTENDERS, CoreSplit, Place, ServerBaseline, shapes
 from benchmarks.serving.load import measure
 from benchmarks.serving.load.answers import Expected
 from benchmarks.serving.load.running import ENVIRONMENT, ROOT, BaselineError, prepare_process
@@ -158,7 +158,7 @@ class Session:
     ) -> None:
         self.out, self.place, self.work, self.expected, self.plan = out, place, work, expected, plan
 
-    def shape(self, name: str, wanted: str) -> Shape:
+    def shape(self, name: str, wanted: str) -> CoreSplit:
         """Return how a baseline shares the cores out: as wanted, or the faster way in a trial."""
         choices = shapes(CONTENDERS[name], usable_cores())
         if len(choices) == 1 or wanted != "try":
@@ -176,12 +176,12 @@ class Session:
     def compare(
         self,
         names: Sequence[str],
-        kept: dict[str, Shape],
+        kept: dict[str, CoreSplit],
         rounds: int,
         baseline: str,
         head: list[str],
         left_out: Sequence[str],
-    ) -> report.Comparison:
+    ) -> report.ServingComparison:
         """Measure all of them, round after round."""
         measured: dict[str, list[measure.Round]] = {name: [] for name in kept}
         engine: dict[str, list[measure.EngineLoop]] = {}
@@ -193,7 +193,7 @@ class Session:
                     continue
                 for loop in self._engine_loops(name, number):
                     engine.setdefault(f"{CONTENDERS[name].title}: {loop.name}", []).append(loop)
-        return report.Comparison(
+        return report.ServingComparison(
             head,
             [report.EngineRow(title, loops) for title, loops in engine.items()],
             [self._row(name, kept[name], found) for name, found in measured.items()],
@@ -203,7 +203,7 @@ class Session:
             left_out,
         )
 
-    def _measure(self, name: str, shape: Shape, number: int) -> measure.Round:
+    def _measure(self, name: str, shape: CoreSplit, number: int) -> measure.Round:
         log = self.out / "logs" / f"{name}-{number}.log"
         found = measure.measure(CONTENDERS[name], self.place, shape, self.work, self.expected, self.plan, log)
         rates = ", ".join(f"{loop.requests_per_s:.1f} at {loop.connections}" for loop in found.closed)
@@ -219,8 +219,8 @@ class Session:
         except BaselineError as error:
             raise SystemExit(f"{name}: {error}") from None
 
-    def _row(self, name: str, shape: Shape, found: list[measure.Round]) -> report.Row:
-        baseline: Baseline = CONTENDERS[name]
+    def _row(self, name: str, shape: CoreSplit, found: list[measure.Round]) -> report.Row:
+        baseline: ServerBaseline = CONTENDERS[name]
         tolerance = baseline.tolerated(self.work.kind)
         passed = all(each.checked is not None and each.checked.passes(tolerance) for each in found)
         title = f"{baseline.title} ({shape})" if baseline.all_shapes else baseline.title
@@ -240,7 +240,7 @@ def header(args: argparse.Namespace, arguments: Sequence[str] | None, work: Work
     ]
 
 
-def write(comparison: report.Comparison, out: Path) -> None:
+def write(comparison: report.ServingComparison, out: Path) -> None:
     """Write table.md, figures.json and plot.png, and print the table."""
     # Imported here: the comparison is not lost where matplotlib is missing.
     text = "\n".join([*(f"{line}  " for line in comparison.header), "", report.table(comparison), "",

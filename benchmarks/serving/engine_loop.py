@@ -30,14 +30,14 @@ Cut = TypeVar("Cut")
 Document = tuple[str, str]
 """Question and context."""
 Batches = Iterator[tuple[list[Cut], float]]
-"""What each call of an engine gets, cut when asked for, and how many texts or documents it finishes."""
+"""Input of each call of an engine, and how many texts or documents it finishes."""
 Run = Callable[[list[Cut]], object]
 """An engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """What a loop gave. Items are texts or documents."""
+    """Result of a loop. Items are texts or documents."""
 
     name: str
     items_per_s: float

@@ -1,4 +1,4 @@
-"""What a request costs beside the engine: CPU time of the whole service, with an engine that answers at once.
+"""The cost of a request beside the engine: CPU time of the whole service, with an engine that answers at once.
 
     python -m benchmarks.serving.hot_path bundles
     python -m benchmarks.serving.hot_path bundles --against ../before    # another checkout, in turns with this one
@@ -42,7 +42,7 @@ class Costs:
 
     all_us: list[float] = field(default_factory=list)
     loop_us: list[float] = field(default_factory=list)
-    """Of the event loops' threads alone."""
+    """CPU time of the event loops' threads alone."""
     rates: list[float] = field(default_factory=list)
     """Requests a second; on a machine that does other things too it says little."""
 

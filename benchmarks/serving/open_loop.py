@@ -28,12 +28,12 @@ SPARE_CONNECTIONS, SPARE_REQUESTS = 16, 4
 
 @dataclass(frozen=True, slots=True)
 class OpenLoad:
-    """What an open loop gave."""
+    """Result of an open loop."""
 
     rate: float
     """Requests that were due, per second."""
     seconds: float
-    """From the first due moment to the last answer."""
+    """Seconds from the first due moment to the last answer."""
     latencies_ms: list[float]
     """Sorted; from the moment due to the answer. One without an answer counts with the time until it was given up."""
     lateness_ms: list[float]

@@ -1,4 +1,4 @@
-"""What a running service answers when it is asked for more than it can do.
+"""Responses of a running service that is asked for more than it can do.
 
     bert-serve --port 8000 --bundles bundles/sentiment &
     python -m benchmarks.serving.overload http://127.0.0.1:8000 --connections 17 --texts 60 --words 118
@@ -28,7 +28,7 @@ from benchmarks.serving.load.texts import COMMON
 
 @dataclass(slots=True)
 class Tally:
-    """What came back; shared by the connections."""
+    """Responses so far; shared by the connections."""
 
     statuses: Counter[int] = field(default_factory=Counter)
     seconds: dict[int, list[float]] = field(default_factory=dict)

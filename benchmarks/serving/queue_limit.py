@@ -1,4 +1,4 @@
-"""What waiting alone costs: the service's own policy on a machine that nothing disturbs, with the engine's measured speed.
+"""The cost of waiting alone: the service's own policy on a machine that nothing disturbs, with the engine's measured speed.
 
     python -m benchmarks.serving.queue_limit bundles/sentiment
 
@@ -39,7 +39,7 @@ class Event:
     at: float
     number: int
     arrived: list["Arrival"] = field(compare=False)
-    """Of a batch; empty for a text that comes."""
+    """Texts of a batch; empty for a text that comes."""
     coming: "Arrival | None" = field(default=None, compare=False)
 
 

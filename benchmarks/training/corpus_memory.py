@@ -22,8 +22,8 @@ from typing import NamedTuple
 TIMES = 10
 
 
-class Measured(NamedTuple):
-    """What one run came to."""
+class PreparationRun(NamedTuple):
+    """Size and time of one run."""
 
     documents: int
     tokens: int
@@ -32,7 +32,9 @@ class Measured(NamedTuple):
     peak_mib: float
 
 
-def measure(sources: list[str], tokenizer: Path, processes: int, shard_mb: float, language: str) -> Measured:
+def measure(
+    sources: list[str], tokenizer: Path, processes: int, shard_mb: float, language: str
+) -> PreparationRun:
     """Run bert-prepare in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -54,7 +56,7 @@ def measure(sources: list[str], tokenizer: Path, processes: int, shard_mb: float
             raise SystemExit(run.stderr)
         splits = json.loads((Path(folder) / "corpus.json").read_text(encoding="utf-8"))["splits"].values()
     print(run.stderr, file=sys.stderr)
-    return Measured(
+    return PreparationRun(
         sum(split["documents"] for split in splits),
         sum(split["tokens"] for split in splits),
         sum(len(split["shards"]) for split in splits),

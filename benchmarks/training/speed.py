@@ -25,7 +25,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.common.machine import machine_line
-from benchmarks.training.tasks import TASKS, Measured, measured
+from benchmarks.training.tasks import TASKS, TrainingSpeed, measured
 
 WARM_STEPS = 5
 """Not timed: memory is taken and kernels are chosen; compiled layers are compiled, for one length and for any."""
@@ -34,7 +34,7 @@ DOCUMENTS = 2000
 OURS, COMPILED, TRAINER, BY_LENGTH = "ours", "ours, compiled", "Trainer", "Trainer, group_by_length"
 SAME_LOSS = 0.2
 """Shares of the first loss by which baselines may differ: batches and heads are drawn anew, and see `qa` above."""
-Rounds = list[dict[str, Measured]]
+Rounds = list[dict[str, TrainingSpeed]]
 
 
 def main() -> int:
@@ -78,7 +78,7 @@ def read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def one_round(options: argparse.Namespace, task: str, corpus: Path, number: int) -> dict[str, Measured]:
+def one_round(options: argparse.Namespace, task: str, corpus: Path, number: int) -> dict[str, TrainingSpeed]:
     """Measure every baseline once."""
     names = [OURS, *([COMPILED] if options.compile else []), TRAINER]
     if task != "mlm":  # its rows are of one length
@@ -86,17 +86,17 @@ def one_round(options: argparse.Namespace, task: str, corpus: Path, number: int)
     return {name: in_its_process(task, corpus, name) for name in (names[::-1] if number % 2 else names)}
 
 
-def in_its_process(task: str, corpus: Path, baseline: str) -> Measured:
+def in_its_process(task: str, corpus: Path, baseline: str) -> TrainingSpeed:
     """Measure one baseline in a process of its own, with the options of this one."""
     command = [sys.executable, "-m", "benchmarks.training.speed", *sys.argv[1:]]
     command += ["--tasks", task, "--corpus", str(corpus), "--baseline", baseline]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{baseline} on {task} failed:\n{done.stderr[-3000:]}")
-    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+    return TrainingSpeed(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def measure(options: argparse.Namespace) -> Measured:
+def measure(options: argparse.Namespace) -> TrainingSpeed:
     """Train as one baseline."""
     import torch
 

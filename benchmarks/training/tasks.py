@@ -13,7 +13,7 @@ BATCH_SIZE = {"sst2": 32, "qa": 12, "mlm": 32}
 """Texts, windows or rows a step; 12 windows is what the Trainer's own SQuAD example takes."""
 LEARNING_RATE = {"sst2": 5e-5, "qa": 3e-5, "mlm": 1e-4}
 EXAMPLES = {"sst2": 8000, "qa": 3000}
-"""Of the file's first ones; no run is longer than an epoch of them."""
+"""Number of the file's first examples that are used; no run is longer than an epoch of them."""
 MAX_TOKENS = {"sst2": 128, "qa": 384, "mlm": 128}
 QA_STRIDE = 128
 """Tokens that neighbouring windows share."""
@@ -24,19 +24,19 @@ _FILES = {"sst2": "glue/SST-2/train.tsv", "qa": "squad/train-v1.1-12-articles.js
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a run stands after a step."""
+    """Progress of a run after a step."""
 
     seconds: float
-    """Of a clock that only goes up."""
+    """Time by a clock that only goes up."""
     tokens: int
     """Since the start, without padding."""
     loss: float
-    """Of the step, mean over its targets."""
+    """Loss of the step, mean over its targets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """What one run gave."""
+class TrainingSpeed:
+    """Speed and losses of one run."""
 
     tokens_per_s: float
     first_loss: float
@@ -45,11 +45,11 @@ class Measured:
     tokens_per_step: float
 
 
-def measured(marks: Sequence[Mark], warm_steps: int) -> Measured:
+def measured(marks: Sequence[Mark], warm_steps: int) -> TrainingSpeed:
     """Summarise a run of at least two steps; the first `warm_steps` (at most half) are not timed."""
     warm = marks[min(warm_steps, len(marks) // 2) - 1]
     last = marks[-max(1, len(marks) // 4) :]
-    return Measured(
+    return TrainingSpeed(
         (marks[-1].tokens - warm.tokens) / (marks[-1].seconds - warm.seconds),
         marks[0].loss,
         sum(mark.loss for mark in last) / len(last),

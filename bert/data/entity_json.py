@@ -22,12 +22,12 @@ from bert.data.conll import is_tagged_word, to_bio
 from bert.data.examples import WordsExample
 from bert.data.files import NOT_UNICODE, holds_unicode, parse_json, read_lines, read_text
 from bert.data.problems import Place, Problems
-from bert.data.spans import Span, SpannedWords, read_span
+from bert.data.spans import LabelledSpan, SpannedWords, read_span
 from bert.errors import DataError
 from bert.wordpiece import word_bounds
 
 logger = logging.getLogger(__name__)
-SpannedText = tuple[Place, str, list[Span]]
+SpannedText = tuple[Place, str, list[LabelledSpan]]
 MAX_MOVED_SHARE = 0.5
 """A file of which more spans begin or end inside a word counts something else than code points, and is refused."""
 ENDINGS = (".json", ".jsonl", ".ndjson")
@@ -220,7 +220,7 @@ class _Reader:
         yield place, text, [read_span(value, text) for value in spans]
 
     def _aligned(
-        self, place: Place, text: str, spans: list[Span], bounds: list[tuple[int, int]]
+        self, place: Place, text: str, spans: list[LabelledSpan], bounds: list[tuple[int, int]]
     ) -> WordsExample:
         """Lay spans over the words of a text; what does not fit is noted."""
         words = SpannedWords(text, bounds)

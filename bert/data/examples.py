@@ -1,4 +1,4 @@
-"""What every reader gives: one frozen example a class of task, text only, nothing tokenised yet."""
+"""Labelled examples, one frozen class for each kind of task; nothing is tokenised yet."""
 
 from dataclasses import dataclass
 

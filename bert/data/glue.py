@@ -22,7 +22,7 @@ ENTAILMENT = ("entailment", "not_entailment")
 
 @dataclass(frozen=True)
 class GlueTask:
-    """Where a task's texts and labels stand, and the labels in the order of the paper's code."""
+    """Columns of a task's texts and labels, and the labels in the order of the paper's code."""
 
     columns: tuple[str, ...]  # text, and the second one of a pair
     label: str

@@ -166,5 +166,5 @@ def _number(value: object, column: str) -> float:
 
 
 def _text_of(value: object) -> str:
-    """What a csv file would hold for a value of json; a label may be a name or a number."""
+    """Return a JSON value as a csv file would hold it; a label may be a name or a number."""
     return "" if value is None else str(value).strip()

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LabelledSpan:
     """The stretch [start, end) of a text and its label."""
 
     start: int
@@ -23,7 +23,7 @@ class SpannedWords:
     def __init__(self, text: str, bounds: list[tuple[int, int]]) -> None:
         """`bounds` are start and end of each word, in order."""
         self._text, self._bounds = text, bounds
-        self._owners: list[Span | None] = [None] * len(bounds)
+        self._owners: list[LabelledSpan | None] = [None] * len(bounds)
         self.tags = ["O"] * len(bounds)
         self.laid = 0
         """Number of spans."""
@@ -32,7 +32,7 @@ class SpannedWords:
         self.moved: list[str] = []
         """A description of each span that was moved to the edges of a word."""
 
-    def lay(self, span: Span, label: str) -> None:
+    def lay(self, span: LabelledSpan, label: str) -> None:
         """Tag the words that a span touches. Raises ValueError outside of the text, without a word, or over another."""
         text, bounds = self._text, self._bounds
         if not 0 <= span.start < span.end <= len(text):
@@ -58,7 +58,7 @@ class SpannedWords:
             self.moved.append(f"{text[start:end]!r} to {text[slice(*edges)]!r}")
 
 
-def read_span(value: Any, text: str) -> Span:
+def read_span(value: Any, text: str) -> LabelledSpan:
     """Read one span: [start, end, label], or an object with these. Raises ValueError with the reason.
 
     Where the object holds its own text, that must stand there; offsets in UTF-16 units (JavaScript) are then
@@ -78,10 +78,10 @@ def read_span(value: Any, text: str) -> Span:
         raise ValueError(f"the span {start}-{end} has not one label: {label!r}")
     own = value.get("text")
     if not isinstance(own, str):
-        return Span(start, end, label.strip())
+        return LabelledSpan(start, end, label.strip())
     for bounds in ((start, end), _from_utf16(text, start, end)):
         if _squeezed(text[slice(*bounds)]) == _squeezed(own):
-            return Span(*bounds, label.strip())
+            return LabelledSpan(*bounds, label.strip())
     raise ValueError(
         f"the span {start}-{end} is {text[start:end]!r} in the text, and {own[:60]!r} in the annotation"
     )

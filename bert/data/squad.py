@@ -19,7 +19,7 @@ Question = tuple[str, str, dict[str, Any]]
 """Title, context, and the question's object as SQuAD has it."""
 
 MEND_REACH = 50
-"""How far, in code points, an answer that occurs several times may lie from where the file says it starts."""
+"""Largest distance, in code points, of an answer that occurs several times from its `answer_start`."""
 
 MAX_DROPPED_SHARE = 0.1
 """A file that loses more of its questions than this is broken, and refused."""

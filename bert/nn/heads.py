@@ -83,7 +83,7 @@ class BertForTokenClassification(BertHead):
 
 
 class BertForQuestionAnswering(BertHead):
-    """Where an answer starts and where it ends."""
+    """Start and end of an answer."""
 
     def __init__(self, config: BertConfig) -> None:
         """Make the head, H to 2."""

@@ -22,7 +22,7 @@ class Loss(NamedTuple):
 
     @property
     def mean(self) -> Tensor:
-        """What `transformers` calls the loss."""
+        """Mean over the targets, the loss of `transformers`."""
         return self.total / max(1, self.targets)
 
 

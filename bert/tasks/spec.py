@@ -1,4 +1,4 @@
-"""What a fine-tuned checkpoint says of its task: the content of `task.json`."""
+"""The content of `task.json`, a fine-tuned checkpoint's description of its task."""
 
 import json
 import math
@@ -48,7 +48,7 @@ class TaskSpec:
     """Name and sha256 of the weights that an adapter belongs to; empty without an adapter."""
     scores: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    """How many examples (texts, sentences, questions) each file of `scores` has."""
+    """Number of examples (texts, sentences, questions) in each file of `scores`."""
     data: dict[str, Any] = field(default_factory=dict)
     """The `train` and `dev` files, lists of their paths and how they are read (`LabelledFile.record`)."""
     command: str = ""

@@ -1,4 +1,4 @@
-"""What the checkpoint's linear layers read on real texts: the 8-bit export fits its scales to it."""
+"""Inputs of the checkpoint's linear layers on real texts, to which the 8-bit export fits its scales."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a graph is made of: is it well formed, and are its fused operators there?"""
+"""Checks of a graph: its form, its fused operators, its output."""
 
 from collections import Counter
 

@@ -18,7 +18,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared, Head
 from model_export.reference import Floats
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 
 Answer = tuple[int, int] | None
 
@@ -90,7 +90,7 @@ def label_changes(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floa
 
 def check_agreement(
     spec: TaskSpec,
-    texts: Sequence[Text],
+    texts: Sequence[EncodedText],
     before: Sequence[Floats],
     after: Sequence[Floats],
     allowed: float,
@@ -115,12 +115,12 @@ def check_agreement(
     return {}
 
 
-def answers_of(spec: TaskSpec, texts: Sequence[Text], outputs: Sequence[Floats]) -> list[Answer]:
+def answers_of(spec: TaskSpec, texts: Sequence[EncodedText], outputs: Sequence[Floats]) -> list[Answer]:
     """Return each paragraph's answer as (start, end) in code points; None: the paragraph has none."""
     return [_answer(spec, text, scores) for text, scores in zip(texts, outputs, strict=True)]
 
 
-def _answer(spec: TaskSpec, text: Text, scores: Floats) -> Answer:
+def _answer(spec: TaskSpec, text: EncodedText, scores: Floats) -> Answer:
     encoding = text.encoding
     pieces = int((encoding.sequence_ids == 1).sum())
     window = Window(encoding, 0, pieces)

@@ -23,7 +23,7 @@ from model_export.progress import say, step
 from model_export.verify.agreement import check_agreement
 from model_export.verify.parity import AUTO, Tolerance
 from model_export.verify.precision import Exporter, GraphSession
-from model_export.verify.texts import Text, make_text
+from model_export.verify.texts import EncodedText, make_text
 from model_export.verify.verified_graph import ExportContext, VerifiedGraph, build, prove
 
 SMALLEST_SPEEDUP = 1.1
@@ -147,7 +147,7 @@ def _record(tried: Record, why: str) -> Record:
     return {"asked": AUTO, "why": why, "tried": tried, "machine": machine}
 
 
-def time_graphs(graphs: Mapping[str, Exporter], texts: Sequence[Text], task: str) -> Times:
+def time_graphs(graphs: Mapping[str, Exporter], texts: Sequence[EncodedText], task: str) -> Times:
     """Return each graph's milliseconds for each of SHAPES, of one thread."""
     runners = {name: GraphSession(graph.model, graph.packer, THREADS) for name, graph in graphs.items()}
     found: Times = {name: {} for name in graphs}
@@ -184,10 +184,10 @@ def speedup(slow: Milliseconds, fast: Milliseconds) -> float:
     return float(np.exp(np.mean([np.log(slow[batch] / fast[batch]) for batch in slow])))
 
 
-def _text_of(texts: Sequence[Text], tokens: int, task: str) -> Text:
+def _text_of(texts: Sequence[EncodedText], tokens: int, task: str) -> EncodedText:
     """Return a text of so many tokens, made of real ones; each a word of its own."""
     ids = np.resize(np.concatenate([text.encoding.ids for text in texts]), tokens)
     zeros, words = np.zeros(tokens, np.int32), np.arange(tokens, dtype=np.int32)
     text = make_text(Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), words, zeros), task)
     # Masks are not words, so none are found: one is enough here.
-    return text if len(text.positions) else Text(text.encoding, np.zeros(1, np.intp))
+    return text if len(text.positions) else EncodedText(text.encoding, np.zeros(1, np.intp))

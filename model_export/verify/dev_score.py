@@ -19,14 +19,14 @@ from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats
-from model_export.verify.texts import Text, make_text
+from model_export.verify.texts import EncodedText, make_text
 
 
 class DevSet(Protocol):
     """Labelled data, encoded once for every graph that is scored on it."""
 
     metric: str
-    texts: list[Text]
+    texts: list[EncodedText]
 
     def score(self, outputs: Sequence[Floats]) -> float:
         """Return the score of the graph's outputs for `texts`, 0 to 1 (a correlation: -1 to 1)."""
@@ -112,7 +112,7 @@ def _only_known(example: WordsExample, known: set[str]) -> WordsExample:
     return WordsExample(example.words, labels, example.id)
 
 
-class _Classes:
+class _ClassificationDev:
     """Texts or pairs with labels, or with numbers."""
 
     def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
@@ -149,7 +149,7 @@ class _Classes:
         return metrics.accuracy(self._gold, predicted)
 
 
-class _Entities:
+class _NerDev:
     """Sentences with tagged words; words are read as training and the service read them."""
 
     metric = "entity_f1"
@@ -170,7 +170,7 @@ class _Entities:
         return metrics.entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
 
 
-class _Answers:
+class _QaDev:
     """Questions about paragraphs."""
 
     metric = "f1"
@@ -199,7 +199,7 @@ class _Answers:
         return metrics.squad_v2(golds, [a.answer or "" for a in answers]).to_dict()["f1"]
 
 
-class _Pairs:
+class _SimilarityDev:
     """Pairs of texts with a number that says how alike they are."""
 
     metric = "spearman"
@@ -223,8 +223,8 @@ def _number(row: TextExample) -> float:
 
 
 _DEV_SETS: dict[str, Callable[[LabelledFile, TaskSpec, Tokenizer, int | None], DevSet]] = {
-    "classification": _Classes,
-    "ner": _Entities,
-    "qa": _Answers,
-    "similarity": _Pairs,
+    "classification": _ClassificationDev,
+    "ner": _NerDev,
+    "qa": _QaDev,
+    "similarity": _SimilarityDev,
 }

@@ -18,7 +18,7 @@ from onnx.reference.op_run import OpRun
 from bert.packing import flat_inputs, split
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.reference import Floats, erf
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 
 Array = NDArray[Any]
 
@@ -112,7 +112,7 @@ _OPERATORS = [
 ]  # fmt: skip
 
 
-def run_flat(model: onnx.ModelProto, texts: Sequence[Text]) -> list[Floats]:
+def run_flat(model: onnx.ModelProto, texts: Sequence[EncodedText]) -> list[Floats]:
     """Return each text's rows of the output, all texts in one batch."""
     evaluator = ReferenceEvaluator(model, new_ops=_OPERATORS)
     heads = [text.positions for text in texts]

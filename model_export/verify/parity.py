@@ -13,7 +13,7 @@ from bert.tasks.task import Head
 from model_export.reference import Floats, Reference
 from model_export.verify.agreement import label_changes
 from model_export.verify.dev_score import DevSet
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 
 AUTO: Final = "auto"
 """Name of the precision that is chosen by measuring (`auto_precision.py`)."""
@@ -64,7 +64,7 @@ class Tolerance:
         return 1 - same
 
 
-def references(reference: Reference, texts: Sequence[Text]) -> list[Floats]:
+def references(reference: Reference, texts: Sequence[EncodedText]) -> list[Floats]:
     """Return what the checkpoint itself answers, text by text."""
     return [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
 

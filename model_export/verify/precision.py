@@ -23,7 +23,7 @@ from model_export.graph.graph_checks import check_types
 from model_export.graph.int8_ops import Int8Ops
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 
 BATCH_TOKENS = 2048
 
@@ -55,23 +55,23 @@ class GraphSession:
         self._session = open_session(model.SerializeToString(), provider, options)
         self._names = [tensor.name for tensor in self._session.get_inputs()]
 
-    def run(self, texts: Sequence[Text]) -> list[Floats]:
+    def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return each text's rows of the output, all texts in one batch."""
         inputs, _ = self._packer.inputs([text.encoding for text in texts], [text.positions for text in texts])
         output = self._session.run(None, {name: inputs[name] for name in self._names})[0]
         return split(np.asarray(output), [len(text.positions) for text in texts])
 
-    def alone(self, texts: Sequence[Text]) -> list[Floats]:
+    def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return the same, one text a batch."""
         return [self.run([text])[0] for text in texts]
 
-    def packed(self, texts: Sequence[Text]) -> list[Floats]:
+    def packed(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return the same, in batches of about BATCH_TOKENS in the order given."""
         return [output for batch in _batches(texts) for output in self.run(batch)]
 
 
-def _batches(texts: Sequence[Text]) -> Iterator[list[Text]]:
-    batch: list[Text] = []
+def _batches(texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:
+    batch: list[EncodedText] = []
     for text in texts:
         if batch and sum(map(len, batch)) + len(text) > BATCH_TOKENS:
             yield batch
@@ -86,29 +86,29 @@ class Exporter(ABC):
 
     precision: str
     how = "the written graph was run on CPU"
-    """How the graph was checked, for the manifest."""
+    """Description of the check, for the manifest."""
 
-    def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
+    def __init__(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> None:
         """Build the graph; the 8-bit one is fitted to `texts`."""
         self.model = self._build(checkpoint, texts)
         self.packer = packer_for(checkpoint.config, self.precision)
         self._session = self._open(checkpoint)
 
     @abstractmethod
-    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto: ...
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto: ...
 
     def _open(self, checkpoint: Checkpoint) -> GraphSession:
         return GraphSession(self.model, self.packer)
 
-    def alone(self, texts: Sequence[Text]) -> list[Floats]:
+    def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Run each text by itself."""
         return self._session.alone(texts)
 
-    def packed(self, texts: Sequence[Text]) -> list[Floats]:
+    def packed(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Run the texts in batches."""
         return self._session.packed(texts)
 
-    def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
+    def in_numpy(self, texts: Sequence[EncodedText]) -> list[Floats] | None:
         """Run the texts where this machine has no kernels for the graph; None where it has."""
         return None
 
@@ -118,7 +118,7 @@ class Fp32(Exporter):
 
     precision = "fp32"
 
-    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
 
 
@@ -127,7 +127,7 @@ class Int8(Exporter):
 
     precision = "int8"
 
-    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
         return build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
@@ -146,12 +146,12 @@ class Fp16(Exporter):
         "to float16, and its rounded weights were run in the CPU's float32 graph"
     )
 
-    def __init__(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> None:
+    def __init__(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> None:
         """Build the graph; raises ExportError where float16 cannot hold the weights."""
         self._on_gpu = CUDA in ort.get_available_providers()
         super().__init__(checkpoint, texts)
 
-    def _build(self, checkpoint: Checkpoint, texts: Sequence[Text]) -> onnx.ModelProto:
+    def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CudaOps)
 
     def _open(self, checkpoint: Checkpoint) -> GraphSession:
@@ -164,12 +164,12 @@ class Fp16(Exporter):
         rounded = {name: value.astype(np.float16).astype(np.float32) for name, value in weights.items()}
         return GraphSession(build_graph(config, spec, rounded, CpuOps), packer_for(config, "fp32"))
 
-    def alone(self, texts: Sequence[Text]) -> list[Floats]:
+    def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Run them one by one. Raises ExportError where the GPU does not."""
         with self._explained():
             return super().alone(texts)
 
-    def packed(self, texts: Sequence[Text]) -> list[Floats]:
+    def packed(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Run them together. Raises ExportError where the GPU does not."""
         with self._explained():
             return super().packed(texts)
@@ -177,7 +177,7 @@ class Fp16(Exporter):
     def _explained(self) -> AbstractContextManager[None]:
         return _on_gpu() if self._on_gpu else nullcontext()
 
-    def in_numpy(self, texts: Sequence[Text]) -> list[Floats] | None:
+    def in_numpy(self, texts: Sequence[EncodedText]) -> list[Floats] | None:
         """Run the texts in the written graph; None where a GPU runs it anyway."""
         return None if self._on_gpu else fp16_reference.run_flat(self.model, texts)
 

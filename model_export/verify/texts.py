@@ -27,7 +27,7 @@ MASKS = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class EncodedText:
     """One encoded text and the positions at which the head is evaluated."""
 
     encoding: Encoding
@@ -39,12 +39,12 @@ class Text:
         return len(self.encoding)
 
 
-def make_text(encoding: Encoding, task: str) -> Text:
+def make_text(encoding: Encoding, task: str) -> EncodedText:
     """Choose the positions as the service does."""
-    return Text(encoding, TASKS[task].head_positions(encoding))
+    return EncodedText(encoding, TASKS[task].head_positions(encoding))
 
 
-def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
+def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
     """Return sentences, questions and paragraphs of 3 to some 200 tokens, encoded as the task's model reads them."""
     task, content = TASKS[spec.task], texts_file()
     questions = _questions(tokenizer)
@@ -58,7 +58,7 @@ def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
     return [make_text(encoding, spec.task) for encoding in encodings]
 
 
-def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[Text]:
+def sentences(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
     """Return the sentences as the task's model reads them: singly, in pairs, or as short paragraphs with questions."""
     task, lines = TASKS[spec.task], _shipped("sentences.txt").splitlines()
     if task.reads(spec) is Reads.QUESTION:

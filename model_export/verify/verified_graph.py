@@ -17,7 +17,7 @@ from model_export.verify.agreement import Changes, can_show, label_changes
 from model_export.verify.dev_score import DevSet, is_scored, read_dev, recorded_files
 from model_export.verify.parity import Tolerance, check_parity, check_score, references
 from model_export.verify.precision import EXPORTERS, Exporter
-from model_export.verify.texts import CALIBRATING, Text, sentences, shipped_texts
+from model_export.verify.texts import CALIBRATING, EncodedText, sentences, shipped_texts
 
 MIN_RECORDED_DEV, MAX_RECORDED_DEV = 200, 2000
 """Texts of a dev file that nobody asked for. With fewer than 200, one text is more than the half point that may be lost."""
@@ -63,22 +63,22 @@ class ExportContext:
 
     @cached_property
     def expected(self) -> list[Floats]:
-        """What the checkpoint itself answers to the shipped texts."""
+        """Outputs of the checkpoint itself for the shipped texts."""
         c = self.checkpoint
         return references(Reference(c.config, c.spec, c.weights), self.texts)
 
     @cached_property
-    def _sentences(self) -> list[Text]:
+    def _sentences(self) -> list[EncodedText]:
         """The shipped sentences, the first tenth for calibration, the rest for judging 8 bits."""
         return sentences(self.checkpoint.tokenizer, self.checkpoint.spec)
 
     @property
-    def calibration_texts(self) -> list[Text]:
+    def calibration_texts(self) -> list[EncodedText]:
         """Texts that an 8-bit graph is fitted to: every other shipped one, so that the rest is new to it, and sentences."""
         return [*self.texts[::2], *self._sentences[: len(self._sentences) // CALIBRATING]]
 
     @property
-    def judged_texts(self) -> list[Text]:
+    def judged_texts(self) -> list[EncodedText]:
         """The texts on which a graph in 8 bits is compared with the float32 one."""
         return [*self.texts, *self._sentences[len(self._sentences) // CALIBRATING :]]
 

@@ -8,10 +8,10 @@ import transformers
 
 from benchmarks.serving.baselines.plain_checkpoint import is_written, write_plain
 from benchmarks.serving.load.answers import (
-    Answer,
+    BaselineTolerance,
     Check,
     Expected,
-    Tolerance,
+    Prediction,
     check,
     expected_labels,
     expected_spans,
@@ -23,20 +23,20 @@ TEXTS = ["a warm film", "the river", "b"]
 
 
 def test_equal_answers_pass() -> None:
-    found = check([Answer("a", 0.9), Answer("b", 0.6)], [Expected("a", 0.9004), Expected("b", 0.6)])
+    found = check([Prediction("a", 0.9), Prediction("b", 0.6)], [Expected("a", 0.9004), Expected("b", 0.6)])
     assert found.wrong_labels == 0 and found.largest_difference == pytest.approx(4e-4)
-    assert found.passes(Tolerance())
+    assert found.passes(BaselineTolerance())
 
 
 def test_a_score_that_is_too_far_is_wrong() -> None:
-    assert not check([Answer("a", 0.9)], [Expected("a", 0.902)]).passes(Tolerance())
-    assert check([Answer("a", 0.9)], [Expected("a", 0.902)]).passes(Tolerance(score=0.01))
+    assert not check([Prediction("a", 0.9)], [Expected("a", 0.902)]).passes(BaselineTolerance())
+    assert check([Prediction("a", 0.9)], [Expected("a", 0.902)]).passes(BaselineTolerance(score=0.01))
 
 
 def test_another_label_is_wrong_unless_some_may_differ() -> None:
     found = Check(answers=20, wrong_labels=1, largest_difference=0.0)
-    assert not found.passes(Tolerance()) and found.passes(Tolerance(labels=0.05))
-    assert check([Answer("b", 0.9)], [Expected("a", 0.9)]).wrong_labels == 1
+    assert not found.passes(BaselineTolerance()) and found.passes(BaselineTolerance(labels=0.05))
+    assert check([Prediction("b", 0.9)], [Expected("a", 0.9)]).wrong_labels == 1
 
 
 def test_a_missing_answer_is_an_error() -> None:
@@ -46,9 +46,9 @@ def test_a_missing_answer_is_an_error() -> None:
 
 def test_without_a_score_the_best_span_counts() -> None:
     right = [Expected(None, 0.8, span="Warsaw")]
-    assert check([Answer("Warsaw", None)], right).wrong_labels == 0
-    assert check([Answer("Paris", None)], right).wrong_labels == 1
-    assert check([Answer(None, 0.8)], right) == Check(1, 0, 0.0)
+    assert check([Prediction("Warsaw", None)], right).wrong_labels == 0
+    assert check([Prediction("Paris", None)], right).wrong_labels == 1
+    assert check([Prediction(None, 0.8)], right) == Check(1, 0, 0.0)
 
 
 def test_transformers_gives_the_expected_labels_from_the_plain_folder(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.serving.baselines.padded import MOST_IN_GROUP, SLACK_TOKENS, STRETCH, groups
-from benchmarks.serving.baselines.registry import CONTENDERS, Place, Shape, shapes
+from benchmarks.serving.baselines.registry import CONTENDERS, CoreSplit, Place, shapes
 from benchmarks.serving.compare import chosen, parse, planned
-from benchmarks.serving.load.answers import Answer
+from benchmarks.serving.load.answers import Prediction
 from benchmarks.serving.load.texts import made_up_texts, read_documents
 from benchmarks.serving.load.workloads import LIST, LIST_TEXTS, NAMES, TEXT, workload
 
@@ -56,17 +56,17 @@ def test_a_text_is_sent_and_read_in_the_form_of_each() -> None:
         "ours": {"results": [answer]},
         "infinity": {"data": [scores]},
     }.items():
-        assert CONTENDERS[name].read(TEXT, [found]) == [Answer("good", 0.75)], name
+        assert CONTENDERS[name].read(TEXT, [found]) == [Prediction("good", 0.75)], name
 
 
 def test_commands_say_port_and_shape() -> None:
     place = Place(Path("/m"), Path("/b"), Path("/8"), "python", "infinity-python", ("--batch-tokens", "256"))
     for name, baseline in SERVERS.items():
-        command = baseline.command(place, Shape(2, 1), 1234)
+        command = baseline.command(place, CoreSplit(2, 1), 1234)
         assert "1234" in command, name
         assert ("/8" in command) == baseline.needs_int8, name
-    assert CONTENDERS["ours"].command(place, Shape(1, 2), 1)[-1] == "256"
-    assert "2" in CONTENDERS["mosec-tuned"].command(place, Shape(2, 1), 1)
+    assert CONTENDERS["ours"].command(place, CoreSplit(1, 2), 1)[-1] == "256"
+    assert "2" in CONTENDERS["mosec-tuned"].command(place, CoreSplit(2, 1), 1)
 
 
 def test_only_the_tuned_ones_try_both_shapes() -> None:

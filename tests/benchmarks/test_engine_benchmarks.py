@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from benchmarks.engine import operators, speed
-from benchmarks.engine.op_variants import Shape, inputs_of, parts
+from benchmarks.engine.op_variants import GraphSize, inputs_of, parts
 from benchmarks.engine.operators import opened, table
 from benchmarks.engine.shapes import flops
 from benchmarks.engine.texts import MIXED, in_batches, random_texts
 from bert.config import BertConfig
 from tests.support.tiny import SPECS, write_tiny_bundle
 
-SMALL = Shape(tokens=32, row=16, width=64, heads=4, inner=128)
+SMALL = GraphSize(tokens=32, row=16, width=64, heads=4, inner=128)
 ONLY_NEAR = {
     "MatMul, FastGelu",
     "DynamicQuantizeMatMul",

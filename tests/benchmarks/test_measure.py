@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving.baselines.registry import Baseline, Form, Place, Shape
+from benchmarks.serving.baselines.registry import CoreSplit, Place, RequestFormat, ServerBaseline
 from benchmarks.serving.compare import main
-from benchmarks.serving.load.answers import Answer, Expected, Tolerance
+from benchmarks.serving.load.answers import BaselineTolerance, Expected, Prediction
 from benchmarks.serving.load.measure import LoadPlan, Round, measure
 from benchmarks.serving.load.process_tree import tree
 from benchmarks.serving.load.running import BaselineError, free_port, process, server
@@ -33,15 +33,17 @@ http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_
 PLACE = Place(Path(), Path(), None, sys.executable, sys.executable)
 PLAN = LoadPlan(connections=(1, 2), closed_s=0.1, open_s=0.1, warm_s=0.05, start_s=60)
 FORMS = {
-    TEXT: Form("/", lambda job: {"text": job[0]}, lambda found: [Answer(found["label"], found["score"])])
+    TEXT: RequestFormat(
+        "/", lambda job: {"text": job[0]}, lambda found: [Prediction(found["label"], found["score"])]
+    )
 }
 
 
-def baseline(code: str) -> Baseline:
-    def command(place: Place, shape: Shape, port: int) -> Sequence[str]:
+def baseline(code: str) -> ServerBaseline:
+    def command(place: Place, shape: CoreSplit, port: int) -> Sequence[str]:
         return place.python, "-c", code, str(port)
 
-    return Baseline("small", command, FORMS)
+    return ServerBaseline("small", command, FORMS)
 
 
 def measured(code: str, label: str, log: Path, kind: str = TEXT) -> Round:
@@ -50,13 +52,13 @@ def measured(code: str, label: str, log: Path, kind: str = TEXT) -> Round:
     expected = [
         [Expected(label, 0.75) for _ in job] if kind == LIST else [Expected(label, 0.75)] for job in jobs
     ]
-    return measure(baseline(code), PLACE, Shape(1, 1), work, expected, PLAN, log)
+    return measure(baseline(code), PLACE, CoreSplit(1, 1), work, expected, PLAN, log)
 
 
 @pytest.mark.parametrize("kind", [TEXT, LIST])
 def test_a_contender_that_answers_is_measured_at_every_load(kind: str, tmp_path: Path) -> None:
     found = measured(SERVER, "good", tmp_path / "log", kind)
-    assert found.failure == "" and found.checked is not None and found.checked.passes(Tolerance())
+    assert found.failure == "" and found.checked is not None and found.checked.passes(BaselineTolerance())
     assert found.checked.answers == 2
     assert [loop.connections for loop in found.closed] == [1, 2]
     assert [loop.share for loop in found.open] == [0.5, 0.8]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.serving.load.answers import Check
 from benchmarks.serving.load.measure import Closed, EngineLoop, Open, Round
-from benchmarks.serving.report.report import Comparison, EngineRow, Row, as_json, notes, ratios, table
+from benchmarks.serving.report.report import EngineRow, Row, ServingComparison, as_json, notes, ratios, table
 
 OPEN = Open(0.8, 80.0, 5.0, 20.0, 40.0, 1600, 0, 0.3, False, 16, 6.0, 2**20, 0.02)
 
@@ -20,9 +20,11 @@ def a_round(*rates: float) -> Round:
     return Round(Check(16, 0, 2e-6), loops, [OPEN])
 
 
-def compared(*rows: Row) -> Comparison:
+def compared(*rows: Row) -> ServingComparison:
     loops = [EngineLoop("one by one", rate, 4.0, 9.0, 6.0, 2**20) for rate in (120.0, 180.0)]
-    return Comparison(["head"], [EngineRow("engine: one by one", loops)], rows, "base", (1, 32), (0.8,))
+    return ServingComparison(
+        ["head"], [EngineRow("engine: one by one", loops)], rows, "base", (1, 32), (0.8,)
+    )
 
 
 BASE = Row("base", "Base", [a_round(50, 60), a_round(100, 90)], True)

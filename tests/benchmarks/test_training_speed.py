@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from benchmarks.training import speed, trainer
-from benchmarks.training.tasks import Mark, Measured, measured
+from benchmarks.training.tasks import Mark, TrainingSpeed, measured
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
@@ -57,20 +57,20 @@ def test_the_first_steps_are_not_timed() -> None:
         Mark(seconds, tokens, loss)
         for seconds, tokens, loss in ((9, 10, 4), (10, 20, 3), (12, 60, 2), (14, 100, 1))
     ]
-    assert measured(marks, 2) == Measured(80 / 4, 4, 1, 25)
+    assert measured(marks, 2) == TrainingSpeed(80 / 4, 4, 1, 25)
     assert measured(marks, 100) == measured(marks, 2)
-    assert measured(marks[:2], 5) == Measured(10 / 1, 4, 3, 10)
+    assert measured(marks[:2], 5) == TrainingSpeed(10 / 1, 4, 3, 10)
 
 
 def test_ratios_are_those_of_a_round_and_first_losses_are_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     rounds = [
-        {"ours": Measured(ours, first, 1.0, 9.0), "Trainer": Measured(theirs, 5.9, 1.0, 9.0)}
+        {"ours": TrainingSpeed(ours, first, 1.0, 9.0), "Trainer": TrainingSpeed(theirs, 5.9, 1.0, 9.0)}
         for ours, theirs, first in ((20.0, 10.0, 5.0), (30.0, 10.0, 5.0), (8.0, 1.0, 5.0))
     ]
     assert speed.rows("qa", rounds)[0] == "| qa | ours | 20 | 3.00 | 2.00, 8.00 | 5.00 | 1.00 | 9 |"
     assert speed.are_alike("qa", rounds)
-    rounds[0]["ours"] = Measured(20.0, 3.0, 1.0, 9.0)
+    rounds[0]["ours"] = TrainingSpeed(20.0, 3.0, 1.0, 9.0)
     assert not speed.are_alike("qa", rounds)
     assert "first losses differ" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from model_export.cli import main
 from model_export.demo import is_current
 from model_export.reference import Floats
 from model_export.verify.precision import Exporter
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
 from tests.support.checkpoints import SPECS, write_checkpoint
 
@@ -180,7 +180,7 @@ def test_labelled_data_goes_through_the_float32_graph_once(
     sizes = []
     packed = Exporter.packed
 
-    def counted(self: Exporter, texts: Sequence[Text]) -> list[Floats]:
+    def counted(self: Exporter, texts: Sequence[EncodedText]) -> list[Floats]:
         sizes.append(len(texts))
         return packed(self, texts)
 

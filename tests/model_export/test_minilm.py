@@ -13,7 +13,7 @@ from bert.errors import CheckpointError
 from bert.tasks.registry import TASKS
 from model_export.reference import Floats
 from model_export.verify.precision import Exporter, GraphSession, packer_for
-from model_export.verify.texts import Text, shipped_texts
+from model_export.verify.texts import EncodedText, shipped_texts
 from model_export.verify.verified_graph import ExportContext, build
 from tests.support.checkpoints import hf_outputs
 
@@ -27,7 +27,7 @@ def minilm() -> Path:
 
 
 @cache
-def loaded(folder: Path) -> tuple[Checkpoint, list[Text]]:
+def loaded(folder: Path) -> tuple[Checkpoint, list[EncodedText]]:
     checkpoint = read_checkpoint(folder)
     texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
     return checkpoint, texts

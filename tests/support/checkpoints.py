@@ -15,7 +15,7 @@ from bert.encoding import Encoding
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from model_export.reference import Floats
-from model_export.verify.texts import Text, make_text, shipped_texts
+from model_export.verify.texts import EncodedText, make_text, shipped_texts
 
 SPECS = {
     "classification": TaskSpec("classification", ("bad", "good", "neither"), max_tokens=128),
@@ -79,13 +79,13 @@ def write_checkpoint(folder: Path, spec: TaskSpec, **changes: Any) -> transforme
     return model
 
 
-def checkpoint_and_texts(folder: Path) -> tuple[Checkpoint, list[Text]]:
+def checkpoint_and_texts(folder: Path) -> tuple[Checkpoint, list[EncodedText]]:
     """Read it back as the exporter does, with the shipped texts."""
     checkpoint = read_checkpoint(folder)
     return checkpoint, shipped_texts(checkpoint.tokenizer, checkpoint.spec)
 
 
-def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Text) -> Floats:
+def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: EncodedText) -> Floats:
     """Return what `transformers` answers for one text: (P, K), (P, V) for fill_mask, or (1, H) for similarity."""
     ids, segments = (torch.tensor(x)[None].long() for x in (text.encoding.ids, text.encoding.segment_ids))
     if spec.task == "multiple_choice":
@@ -104,7 +104,7 @@ def hf_outputs(model: transformers.PreTrainedModel, spec: TaskSpec, text: Text) 
     return array[text.positions] if spec.task in ("ner", "fill_mask") else array
 
 
-def random_text(spec: TaskSpec, tokens: int, seed: int = 0) -> Text:
+def random_text(spec: TaskSpec, tokens: int, seed: int = 0) -> EncodedText:
     """Return a text of random pieces, of exactly so many tokens."""
     ids = np.random.default_rng(seed).integers(5, len(vocabulary()), tokens).astype(np.int32)
     plain = np.arange(tokens, dtype=np.int32)

@@ -15,7 +15,7 @@ class Arguments:
     workers: int
     """Processes that hold the model."""
     threads: int
-    """Of the engine, in each worker."""
+    """Threads of the engine in each worker."""
     mode: str
 
 

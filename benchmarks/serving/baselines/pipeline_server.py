@@ -19,7 +19,7 @@ LIST_BATCH = 8
 """Texts of one request that the pipeline runs together."""
 
 
-class Texts(pydantic.BaseModel):
+class TextBody(pydantic.BaseModel):
     """A request to classify."""
 
     text: str | list[str]
@@ -38,7 +38,7 @@ def classifier(folder: Path) -> fastapi.FastAPI:
     pipe = transformers.pipeline("text-classification", model=str(folder), device="cpu")
 
     @app.post("/classify")
-    def classify(texts: Texts) -> list[dict[str, Any]]:
+    def classify(texts: TextBody) -> list[dict[str, Any]]:
         many = isinstance(texts.text, list)
         found = pipe(texts.text, truncation=True, **({"batch_size": LIST_BATCH} if many else {}))
         return list(found)

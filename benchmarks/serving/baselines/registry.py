@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serving.load.answers import Answer, Tolerance
+from benchmarks.serving.load.answers import BaselineTolerance, Prediction
 from benchmarks.serving.load.service_command import service_command
 from benchmarks.serving.load.wire import request_bytes
 from benchmarks.serving.load.workloads import DOCUMENT, LIST, TEXT, Job
 
-EIGHT_BITS = Tolerance(score=0.1, labels=0.05)
+EIGHT_BITS = BaselineTolerance(score=0.1, labels=0.05)
 """An 8-bit model is another model: its distance is shown, and only a gross one is called wrong."""
-OTHER_RULES = Tolerance(labels=0.25)
+OTHER_RULES = BaselineTolerance(labels=0.25)
 """The pipeline does not prefer the window with most context around a span, so some of its spans differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """How a baseline shares the cores out."""
+class CoreSplit:
+    """Workers of a baseline, and threads of each."""
 
     workers: int
     threads: int
@@ -52,29 +52,29 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RequestFormat:
     """The form of a request and of its answer."""
 
     path: str
     body: Callable[[Job], object]
-    read: Callable[[Any], list[Answer]]
+    read: Callable[[Any], list[Prediction]]
 
 
 @dataclass(frozen=True, slots=True)
-class Baseline:
+class ServerBaseline:
     """A server, or the engine alone."""
 
     title: str
-    command: Callable[[Place, Shape, int], Sequence[str]]
+    command: Callable[[Place, CoreSplit, int], Sequence[str]]
     """Command of a server, and its port."""
-    forms: Mapping[str, Form]
-    """By kind of job. One without a form for lists gets their texts in as many requests at once."""
+    forms: Mapping[str, RequestFormat]
+    """Kind of job → its format. A baseline without a form for lists gets their texts in as many requests at once."""
     serves: bool = True
     """False for the engine, which loops by itself and is not asked over HTTP."""
     all_shapes: bool = False
-    """Whether one process with all cores and a process for each core are both tried, and the better one kept."""
-    tolerance: Mapping[str, Tolerance] | None = None
-    """By kind of job, where it is not the usual one."""
+    """True: one process with all cores and a process for each core are tried, and the better is kept."""
+    tolerance: Mapping[str, BaselineTolerance] | None = None
+    """Kind of job → its tolerance, where it is not the usual one."""
     needs_int8: bool = False
 
     def takes(self, kind: str) -> bool:
@@ -89,26 +89,26 @@ class Baseline:
         form = self.forms[TEXT]
         return [[request_bytes(url, form.path, form.body((text,))) for text in job] for job in jobs]
 
-    def read(self, kind: str, answers: Sequence[Any]) -> list[Answer]:
+    def read(self, kind: str, answers: Sequence[Any]) -> list[Prediction]:
         """Return the answers to a job, from the JSON of each of its messages."""
         form = self.forms.get(kind) or self.forms[TEXT]
         return [answer for each in answers for answer in form.read(each)]
 
-    def tolerated(self, kind: str) -> Tolerance:
+    def tolerated(self, kind: str) -> BaselineTolerance:
         """Return how far its answers may be from the reference's."""
-        return (self.tolerance or {}).get(kind, Tolerance())
+        return (self.tolerance or {}).get(kind, BaselineTolerance())
 
 
-def shapes(baseline: Baseline, cores: int) -> list[Shape]:
+def shapes(baseline: ServerBaseline, cores: int) -> list[CoreSplit]:
     """Return the shapes to try; where all processes share a model's threads there is one."""
-    whole = Shape(1, cores)
-    return [whole, Shape(cores, 1)] if baseline.all_shapes and cores > 1 else [whole]
+    whole = CoreSplit(1, cores)
+    return [whole, CoreSplit(cores, 1)] if baseline.all_shapes and cores > 1 else [whole]
 
 
 def _server(
     module: str, mode: str, *, infinity: bool = False
-) -> Callable[[Place, Shape, int], Sequence[str]]:
-    def command(place: Place, shape: Shape, port: int) -> Sequence[str]:
+) -> Callable[[Place, CoreSplit, int], Sequence[str]]:
+    def command(place: Place, shape: CoreSplit, port: int) -> Sequence[str]:
         python = place.infinity_python if infinity else place.python
         return (
             *(python, "-m", f"benchmarks.serving.baselines.{module}", "--mode", mode),
@@ -119,104 +119,108 @@ def _server(
     return command
 
 
-def _ours(precision: str) -> Callable[[Place, Shape, int], Sequence[str]]:
-    def command(place: Place, shape: Shape, port: int) -> Sequence[str]:
+def _ours(precision: str) -> Callable[[Place, CoreSplit, int], Sequence[str]]:
+    def command(place: Place, shape: CoreSplit, port: int) -> Sequence[str]:
         return service_command([place.bundle_of(precision)], port, place.service)
 
     return command
 
 
-def _engine(precision: str) -> Callable[[Place, Shape, int], Sequence[str]]:
-    def command(place: Place, shape: Shape, port: int) -> Sequence[str]:
+def _engine(precision: str) -> Callable[[Place, CoreSplit, int], Sequence[str]]:
+    def command(place: Place, shape: CoreSplit, port: int) -> Sequence[str]:
         module = "benchmarks.serving.baselines.raw_engine"
         return sys.executable, "-m", module, str(place.bundle_of(precision))
 
     return command
 
 
-def _padded_engine(place: Place, shape: Shape, port: int) -> Sequence[str]:
+def _padded_engine(place: Place, shape: CoreSplit, port: int) -> Sequence[str]:
     module = "benchmarks.serving.baselines.raw_engine"
     return sys.executable, "-m", module, "--padded", str(place.folder)
 
 
-def _one(found: Any) -> list[Answer]:
-    return [Answer(found["label"], found["score"])]
+def _one(found: Any) -> list[Prediction]:
+    return [Prediction(found["label"], found["score"])]
 
 
-def _all(found: Any) -> list[Answer]:
-    return [Answer(each["label"], each["score"]) for each in found]
+def _all(found: Any) -> list[Prediction]:
+    return [Prediction(each["label"], each["score"]) for each in found]
 
 
-def _infinity_results(found: Any) -> list[Answer]:
+def _infinity_results(found: Any) -> list[Prediction]:
     best = (max(scores, key=lambda each: float(each["score"])) for scores in found["data"])
     return _all(best)
 
 
-def _our_results(found: Any) -> list[Answer]:
+def _our_results(found: Any) -> list[Prediction]:
     return _all(found["results"])
 
 
 INFINITY_MODEL = "model"
-SINGLE = {TEXT: Form("/inference", lambda job: {"text": job[0]}, _one)}
+SINGLE = {TEXT: RequestFormat("/inference", lambda job: {"text": job[0]}, _one)}
 OURS = {
-    TEXT: Form("/classify", lambda job: {"text": job[0], "truncate": True}, _our_results),
-    LIST: Form("/classify", lambda job: {"text": job, "truncate": True}, _our_results),
-    DOCUMENT: Form(
+    TEXT: RequestFormat("/classify", lambda job: {"text": job[0], "truncate": True}, _our_results),
+    LIST: RequestFormat("/classify", lambda job: {"text": job, "truncate": True}, _our_results),
+    DOCUMENT: RequestFormat(
         "/qa",
         lambda job: {"question": job[0], "context": job[1]},
-        lambda found: [Answer(each["answer"], each["score"]) for each in found["results"]],
+        lambda found: [Prediction(each["answer"], each["score"]) for each in found["results"]],
     ),
 }
 INFINITY = {
-    kind: Form("/classify", lambda job: {"model": INFINITY_MODEL, "input": job}, _infinity_results)
+    kind: RequestFormat("/classify", lambda job: {"model": INFINITY_MODEL, "input": job}, _infinity_results)
     for kind in (TEXT, LIST)
 }
 PIPELINE = {
-    TEXT: Form("/classify", lambda job: {"text": job[0]}, _all),
-    LIST: Form("/classify", lambda job: {"text": job}, _all),
+    TEXT: RequestFormat("/classify", lambda job: {"text": job[0]}, _all),
+    LIST: RequestFormat("/classify", lambda job: {"text": job}, _all),
 }
 READER = {
-    DOCUMENT: Form(
+    DOCUMENT: RequestFormat(
         "/qa",
         lambda job: {"question": job[0], "context": job[1]},
-        lambda found: [Answer(found["answer"], None)],
+        lambda found: [Prediction(found["answer"], None)],
     )
 }
-LITSERVE = {TEXT: Form("/predict", lambda job: {"text": job[0]}, _one)}
+LITSERVE = {TEXT: RequestFormat("/predict", lambda job: {"text": job[0]}, _one)}
 
-CONTENDERS: dict[str, Baseline] = {
-    "engine": Baseline("engine alone", _engine("fp32"), OURS, serves=False),
-    "engine-int8": Baseline("engine alone, 8 bits", _engine("int8"), OURS, serves=False, needs_int8=True),
-    "engine-padded": Baseline(
+CONTENDERS: dict[str, ServerBaseline] = {
+    "engine": ServerBaseline("engine alone", _engine("fp32"), OURS, serves=False),
+    "engine-int8": ServerBaseline(
+        "engine alone, 8 bits", _engine("int8"), OURS, serves=False, needs_int8=True
+    ),
+    "engine-padded": ServerBaseline(
         "standard export alone, padded",
         _padded_engine,
         {kind: OURS[kind] for kind in (TEXT, LIST)},
         serves=False,
     ),
-    "pipeline": Baseline("FastAPI + pipeline", _server("pipeline_server", "classify"), PIPELINE),
-    "reader": Baseline(
+    "pipeline": ServerBaseline("FastAPI + pipeline", _server("pipeline_server", "classify"), PIPELINE),
+    "reader": ServerBaseline(
         "FastAPI + pipeline",
         _server("pipeline_server", "answer", infinity=True),
         READER,
         tolerance={DOCUMENT: OTHER_RULES},
     ),
-    "mosec": Baseline("mosec, as documented", _server("mosec_server", "documented"), SINGLE),
-    "mosec-unbatched": Baseline(
+    "mosec": ServerBaseline("mosec, as documented", _server("mosec_server", "documented"), SINGLE),
+    "mosec-unbatched": ServerBaseline(
         "mosec, no batching", _server("mosec_server", "unbatched"), SINGLE, all_shapes=True
     ),
-    "mosec-tuned": Baseline(
+    "mosec-tuned": ServerBaseline(
         "mosec, sorted and split by hand", _server("mosec_server", "tuned"), SINGLE, all_shapes=True
     ),
-    "litserve": Baseline("LitServe, as documented", _server("litserve_server", "documented"), LITSERVE),
-    "litserve-tuned": Baseline(
+    "litserve": ServerBaseline("LitServe, as documented", _server("litserve_server", "documented"), LITSERVE),
+    "litserve-tuned": ServerBaseline(
         "LitServe, sorted and split by hand", _server("litserve_server", "tuned"), LITSERVE, all_shapes=True
     ),
-    "infinity": Baseline("infinity (torch)", _server("infinity_server", "torch", infinity=True), INFINITY),
-    "infinity-optimum": Baseline(
+    "infinity": ServerBaseline(
+        "infinity (torch)", _server("infinity_server", "torch", infinity=True), INFINITY
+    ),
+    "infinity-optimum": ServerBaseline(
         "infinity (optimum)", _server("infinity_server", "optimum", infinity=True), INFINITY
     ),
-    "ours": Baseline("ours", _ours("fp32"), OURS),
-    "ours-int8": Baseline(
+    "ours": ServerBaseline("ours", _ours("fp32"), OURS),
+    "ours-int8": ServerBaseline(
         "ours, 8 bits",
         _ours("int8"),
         OURS,

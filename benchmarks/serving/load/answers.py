@@ -12,7 +12,7 @@ from model_export.reference import Reference
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Prediction:
     """One answer: a label, or the words of a document (None: it has no answer)."""
 
     label: str | None
@@ -27,12 +27,12 @@ class Expected:
     label: str | None
     score: float
     span: str | None = None
-    """Of a document: its best span, also where no answer wins over it."""
+    """Best span of a document, also where no answer wins over it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tolerance:
-    """How far a baseline may be from the reference."""
+class BaselineTolerance:
+    """Largest allowed distance of a baseline from the reference."""
 
     score: float = 1e-3
     labels: float = 0.0
@@ -41,20 +41,20 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How a baseline's answers compare with the reference's."""
+    """Comparison of a baseline's answers with the reference's."""
 
     answers: int
     wrong_labels: int
     largest_difference: float
-    """Of a score, over all answers that have the reference's label; 0 where scores do not compare."""
+    """Largest difference of a score, over all answers that have the reference's label; 0 where scores do not compare."""
 
-    def passes(self, tolerance: Tolerance) -> bool:
+    def passes(self, tolerance: BaselineTolerance) -> bool:
         """Tell whether the baseline computes the same thing."""
         few_wrong = self.wrong_labels <= tolerance.labels * self.answers
         return few_wrong and self.largest_difference <= tolerance.score
 
 
-def check(given: Sequence[Answer], expected: Sequence[Expected]) -> Check:
+def check(given: Sequence[Prediction], expected: Sequence[Expected]) -> Check:
     """Compare answers; raises ValueError if one is missing."""
     pairs = list(zip(given, expected, strict=True))
     same = [(answer, right) for answer, right in pairs if _same_label(answer, right)]
@@ -62,7 +62,7 @@ def check(given: Sequence[Answer], expected: Sequence[Expected]) -> Check:
     return Check(len(pairs), len(pairs) - len(same), max(differences, default=0.0))
 
 
-def _same_label(answer: Answer, right: Expected) -> bool:
+def _same_label(answer: Prediction, right: Expected) -> bool:
     return answer.label == (right.span if answer.score is None else right.label)
 
 

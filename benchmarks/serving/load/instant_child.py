@@ -1,4 +1,4 @@
-"""What the processes of `instant_service` begin with, where it has several: found by its name on their path."""
+"""First import of each process of `instant_service`, found by its name on their path."""
 
 from collections.abc import Sequence
 

@@ -11,7 +11,7 @@ from benchmarks.serving.report.percentiles import percentile
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a closed loop gave."""
+    """Result of a closed loop."""
 
     connections: int
     seconds: float

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 
-from benchmarks.serving.baselines.registry import Baseline, Place, Shape
+from benchmarks.serving.baselines.registry import CoreSplit, Place, ServerBaseline
 from benchmarks.serving.load.answers import Check, Expected, check
 from benchmarks.serving.load.load import closed_loop
 from benchmarks.serving.load.process_tree import watched
@@ -21,13 +21,13 @@ WARM_CONNECTIONS = 8
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """How long and how hard each baseline is measured."""
+    """Duration and load of the measurement of each baseline."""
 
     connections: tuple[int, ...]
     closed_s: float
     open_s: float
     shares: tuple[float, ...] = (0.5, 0.8)
-    """Of the highest closed-loop rate; what arrives in the open loops."""
+    """Arrival rates of the open loops, as shares of the highest closed-loop rate."""
     warm_s: float = 2.0
     start_s: float = 300.0
     """A baseline that does not answer after so long has failed."""
@@ -62,7 +62,7 @@ class Open:
     requests: int
     failures: int
     late_p99_ms: float
-    """How late the client itself sent."""
+    """Delay of the client itself in sending."""
     client_was_late: bool
     connections: int
     cpu_ms: float
@@ -93,16 +93,16 @@ class EngineLoop:
     name: str
     requests_per_s: float
     p50_ms: float
-    """Of one call of the engine: a text, or a batch."""
+    """Time of one call of the engine: a text, or a batch."""
     p99_ms: float
     cpu_ms: float
     peak_bytes: int
 
 
 def measure(
-    baseline: Baseline,
+    baseline: ServerBaseline,
     place: Place,
-    shape: Shape,
+    shape: CoreSplit,
     work: Workload,
     expected: Sequence[Sequence[Expected]],
     plan: LoadPlan,
@@ -129,9 +129,9 @@ def measure(
 
 
 def trial_rate(
-    baseline: Baseline,
+    baseline: ServerBaseline,
     place: Place,
-    shape: Shape,
+    shape: CoreSplit,
     work: Workload,
     connections: int,
     plan: LoadPlan,
@@ -143,12 +143,12 @@ def trial_rate(
 
 
 def engine_loops(
-    baseline: Baseline, place: Place, work: Workload, seconds: float, log: Path, jobs: Path
+    baseline: ServerBaseline, place: Place, work: Workload, seconds: float, log: Path, jobs: Path
 ) -> list[EngineLoop]:
     """Run the engine alone; raises BaselineError if that fails."""
     jobs.write_text(json.dumps(work.jobs), encoding="utf-8")
     command = [
-        *baseline.command(place, Shape(1, 1), 0),
+        *baseline.command(place, CoreSplit(1, 1), 0),
         *("--jobs", str(jobs), "--kind", work.kind, "--seconds", str(seconds)),
     ]
     with process(command, log) as started:
@@ -160,7 +160,7 @@ def engine_loops(
 
 
 def _check(
-    baseline: Baseline,
+    baseline: ServerBaseline,
     work: Workload,
     running: Running,
     requests: Sequence[Sequence[bytes]],

@@ -15,7 +15,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What /proc/PID/stat says, as far as it is used here."""
+    """The fields of /proc/PID/stat that are used here."""
 
     ended: bool
     """Only its entry is left, until it is waited for."""
@@ -26,8 +26,8 @@ class Stat:
 
 
 @dataclass(slots=True)
-class Usage:
-    """What a process tree used in a stretch of time."""
+class ResourceUsage:
+    """Resources that a process tree used in a stretch of time."""
 
     cpu_s: float = 0.0
     peak_bytes: int = 0
@@ -84,13 +84,13 @@ def parse_busy(text: str) -> float:
 
 
 @contextmanager
-def watched(root: int, every_s: float | None = 1.0) -> Iterator[Usage]:
+def watched(root: int, every_s: float | None = 1.0) -> Iterator[ResourceUsage]:
     """Measure a tree while the block runs; the Usage is filled when it ends.
 
     Memory is sampled so often; with None only once, at the end, because reading it makes a process wait for some
     milliseconds and would be seen in the slowest latencies.
     """
-    usage, over = Usage(), threading.Event()
+    usage, over = ResourceUsage(), threading.Event()
 
     def sample() -> None:
         while every_s is not None and not over.wait(every_s):

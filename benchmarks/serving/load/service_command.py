@@ -1,4 +1,4 @@
-"""How bert-serve is started here."""
+"""Command that starts bert-serve here."""
 
 import sys
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Request = Sequence[bytes]
-"""What one request sends: one message, or several at once, each on a connection of its own."""
+"""Messages of one request: one, or several at once, each on a connection of its own."""
 
 
 def request_bytes(url: str, path: str, body: object) -> bytes:

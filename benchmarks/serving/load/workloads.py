@@ -20,7 +20,7 @@ LIST_TEXTS = 64
 NAMES = ("sentences", "mixed", "lists", "documents")
 TEXT, LIST, DOCUMENT = "text", "list", "document"
 Job = tuple[str, ...]
-"""What one request asks: a text, a list of texts, or a question and its document."""
+"""Content of one request: a text, a list of texts, or a question and its document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Workload:
     """TEXT, LIST or DOCUMENT."""
     jobs: Sequence[Job]
     origin: str
-    """Where the texts are from."""
+    """Source of the texts."""
     connections: tuple[int, ...]
-    """Of the closed loops, where the command line does not say."""
+    """Connections of the closed loops, by default."""
     checked: int
     """Jobs at the beginning whose answers are compared with the reference's."""
 

@@ -7,10 +7,10 @@ import matplotlib
 from matplotlib.ticker import ScalarFormatter
 
 from benchmarks.serving.report.percentiles import Spread
-from benchmarks.serving.report.report import Comparison, Row, usual_load
+from benchmarks.serving.report.report import Row, ServingComparison, usual_load
 
 
-def draw(comparison: Comparison, file: Path) -> None:
+def draw(comparison: ServingComparison, file: Path) -> None:
     """Write a PNG: rates over connections, latencies at constant rate, CPU time and memory."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -40,7 +40,7 @@ def draw(comparison: Comparison, file: Path) -> None:
     pyplot.close(figure)
 
 
-def _rates(axes: Any, comparison: Comparison, rows: list[Row], colours: dict[str, Any]) -> None:
+def _rates(axes: Any, comparison: ServingComparison, rows: list[Row], colours: dict[str, Any]) -> None:
     places = range(len(comparison.connections))
     for row in rows:
         spreads = [
@@ -63,7 +63,7 @@ def _rates(axes: Any, comparison: Comparison, rows: list[Row], colours: dict[str
     axes.legend(fontsize=7, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.06))
 
 
-def _latencies(axes: Any, comparison: Comparison, rows: list[Row]) -> None:
+def _latencies(axes: Any, comparison: ServingComparison, rows: list[Row]) -> None:
     """Draw a line from p50 to p99.9 of each baseline at the highest share, a mark at p99."""
     if not comparison.shares:
         axes.axis("off")

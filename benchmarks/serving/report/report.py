@@ -12,7 +12,7 @@ USUAL_LOAD = 32
 """Connections at which CPU time is told, where they were measured."""
 
 BUSY_PERCENT = 5
-"""Of the cores, taken by other work in the middle of the measurements: more, and the figures are of little use."""
+"""Largest share of the cores that other work may take during the measurements for the figures to be of use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Row:
     title: str
     rounds: Sequence[Round]
     passed: bool
-    """Whether its answers are those of the reference, as far as is asked of it."""
+    """True where its answers are the reference's, within its tolerance."""
 
     @property
     def good(self) -> list[Round]:
@@ -48,7 +48,7 @@ class EngineRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ServingComparison:
     """All that was measured."""
 
     header: Sequence[str]
@@ -62,7 +62,7 @@ class Comparison:
     """Sentences on who did not take part, and why."""
 
 
-def table(comparison: Comparison) -> str:
+def table(comparison: ServingComparison) -> str:
     """Return the table; rates as "median (least-most) ratio to the baseline in the same round"."""
     heads = [
         "baseline",
@@ -79,7 +79,7 @@ def table(comparison: Comparison) -> str:
     return "\n".join(lines)
 
 
-def notes(comparison: Comparison) -> str:
+def notes(comparison: ServingComparison) -> str:
     """Return what has to be known beside the table."""
     lines = [
         f"Rates: median (least-most) over the rounds, and times {_title(comparison)} in the same round. CPU time at "
@@ -94,7 +94,7 @@ def notes(comparison: Comparison) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def as_json(comparison: Comparison) -> str:
+def as_json(comparison: ServingComparison) -> str:
     """Return every figure of every round."""
     content: dict[str, Any] = asdict(comparison)
     return json.dumps(content, indent=1) + "\n"
@@ -120,16 +120,16 @@ def _rate_at(each: Round, connections: int) -> float:
     return rates[0] if rates and not each.failure else 0.0
 
 
-def _baseline(comparison: Comparison) -> Row | None:
+def _baseline(comparison: ServingComparison) -> Row | None:
     return next((row for row in comparison.rows if row.name == comparison.baseline and row.good), None)
 
 
-def _title(comparison: Comparison) -> str:
+def _title(comparison: ServingComparison) -> str:
     baseline = _baseline(comparison)
     return baseline.title if baseline else f"the baseline ({comparison.baseline}, not measured)"
 
 
-def _cells(comparison: Comparison, row: Row) -> list[str]:
+def _cells(comparison: ServingComparison, row: Row) -> list[str]:
     first = [row.title, _answers(row)]
     if not row.good:
         return [*first, "failed"] + [""] * (2 * len(comparison.connections) + len(comparison.shares) + 1)
@@ -145,7 +145,7 @@ def _cells(comparison: Comparison, row: Row) -> list[str]:
     ]
 
 
-def _engine_cells(comparison: Comparison, row: EngineRow) -> list[str]:
+def _engine_cells(comparison: ServingComparison, row: EngineRow) -> list[str]:
     rates = [loop.requests_per_s for loop in row.loops]
     cells = [row.title, ""]
     for connections in comparison.connections:
@@ -158,7 +158,7 @@ def _engine_cells(comparison: Comparison, row: EngineRow) -> list[str]:
     return cells
 
 
-def _engine_ratios(comparison: Comparison, rates: Sequence[float], connections: int) -> list[float]:
+def _engine_ratios(comparison: ServingComparison, rates: Sequence[float], connections: int) -> list[float]:
     baseline = _baseline(comparison)
     if baseline is None:
         return []
@@ -166,7 +166,7 @@ def _engine_ratios(comparison: Comparison, rates: Sequence[float], connections: 
     return [mine / their for mine, their in zip(rates, theirs, strict=True) if their]
 
 
-def _rate(comparison: Comparison, row: Row, connections: int) -> str:
+def _rate(comparison: ServingComparison, row: Row, connections: int) -> str:
     baseline = _baseline(comparison)
     rates = [loop.requests_per_s for loop in row.closed(connections)]
     return _with_ratio(rates, ratios(row, baseline, connections) if baseline else [])
@@ -207,7 +207,7 @@ def _answers(row: Row) -> str:
     return right if row.passed else f"**WRONG** {right}"
 
 
-def _others(comparison: Comparison) -> list[str]:
+def _others(comparison: ServingComparison) -> list[str]:
     rounds = [each for row in comparison.rows for each in row.good]
     shares = [100 * loop.others for each in rounds for loop in each.closed]
     shares += [100 * loop.others for each in rounds for loop in each.open]

@@ -18,7 +18,7 @@ from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, pair_sums, round_weight
 from model_export.reference import Reference
 from model_export.verify.precision import GraphSession, packer_for
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, random_text, write_checkpoint
 
 SHAPES = {"even": (48, 20), "odd": (47, 20), "one input": (1, 5)}
@@ -48,7 +48,7 @@ def worst_activations(weight: NDArray[np.int8]) -> NDArray[np.uint8]:
     return np.concatenate([np.where(weight > 0, 255, 0).T, np.where(weight < 0, 255, 0).T]).astype(np.uint8)
 
 
-def runner_of(checkpoint: Checkpoint, texts: list[Text]) -> GraphSession:
+def runner_of(checkpoint: Checkpoint, texts: list[EncodedText]) -> GraphSession:
     config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
     calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
     graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))

@@ -28,7 +28,7 @@ from model_export.verify.auto_precision import (
 )
 from model_export.verify.parity import Tolerance
 from model_export.verify.precision import EXPORTERS, Fp16, Fp32, GraphSession
-from model_export.verify.texts import Text
+from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.self_test import check
@@ -153,7 +153,7 @@ def test_float32_is_taken_where_the_score_on_labelled_data_falls(
 ) -> None:
     timed(FAST)
 
-    def of_nobody(self: Fp32, texts: Sequence[Text]) -> list[Any]:
+    def of_nobody(self: Fp32, texts: Sequence[EncodedText]) -> list[Any]:
         answers = packed(self, texts)
         return [np.roll(rows, 1, axis=1) for rows in answers] if len(texts) == 12 else answers
 
