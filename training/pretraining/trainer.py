@@ -18,8 +18,8 @@ from training.corpus.shards import Corpus
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.export import save_model
-from training.pretraining.health_monitor import HealthMonitor
-from training.pretraining.mfu import matmul_peak, utilisation
+from training.pretraining.health import HealthMonitor
+from training.pretraining.mfu import Utilisation, matmul_peak
 from training.pretraining.objectives.base import Objective
 from training.pretraining.parallel import wrap
 from training.pretraining.settings import PretrainSettings, with_newer_settings
@@ -72,7 +72,10 @@ class PretrainTrainer(Trainer):
         )
         self.last_evaluation: ValidationScores | None = None
         self._saved_at_s = time.monotonic()
-        self._utilisation = Utilisation(settings, objective, loop)
+        dtype = torch.bfloat16 if loop.bf16 else torch.float32
+        # All processes are taken to have the same device.
+        peak = matmul_peak(loop.device, dtype) * loop.processes.world
+        self._utilisation = Utilisation(objective, settings.masking.rate, peak)
         self._phase = self._phase_now()
         names = objective.weights
         self._monitor = HealthMonitor(
@@ -100,9 +103,10 @@ class PretrainTrainer(Trainer):
         if self._phase != self._phase_now():
             self._phase = self._phase_now()
             self._monitor.restart()
-        self._utilisation.add_to(numbers)
+        numbers["mfu"] = self._utilisation.share(numbers["tokens_per_second"], numbers.pop("mean_length"))
         super().on_step(numbers)
-        if warning := self._monitor.check(numbers, self.loop.done):
+        loss, norm = numbers.get("loss_mlm", numbers["loss"]), numbers["grad_norm"]
+        if warning := self._monitor.check(self.loop.progress.step, loss, norm, self.loop.done):
             self.records.warn(self.loop.progress.step, warning)
 
     def evaluate(self) -> bool:
@@ -134,21 +138,6 @@ class PretrainTrainer(Trainer):
     def _phase_now(self) -> int:
         phase: int = self.loop.progress.position.get("phase", 0)
         return phase
-
-
-class Utilisation:
-    """The share of the machine's measured peak that a run uses."""
-
-    def __init__(self, settings: PretrainSettings, objective: Objective, loop: TrainLoop) -> None:
-        """Measure the peak of this process's device; all processes are taken to have the same."""
-        dtype = torch.bfloat16 if loop.bf16 else torch.float32
-        self.peak = matmul_peak(loop.device, dtype) * loop.processes.world
-        self.objective, self.rate = objective, settings.masking.rate
-
-    def add_to(self, numbers: dict[str, float]) -> None:
-        """Add `mfu`, a share from 0 to 1."""
-        flops = self.objective.flops_per_token(numbers.pop("mean_length"), self.rate)
-        numbers["mfu"] = utilisation(numbers["tokens_per_second"], flops, self.peak)
 
 
 def _divides(every: int, step: int) -> bool:

@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.mfu import flops_per_token
 
 
 class Objective(nn.Module, ABC):
@@ -25,6 +24,12 @@ class Objective(nn.Module, ABC):
 
     weights: dict[str, float]
     """Name → weight of each loss. A step minimises the sum of weight * total / targets, over all its targets."""
+
+    predicts_all = False
+    """True for a loss over the vocabulary at every token, and not at masked positions only."""
+
+    frozen: tuple[nn.Module, ...] = ()
+    """Models that take part in the loss and are not trained; in a tuple they are no submodules, saved or sent."""
 
     @abstractmethod
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
@@ -45,10 +50,6 @@ class Objective(nn.Module, ABC):
     def logits(self, batch: PretrainBatch) -> tuple[Tensor | None, Tensor | None]:
         """Return `masked_logits` and logits (N, 2) of the pair labels, from one pass; None for a missing head."""
         return self.masked_logits(batch), None
-
-    def flops_per_token(self, mean_length: float, masked_share: float) -> float:
-        """Return FLOPs, forward and backward, of a real token; arguments as in `mfu.flops_per_token`."""
-        return flops_per_token(self.model.config, mean_length, masked_share)
 
     def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write other models of this objective below the checkpoint folder; by default there are none.

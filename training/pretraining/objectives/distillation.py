@@ -13,7 +13,6 @@ from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss, soft_targets
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.mfu import forward_flops_per_token
 from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
 
 
@@ -43,8 +42,7 @@ class Distillation(Objective):
         chosen = weights or DistillationWeights()
         check_fits(config, teacher.config, chosen)
         self.model = BertForMaskedLM(config)
-        # A teacher in a tuple is no submodule: it is not trained, saved or sent between processes.
-        self._teacher = (teacher.requires_grad_(False).eval(),)
+        self.frozen: tuple[BertForMaskedLM] = (teacher.requires_grad_(False).eval(),)
         self.temperature = chosen.temperature
         every = {"soft_mlm": chosen.soft, "mlm": chosen.hard, "cosine": chosen.cosine}
         self.weights = {name: weight for name, weight in every.items() if weight}
@@ -52,7 +50,7 @@ class Distillation(Objective):
     @property
     def teacher(self) -> BertForMaskedLM:
         """The large model, frozen and without dropout."""
-        return self._teacher[0]
+        return self.frozen[0]
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor:
         """Return the student's logits (M, V)."""
@@ -76,11 +74,6 @@ class Distillation(Objective):
             "cosine": lambda: cosine(hidden, theirs, batch),
         }
         return {name: every[name]() for name in self.weights}
-
-    def flops_per_token(self, mean_length: float, masked_share: float) -> float:
-        """Add the teacher's forward pass."""
-        teacher = forward_flops_per_token(self.teacher.config, mean_length, masked_share)
-        return super().flops_per_token(mean_length, masked_share) + teacher
 
     def start_from_teacher(self) -> None:
         """Copy the teacher's embeddings, head, and layers spread evenly from its first to its last.

@@ -12,7 +12,6 @@ from bert.nn.checkpoint import save_weights
 from bert.nn.losses import Loss
 from bert.nn.pretraining_heads import BertForReplacedTokenDetection, ElectraGenerator, generator_config
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.mfu import BACKWARD, forward_flops_per_token
 from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
 
 EMBEDDINGS = "bert.embeddings."
@@ -61,16 +60,6 @@ class ReplacedToken(Objective):
             "mlm": cross_entropy(proposals, batch.labels, len(batch.labels)),
             "replaced_token": Loss(total, batch.tokens),
         }
-
-    def flops_per_token(self, mean_length: float, masked_share: float) -> float:
-        """Count the discriminator with its head at every token, and the generator between two projections."""
-        config, small = self.model.config, self.generator.config
-        wide, narrow = config.hidden_size, small.hidden_size
-        discriminator = forward_flops_per_token(config, mean_length, 0) + 2 * wide * (wide + 1)
-        project = 2 * wide * narrow if wide != narrow else 0
-        head = 2 * (narrow * wide + wide * small.vocab_size)
-        generator = forward_flops_per_token(small, mean_length, 0) + project + masked_share * head
-        return (1 + BACKWARD) * (discriminator + generator)
 
     def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write the generator to the folder `generator`, as transformers' ElectraForMaskedLM."""

@@ -8,7 +8,6 @@ from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss
 from bert.nn.pretraining_heads import SpanBoundaryHead
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.mfu import BACKWARD
 from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
 
 
@@ -47,11 +46,3 @@ class SpanBoundary(Objective):
             "mlm": cross_entropy(words, batch.labels, targets),
             "span_boundary": cross_entropy(from_borders, batch.labels, targets),
         }
-
-    def flops_per_token(self, mean_length: float, masked_share: float) -> float:
-        """Add the boundary head at the masked positions."""
-        head = self.boundary
-        weights = sum(layer.weight.numel() for layer in (head.linear1, head.linear2, head.decoder))
-        return (
-            super().flops_per_token(mean_length, masked_share) + (1 + BACKWARD) * masked_share * 2.0 * weights
-        )

@@ -4,6 +4,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bert.nn.heads import BertForMaskedLM
 from tests.support.objectives import batch, config
+from training.pretraining.mfu import Utilisation
 from training.pretraining.objectives.base import Objective, weighted
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -36,5 +37,6 @@ def test_flops_of_an_objective_are_those_that_torch_counts(objective: Objective)
     texts = batch(0, 500, [24] * 8)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         weighted(objective, objective(texts)).backward()
-    ours = objective.flops_per_token(24, len(texts.labels) / texts.tokens) * texts.tokens
+    using = Utilisation(objective, len(texts.labels) / texts.tokens, peak_flops=1.0)
+    ours = using.share(tokens_per_second=texts.tokens, mean_length=24)
     assert ours == pytest.approx(counter.get_total_flops(), rel=0.02)
