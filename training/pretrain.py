@@ -20,8 +20,8 @@ from training.corpus.shards import INDEX, Corpus
 from training.pretraining.data import Batches
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
+from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
-from training.pretraining.objectives.build import build
 from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.streams import held_out_examples, masking
 from training.pretraining.trainer import PretrainTrainer, make_loop

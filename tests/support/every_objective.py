@@ -1,6 +1,7 @@
 """Every objective, small and filled with random weights."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from bert.config import BertConfig
 from bert.nn.heads import BertForMaskedLM
@@ -12,6 +13,7 @@ from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.objectives.replaced_token import ReplacedToken
 from training.pretraining.objectives.span import SpanBoundary
+from training.pretraining.settings import DistillationSettings
 
 
 def teacher(of: BertConfig) -> BertForMaskedLM:
@@ -28,7 +30,9 @@ MAKERS: dict[str, Callable[[BertConfig], Objective]] = {
     "left_to_right": LeftToRight,
     "span": SpanBoundary,
     "replaced_token": ReplacedToken,
-    "distillation": lambda shape: Distillation(shape, teacher(shape)),
+    "distillation": lambda shape: Distillation(
+        shape, teacher(shape), DistillationSettings(teacher=Path("t"))
+    ),
 }
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import torch
 
 from bert.config import BertConfig
+from bert.nn.losses import Loss
 from tests.support.bert_reference import fill, small_config
 from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples.base import MaskedExample
-from training.pretraining.objectives.base import Objective, weighted
+from training.pretraining.objectives.base import Objective
 
 MAX_TOKENS = 24
 CLS, SEP, MASK, PAD = 1, 2, 3, 0
@@ -75,10 +76,15 @@ def filled(objective: Objective, seed: int = 0) -> Objective:
     return objective.train()
 
 
+def weighted(objective: Objective, losses: dict[str, Loss]) -> torch.Tensor:
+    """Return the loss to minimise over a batch that is a whole step."""
+    return torch.stack([objective.weights[name] * loss.mean for name, loss in losses.items()]).sum()
+
+
 def gradients(objective: Objective, batch: PretrainBatch) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
     """Return the mean losses of a batch, and the gradients of their weighted sum."""
     objective.zero_grad()
-    losses = objective.losses(batch)
+    losses = objective(batch)
     weighted(objective, losses).backward()
     found = {name: p.grad.clone() for name, p in objective.named_parameters() if p.grad is not None}
     return {name: float(loss.mean.detach()) for name, loss in losses.items()}, found

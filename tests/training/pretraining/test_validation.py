@@ -124,7 +124,7 @@ def test_replaced_token_detection_is_scored_by_its_generator() -> None:
     items = examples()
     found = evaluate(objective, items, 0)
     with torch.no_grad():
-        loss = objective.eval().losses(collate(items, 0, 40, packed=True))["mlm"].mean
+        loss = objective.eval()(collate(items, 0, 40, packed=True))["mlm"].mean
     assert found.mlm_loss == pytest.approx(float(loss), rel=1e-5)
 
 

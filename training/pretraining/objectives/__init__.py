@@ -1,5 +1,39 @@
 """Pretraining objectives: the task of the model, and its losses."""
 
-from training.pretraining.objectives.build import build
+from bert.config import BertConfig
+from training.pretraining.objectives.base import Objective
+from training.pretraining.objectives.distillation import Distillation, load_teacher
+from training.pretraining.objectives.left_to_right import LeftToRight
+from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.replaced_token import ReplacedToken
+from training.pretraining.objectives.span import SpanBoundary
+from training.pretraining.settings import PretrainSettings
 
-__all__ = ["build"]
+
+def build(settings: PretrainSettings, config: BertConfig) -> Objective:
+    """Return the objective that the settings name, around a model of this shape with fresh weights.
+
+    Raises ConfigError and CheckpointError for a teacher that does not fit.
+    """
+    match settings.objective:
+        case "mlm":
+            return MaskedLanguageModel(config)
+        case "mlm+nsp":
+            return MaskedLanguageModelWithPairs(config, "nsp")
+        case "mlm+sop":
+            return MaskedLanguageModelWithPairs(config, "sop")
+        case "left_to_right":
+            return LeftToRight(config)
+        case "span":
+            return SpanBoundary(config)
+        case "replaced_token":
+            generator = settings.replaced_token
+            return ReplacedToken(config, generator.generator_width, generator.discriminator_weight)
+        case "distillation":
+            assert settings.distillation is not None, "the settings have been validated"
+            distilled = Distillation(
+                config, load_teacher(settings.distillation.teacher), settings.distillation
+            )
+            if settings.distillation.start_from_teacher:
+                distilled.start_from_teacher()
+            return distilled

@@ -4,7 +4,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -36,12 +35,8 @@ class Objective(nn.Module, ABC):
         """Return the number of targets of each loss of `weights`, without a pass through the model."""
 
     @abstractmethod
-    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
-        """Return each loss of `weights`, summed over its targets."""
-
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
-        """Return `losses`; torch's wrappers for several processes call this method."""
-        return self.losses(batch)
+        """Return each loss of `weights`, summed over its targets."""
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor | None:
         """Return logits (M, V) of the masked words; None without an MLM head."""
@@ -82,8 +77,3 @@ def select(hidden: Tensor, flat: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, labels: Tensor, targets: int) -> Loss:
     """Compare logits (P, K) with labels (P,), of which `targets` are not IGNORED; the device is not asked how many."""
     return Loss(F.cross_entropy(logits.float(), labels, reduction="sum"), targets)
-
-
-def weighted(objective: Objective, losses: dict[str, Loss]) -> Tensor:
-    """Return the loss to minimise over a batch that is a whole step."""
-    return torch.stack([objective.weights[name] * loss.mean for name, loss in losses.items()]).sum()

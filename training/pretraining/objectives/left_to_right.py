@@ -29,7 +29,7 @@ class LeftToRight(Objective):
         """Return the number of tokens that follow another one."""
         return {"next_token": batch.tokens - batch.examples}
 
-    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `next_token`: all tokens of an example but its first."""
         hidden = encode(self.model, batch, batch.original_ids, causal_mask(batch))
         labels = next_tokens(batch)

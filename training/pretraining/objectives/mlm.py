@@ -29,7 +29,7 @@ class MaskedLanguageModel(Objective):
         """Return the number of masked positions."""
         return {"mlm": len(batch.labels)}
 
-    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm`."""
         return {"mlm": cross_entropy(self.masked_logits(batch), batch.labels, len(batch.labels))}
 
@@ -64,7 +64,7 @@ class MaskedLanguageModelWithPairs(Objective):
         """Return the numbers of masked positions and of pairs."""
         return {"mlm": len(batch.labels), self.pair: batch.pairs}
 
-    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm` and the pair's loss. Raises TrainingError for a batch without pairs."""
         if not batch.pairs:
             raise TrainingError(

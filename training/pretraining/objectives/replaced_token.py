@@ -48,7 +48,7 @@ class ReplacedToken(Objective):
         """Return the numbers of masked positions and of tokens."""
         return {"mlm": len(batch.labels), "replaced_token": batch.tokens}
 
-    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm`, the generator's over masked positions, and `replaced_token`, over all tokens."""
         proposals = self.masked_logits(batch)
         ids, replaced = replace_tokens(batch, proposals)

@@ -1,40 +1,31 @@
 """SpanBERT: masked words from their own position, and from the borders of their span."""
 
-from torch import Tensor
-
 from bert.config import BertConfig
 from bert.errors import TrainingError
-from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss
 from bert.nn.pretraining_heads import SpanBoundaryHead
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
+from training.pretraining.objectives.base import cross_entropy, encode, select
+from training.pretraining.objectives.mlm import MaskedLanguageModel
 
 
-class SpanBoundary(Objective):
+class SpanBoundary(MaskedLanguageModel):
     """MLM plus the span-boundary objective (Joshi et al. 2019, arXiv 1907.10529), equally weighted.
 
     The boundary head serves training only: the saved model is a BERT with an MLM head.
     """
 
-    architecture = "BertForMaskedLM"
-
     def __init__(self, config: BertConfig) -> None:
         """Make the model and the head with fresh weights."""
-        super().__init__()
-        self.model = BertForMaskedLM(config)
+        super().__init__(config)
         self.boundary = SpanBoundaryHead(config, self.model.bert.embeddings.word_embeddings)
-        self.weights = {"mlm": 1.0, "span_boundary": 1.0}
-
-    def masked_logits(self, batch: PretrainBatch) -> Tensor:
-        """Return logits (M, V) of the MLM head."""
-        return self.model.score(select(encode(self.model, batch), batch.masked))
+        self.weights["span_boundary"] = 1.0
 
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
         """Return the number of masked positions, twice."""
-        return {"mlm": len(batch.labels), "span_boundary": len(batch.labels)}
+        return dict.fromkeys(self.weights, len(batch.labels))
 
-    def losses(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm` and `span_boundary`, both over the masked positions. Raises TrainingError without spans."""
         if batch.spans is None or batch.span_offsets is None:
             raise TrainingError("the span-boundary objective needs masking by spans")

@@ -14,23 +14,27 @@ from tests.support.every_objective import teacher
 from tests.support.objectives import batch, config, filled, gradients
 from training.pretraining.objectives.distillation import (
     Distillation,
-    DistillationWeights,
     load_teacher,
     spread,
 )
+from training.pretraining.settings import DistillationSettings
 
 SHAPE = config(4, num_hidden_layers=2)
 LARGE = replace(SHAPE, num_hidden_layers=5, hidden_dropout_prob=0.5)
 
 
-def distillation(weights: DistillationWeights | None = None) -> Distillation:
-    objective = filled(Distillation(SHAPE, teacher(LARGE), weights), 1)
+def chosen(**weights: float) -> DistillationSettings:
+    return DistillationSettings(teacher=Path("teacher"), **weights)
+
+
+def distillation(**weights: float) -> Distillation:
+    objective = filled(Distillation(SHAPE, teacher(LARGE), chosen(**weights)), 1)
     assert isinstance(objective, Distillation)
     return objective
 
 
 def test_losses_are_those_written_out() -> None:
-    objective = distillation(DistillationWeights(temperature=3.0))
+    objective = distillation(temperature=3.0)
     packed = batch(1, SHAPE.vocab_size, [9, 24, 5], packed=True)
     losses = objective(packed)
     arguments = (packed.input_ids, packed.segment_ids, packed.attention_mask, packed.position_ids)
@@ -53,7 +57,7 @@ def test_weights_are_those_of_distilbert() -> None:
 
 
 def test_a_loss_without_weight_is_not_computed() -> None:
-    objective = distillation(DistillationWeights(cosine=0.0, hard=0.0))
+    objective = distillation(cosine_weight=0.0, hard_weight=0.0)
     assert list(objective(batch(1, SHAPE.vocab_size, [9]))) == ["soft_mlm"]
 
 
@@ -69,7 +73,7 @@ def test_the_teacher_is_not_trained_saved_or_moved_to_training() -> None:
 
 def test_a_student_that_is_its_teacher_has_nothing_to_learn_from_it() -> None:
     model = teacher(SHAPE)
-    objective = Distillation(SHAPE, model)
+    objective = Distillation(SHAPE, model, chosen())
     objective.model.load_state_dict(model.state_dict())
     losses = objective(batch(1, SHAPE.vocab_size, [9, 24]))
     assert float(losses["soft_mlm"].total.detach()) == pytest.approx(0, abs=1e-4)
@@ -93,20 +97,20 @@ def test_a_student_starts_from_its_teacher() -> None:
 
 def test_a_narrower_student_starts_afresh() -> None:
     narrow = replace(SHAPE, hidden_size=SHAPE.hidden_size // 2 * SHAPE.num_attention_heads)
-    objective = Distillation(narrow, teacher(LARGE), DistillationWeights(cosine=0.0))
+    objective = Distillation(narrow, teacher(LARGE), chosen(cosine_weight=0.0))
     assert list(objective(batch(1, SHAPE.vocab_size, [9]))) == ["soft_mlm", "mlm"]
-    with pytest.raises(ConfigError, match="must be as the teacher's"):
+    with pytest.raises(ConfigError, match="must be the teacher's"):
         objective.start_from_teacher()
 
 
 def test_models_that_cannot_be_compared_are_refused() -> None:
     narrow = replace(SHAPE, hidden_size=2 * SHAPE.hidden_size)
     with pytest.raises(ConfigError, match="have no cosine: set cosine_weight to 0"):
-        Distillation(narrow, teacher(LARGE))
+        Distillation(narrow, teacher(LARGE), chosen())
     with pytest.raises(ConfigError, match=rf"vocab_size \({SHAPE.vocab_size}\) must be the teacher's"):
-        Distillation(SHAPE, teacher(replace(LARGE, vocab_size=SHAPE.vocab_size + 1)))
+        Distillation(SHAPE, teacher(replace(LARGE, vocab_size=SHAPE.vocab_size + 1)), chosen())
     with pytest.raises(ConfigError, match="max_position_embeddings"):
-        Distillation(SHAPE, teacher(replace(LARGE, max_position_embeddings=4)))
+        Distillation(SHAPE, teacher(replace(LARGE, max_position_embeddings=4)), chosen())
 
 
 def test_a_teacher_is_a_checkpoint_with_an_mlm_head(tmp_path: Path) -> None:

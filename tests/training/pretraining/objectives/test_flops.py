@@ -3,14 +3,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert.nn.heads import BertForMaskedLM
-from tests.support.objectives import batch, config
+from tests.support.objectives import batch, config, weighted
 from training.pretraining.mfu import Utilisation
-from training.pretraining.objectives.base import Objective, weighted
+from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.objectives.replaced_token import ReplacedToken
 from training.pretraining.objectives.span import SpanBoundary
+from training.pretraining.settings import DistillationSettings
 
 CONFIG = config(
     vocab_size=500, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256
@@ -29,7 +30,7 @@ TEACHER = config(
         SpanBoundary(CONFIG),
         ReplacedToken(CONFIG),
         ReplacedToken(CONFIG, generator_width=1.0),
-        Distillation(CONFIG, BertForMaskedLM(TEACHER)),
+        Distillation(CONFIG, BertForMaskedLM(TEACHER), DistillationSettings(teacher="t")),
     ],
     ids=lambda objective: type(objective).__name__,
 )

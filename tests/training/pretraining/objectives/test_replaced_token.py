@@ -94,7 +94,7 @@ def test_the_embeddings_are_one() -> None:
 
 def test_the_discriminator_teaches_the_generator_nothing_but_embeddings() -> None:
     objective = electra(0)
-    objective.losses(padded(objective))["replaced_token"].total.backward()
+    objective(padded(objective))["replaced_token"].total.backward()
     taught = {name for name, p in objective.generator.named_parameters() if p.grad is not None}
     assert taught and all(name.startswith("electra.embeddings.") for name in taught)
 
