@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from training.corpus.shards import Corpus, Document, write_index, write_shard
-from training.pretraining.examples import BUILDERS, builder
+from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.examples.stream import ExampleStream
 from training.pretraining.masking import KINDS, strategy
@@ -56,7 +56,7 @@ def report(corpus: Corpus, examples: str, masking: str, max_tokens: int) -> None
         similar=rng.choice(SPECIAL.plain, (VOCABULARY, 8)),
         phrases=PhraseList(rng.choice(SPECIAL.plain, (20_000, 2)).tolist()),
     )
-    stream = ExampleStream(corpus, "train", builder(examples, max_tokens, SPECIAL), mask, 0, max_tokens)
+    stream = ExampleStream(corpus, "train", BUILDERS[examples](max_tokens, SPECIAL), mask, 0)
     count = tokens = 0
     start = time.process_time()
     for batch, cursor in stream.batches(BATCH):

@@ -3,7 +3,8 @@
 import numpy as np
 
 from training.corpus.shards import Document
-from training.pretraining.examples.base import SpecialIds
+from training.pretraining.examples.base import Example, SpecialIds
+from training.pretraining.examples.text import Builder, Examples, Text
 
 PAD, UNK, CLS, SEP, MASK, UNUSED = range(6)
 FIRST = 10
@@ -31,3 +32,13 @@ def numbered(shape: list[list[int]], first: int = FIRST) -> list[Document]:
             first += length
         documents.append(document(*sentences))
     return documents
+
+
+def taken(examples: Examples) -> list[Example]:
+    """Make all examples."""
+    return examples.take(np.arange(len(examples)))
+
+
+def built(builder: Builder, documents: list[Document], rng: np.random.Generator) -> list[Example]:
+    """Make all examples of some documents."""
+    return taken(builder.plan(Text.of(documents), rng))

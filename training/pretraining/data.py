@@ -1,8 +1,9 @@
 """From a prepared corpus to the batches that a process computes, in an order that every process agrees on."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -12,7 +13,6 @@ from training.core.subprocesses import deaf_children, end_with_parent
 from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
 from training.pretraining.batch import PretrainBatch, collate
-from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
 from training.pretraining.masking.base import Masking
 from training.pretraining.plan import Plan
@@ -20,8 +20,7 @@ from training.pretraining.settings import PretrainSettings
 from training.pretraining.streams import stream
 
 
-@dataclass(frozen=True, slots=True)
-class GlobalBatch:
+class GlobalBatch(NamedTuple):
     """One step's data: the parts that this process computes, and where the next step's begin."""
 
     parts: list[PretrainBatch]
@@ -31,36 +30,29 @@ class GlobalBatch:
 
 @dataclass(frozen=True)
 class _Source(IterableDataset[GlobalBatch]):
-    """The global batches of one phase and size from a cursor on; of several workers each makes every n-th.
+    """The global batches of one phase and size from a cursor on; of several workers each makes every n-th."""
 
-    It is sent to processes, and settings that were read from the command line are not: their class is a local one.
-    """
-
+    settings: PretrainSettings
     examples: ExampleStream
-    microbatch_size: int
-    packed: bool
     pad_id: int
     max_tokens: int
     phase: int
     batch_size: int
     cursor: Cursor
-    rank: int
-    world: int
+    share: slice
+    """Part of each batch that this process computes."""
 
     def __iter__(self) -> Iterator[GlobalBatch]:
         info = get_worker_info()
         every, first = (info.num_workers, info.id) if info else (1, 0)
         cursor = self.examples.after(self.cursor, first * self.batch_size)
-        mine = slice(self.rank, None, self.world)
-        for batch, after in self.examples.batches(self.batch_size, cursor, take=mine, every=every):
-            yield GlobalBatch(self._parts(batch), self.phase, after)
-
-    def _parts(self, batch: Sequence[MaskedExample]) -> list[PretrainBatch]:
-        size = self.microbatch_size or len(batch)
-        return [
-            collate(batch[i : i + size], self.pad_id, self.max_tokens, self.packed)
-            for i in range(0, len(batch), size)
-        ]
+        for batch, after in self.examples.batches(self.batch_size, cursor, take=self.share, every=every):
+            size = self.settings.microbatch_size or len(batch)
+            parts = [
+                collate(batch[i : i + size], self.pad_id, self.max_tokens, self.settings.packed)
+                for i in range(0, len(batch), size)
+            ]
+            yield GlobalBatch(parts, self.phase, after)
 
 
 class Batches:
@@ -108,16 +100,14 @@ class Batches:
             # Kept while only the size of the batch grows: the shard that it is in need not be planned again.
             self._stream = phase, stream(settings, self.corpus, self.mask, max_tokens, settings.seed + phase)
         source = _Source(
+            settings=settings,
             examples=self._stream[1],
-            microbatch_size=settings.microbatch_size,
-            packed=settings.packed,
             pad_id=self.mask.special.pad,
             max_tokens=max_tokens,
             phase=phase,
             batch_size=batch_size,
             cursor=cursor,
-            rank=self.processes.rank,
-            world=self.processes.world,
+            share=slice(self.processes.rank, None, self.processes.world),
         )
         if not settings.data_workers:
             return iter(source)

@@ -1,7 +1,7 @@
 """Guesses of a pretrained model for masked words of held-out sentences."""
 
-import unicodedata
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +10,15 @@ import torch
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus, Document
 from training.pretraining.batch import collate
-from training.pretraining.examples.base import Bools, Ints, MaskedExample
+from training.pretraining.examples.base import Ints, MaskedExample
 from training.pretraining.objectives.base import Objective
 
 MIN_PIECES, MAX_PIECES = 8, 40
 """Shortest and longest sentence shown: a shorter one says too little of the word."""
-CLOSING, OPENING = frozenset(".,;:!?)]}%’'"), frozenset("([{’'")
-"""Characters without a space before them, and without one after them; an apostrophe is both."""
-MAX_SENTENCES_TRIED = 64
-"""Most sentences of a document that are tried for a suitable one."""
+_NO_SPACE = re.compile(
+    r" (?=##|[.,;:!?)\]}%’'])|(?<=[(\[{’']) |(?<=[\u2e80-\u9fff\uf900-\uffef]) (?=[\u2e80-\u9fff\uf900-\uffef])"
+)
+"""Space inside a word, before a comma, after an opening bracket, around an apostrophe, between Chinese characters."""
 
 
 @dataclass(frozen=True)
@@ -45,31 +45,36 @@ class Filled:
     """Likeliest pieces with their probabilities."""
 
 
-def gaps(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    count: int,
-    seed: int = 0,
-    split: str = "held_out",
-    max_pieces: int = MAX_PIECES,
-) -> list[Gap]:
-    """Choose up to `count` sentences of a split, spread over its documents, and a word of each.
+def gaps(corpus: Corpus, tokenizer: Tokenizer, count: int, max_pieces: int = MAX_PIECES) -> list[Gap]:
+    """Choose up to `count` held-out sentences, spread over the documents, and a word of each: the same at every call.
 
     The word is one piece of letters, no digits or punctuation. No sentence has more than `max_pieces`.
     """
-    rng = np.random.default_rng(seed)
-    places = [(entry, index) for entry in corpus.entries(split) for index in range(int(entry["documents"]))]
-    found: list[Gap] = []
+    rng = np.random.default_rng(0)
+    places = [
+        (entry, index) for entry in corpus.entries("held_out") for index in range(int(entry["documents"]))
+    ]
+    found: dict[bytes, Gap] = {}
     # Several rounds where there are fewer documents than sentences wanted.
     for _ in range(-(-count // max(1, len(places)))):
         for place in rng.permutation(len(places)):
-            if len(found) == count:
-                return found
             entry, index = places[place]
-            gap = _gap(corpus.shard(entry).document(index), tokenizer, rng, max_pieces)
-            if gap and not any(np.array_equal(gap.ids, other.ids) for other in found):
-                found.append(gap)
-    return found
+            gap = _gap(corpus.shard(entry).document(index), tokenizer, rng, min(MAX_PIECES, max_pieces))
+            if gap and len(found) < count:
+                found.setdefault(gap.ids.tobytes(), gap)
+    return list(found.values())
+
+
+def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, max_pieces: int) -> Gap | None:
+    """Choose a sentence of suitable length in a document, and a word in it."""
+    lengths = np.diff(document.sentences)
+    for sentence in rng.permutation(np.flatnonzero((lengths >= MIN_PIECES) & (lengths <= max_pieces))):
+        part = slice(document.sentences[sentence], document.sentences[sentence + 1])
+        ids, continues = document.tokens[part], document.continues[part]
+        alone = np.flatnonzero(~continues & ~np.append(continues[1:], False)).tolist()
+        if words := [i for i in alone if tokenizer.id_to_token(int(ids[i])).isalpha()]:
+            return Gap(ids, words[rng.integers(len(words))])
+    return None
 
 
 @torch.no_grad()
@@ -92,46 +97,12 @@ def fill(objective: Objective, tokenizer: Tokenizer, chosen: Sequence[Gap], top_
     return [_filled(gap, row, tokenizer, top_k) for gap, row in zip(chosen, probabilities, strict=True)]
 
 
-def readable(pieces: Sequence[str]) -> str:
-    """Join pieces to readable text: no space inside words, before a comma or between Chinese characters."""
-    text = ""
-    for piece in pieces:
-        if piece.startswith("##"):
-            text += piece[2:]
-        else:
-            text += ("" if not text or _joins(text[-1], piece) else " ") + piece
-    return text
-
-
-def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, max_pieces: int) -> Gap | None:
-    """Choose a sentence of suitable length in a document, and a word in it."""
-    lengths = np.diff(document.sentences)
-    fitting = np.flatnonzero((lengths >= MIN_PIECES) & (lengths <= min(MAX_PIECES, max_pieces)))
-    for sentence in rng.permutation(fitting)[:MAX_SENTENCES_TRIED]:
-        part = slice(document.sentences[sentence], document.sentences[sentence + 1])
-        ids, continues = document.tokens[part], document.continues[part]
-        words = list(_words(ids, continues, tokenizer))
-        if words:
-            return Gap(ids, words[rng.integers(len(words))])
-    return None
-
-
-def _words(ids: Ints, continues: Bools, tokenizer: Tokenizer) -> Iterator[int]:
-    """Yield the positions of pieces that are a word of letters by themselves."""
-    goes_on = np.append(continues[1:], False)
-    for position in np.flatnonzero(~continues & ~goes_on):
-        if tokenizer.id_to_token(int(ids[position])).isalpha():
-            yield int(position)
-
-
 def _example(gap: Gap, tokenizer: Tokenizer) -> MaskedExample:
-    original = np.concatenate([[tokenizer.cls_id], gap.ids, [tokenizer.sep_id]]).astype(np.int32)
-    position = gap.position + 1
+    original = np.array([tokenizer.cls_id, *gap.ids, tokenizer.sep_id], np.int32)
+    at = np.array([gap.position + 1], np.int32)
     ids = original.copy()
-    ids[position] = tokenizer.mask_id
-    special = np.zeros(len(ids), np.bool_)
-    special[[0, -1]] = True
-    at = np.array([position], np.int32)
+    ids[at] = tokenizer.mask_id
+    special = np.isin(np.arange(len(ids)), [0, len(ids) - 1])
     return MaskedExample(ids, np.zeros(len(ids), np.int8), at, original[at], special, original)
 
 
@@ -140,20 +111,16 @@ def _filled(gap: Gap, probabilities: torch.Tensor, tokenizer: Tokenizer, top_k: 
     best = probabilities.topk(min(top_k, len(probabilities)))
     pieces = [tokenizer.id_to_token(int(i)) for i in gap.ids]
     pieces[gap.position] = "[MASK]"
+    guesses = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return Filled(
         text=readable(pieces),
         truth=tokenizer.id_to_token(truth),
         truth_probability=float(probabilities[truth]),
         truth_rank=int((probabilities > probabilities[truth]).sum()) + 1,
-        guesses=tuple(
-            (tokenizer.id_to_token(int(i)), float(p)) for p, i in zip(best.values, best.indices, strict=True)
-        ),
+        guesses=tuple((tokenizer.id_to_token(piece), share) for piece, share in guesses),
     )
 
 
-def _joins(before: str, piece: str) -> bool:
-    return piece in CLOSING or before in OPENING or (_is_wide(before) and _is_wide(piece[0]))
-
-
-def _is_wide(letter: str) -> bool:
-    return unicodedata.east_asian_width(letter) in "WF"
+def readable(pieces: Sequence[str]) -> str:
+    """Join pieces to readable text."""
+    return _NO_SPACE.sub("", " ".join(pieces)).replace("##", "")

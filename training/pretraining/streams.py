@@ -8,13 +8,13 @@ from bert.checkpoint.weights import read_weights
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus
-from training.pretraining.examples import BUILDERS, builder
+from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import Ints, MaskedExample, SpecialIds
 from training.pretraining.examples.stream import ExampleStream
 from training.pretraining.masking import strategy
 from training.pretraining.masking.base import Masking
 from training.pretraining.masking.ngrams import similar_pieces
-from training.pretraining.masking.phrases import PhraseList, read_phrases
+from training.pretraining.masking.phrases import read_phrases
 from training.pretraining.settings import PretrainSettings
 
 logger = logging.getLogger(__name__)
@@ -24,8 +24,8 @@ def stream(
     settings: PretrainSettings, corpus: Corpus, mask: Masking, max_tokens: int, seed: int
 ) -> ExampleStream:
     """Return the training examples of one length."""
-    build = builder(settings.examples, max_tokens, mask.special, settings.short_share)
-    return ExampleStream(corpus, "train", build, mask, seed, max_tokens, settings.masking.static_dupes)
+    build = BUILDERS[settings.examples](max_tokens, mask.special, settings.short_share)
+    return ExampleStream(corpus, "train", build, mask, seed, settings.masking.static_dupes)
 
 
 def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking) -> list[MaskedExample]:
@@ -50,7 +50,7 @@ def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking)
 
 def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Masking:
     """Return the masking of the settings. Make it once: similar words take a while to find."""
-    chosen = settings.masking
+    chosen, folder = settings.masking, corpus.tokenizer_folder
     return strategy(
         chosen.kind,
         special,
@@ -58,25 +58,18 @@ def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> 
         chosen.max_predictions,
         chosen.mask_share,
         chosen.random_share,
-        phrases=_phrases(chosen.phrases, corpus) if chosen.kind == "phrases" else None,
-        similar=_similar(settings, corpus) if chosen.kind == "similar_words" else None,
+        phrases=read_phrases(chosen.phrases, Tokenizer.load(folder)) if chosen.phrases else None,
+        similar=_similar(settings, folder) if chosen.kind == "similar_words" else None,
         span_shares=chosen.span_shares,
     )
 
 
-def _phrases(file: Path | None, corpus: Corpus) -> PhraseList:
-    if file is None:
-        raise ConfigError("masking kind 'phrases' needs masking.phrases, a file with a phrase a line")
-    return read_phrases(file, Tokenizer.load(corpus.tokenizer_folder))
-
-
-def _similar(settings: PretrainSettings, corpus: Corpus) -> Ints:
-    vectors = settings.masking.vectors
-    if vectors is not None:
-        return similar_pieces(corpus.tokenizer_folder, vectors)
+def _similar(settings: PretrainSettings, tokenizer: Path) -> Ints:
+    if settings.masking.vectors is not None:
+        return similar_pieces(tokenizer, settings.masking.vectors)
     if settings.base is None:
         raise ConfigError(
             "masking kind 'similar_words' needs vectors to find them by: masking.vectors, or a base to take them from"
         )
     weights = read_weights(resolve_base(settings.base))
-    return similar_pieces(corpus.tokenizer_folder, weights["bert.embeddings.word_embeddings.weight"])
+    return similar_pieces(tokenizer, weights["bert.embeddings.word_embeddings.weight"])

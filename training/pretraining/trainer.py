@@ -1,27 +1,30 @@
 """A pretraining run around its steps: evaluations on held-out text, warnings, the model at the end."""
 
+import json
 import math
 import time
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+from bert.files import atomic_dir
+from bert.nn.checkpoint import save_weights
+from bert.nn.encoder import BertLayers, recompute_activations
 from bert.tokenizer import Tokenizer
 from training.core import optim
 from training.core.checkpoints import CheckpointStore
-from training.core.distributed import Processes
+from training.core.distributed import Processes, data_parallel
 from training.core.state import gather_weights
 from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
 from training.corpus.shards import Corpus
 from training.pretraining.data import Batches
 from training.pretraining.examples.base import MaskedExample
-from training.pretraining.export import save_model
 from training.pretraining.health import HealthMonitor
 from training.pretraining.mfu import Utilisation, matmul_peak
 from training.pretraining.objectives.base import Objective
-from training.pretraining.parallel import wrap
 from training.pretraining.settings import PretrainSettings, with_newer_settings
 from training.pretraining.validation import ValidationScores, evaluate, unigram_entropy
 
@@ -30,7 +33,7 @@ def make_loop(
     settings: PretrainSettings, objective: Objective, data: Batches, processes: Processes
 ) -> TrainLoop:
     """Place the model, wrap it for its processes, and make its optimiser and loop."""
-    trained = wrap(objective.to(processes.device), settings, processes)
+    trained = _joined(objective.to(processes.device), settings, processes)
     optimizer = optim.optimizer(
         optim.trainable(objective),
         rate=settings.learning_rate,
@@ -49,6 +52,24 @@ def make_loop(
         seeds_steps=True,
         bias_correction=settings.bias_correction,
     )
+
+
+def _joined(objective: Objective, settings: PretrainSettings, processes: Processes) -> nn.Module:
+    """Return the module whose forward pass trains: compiled, recomputing activations, joined with other processes."""
+    if settings.activation_checkpointing:
+        recompute_activations(objective)
+    if settings.compile:
+        # Layer by layer: how many positions are masked changes with every batch, the layers do not see it.
+        for layers in [module for module in objective.modules() if isinstance(module, BertLayers)]:
+            for layer in layers.layer:
+                layer.compile(dynamic=None)
+    if processes.world == 1 or settings.sharding == "none":
+        return data_parallel(objective, processes)
+    for layer in objective.model.bert.encoder.layer:
+        fully_shard(layer)
+    fully_shard(objective)  # in place: the objective is now an FSDPModule too
+    register_fsdp_forward_method(objective, "logits")  # held-out text is scored by these, past `forward`
+    return objective
 
 
 class PretrainTrainer(Trainer):
@@ -129,11 +150,24 @@ class PretrainTrainer(Trainer):
         """
         weights = gather_weights(self.objective)
         if self.processes.leads:
-            scores = self.last_evaluation.scores() if self.last_evaluation else {}
             with self.store.writing(folder):
-                save_model(folder, self.objective, weights, self.tokenizer, self.settings, scores, command)
+                self._write_model(folder, weights, command)
         self.processes.wait()
         return weights
+
+    def _write_model(self, folder: Path, weights: dict[str, Tensor], command: str) -> None:
+        """Write `config.json`, `model.safetensors`, the tokenizer, and `pretrain.json` with settings and scores."""
+        objective, prefix = self.objective, "model."
+        named = {
+            name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)
+        }
+        scores = self.last_evaluation.scores() if self.last_evaluation else {}
+        recipe = {"command": command, "scores": scores, "settings": self.settings.model_dump(mode="json")}
+        with atomic_dir(folder) as aside:
+            save_weights(named, objective.model.config, aside, objective.architecture, {})
+            self.tokenizer.save(aside)
+            objective.save_beside(aside, weights)
+            (aside / "pretrain.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
 
     def _phase_now(self) -> int:
         phase: int = self.loop.progress.position.get("phase", 0)

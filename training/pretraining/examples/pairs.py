@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from training.pretraining.examples.builder import Builder
-from training.pretraining.examples.text import ExampleRanges, Text
+from training.pretraining.examples.text import Builder, ExampleRanges, Text
 
 Piece = tuple[int, int]
 """First token of a piece, and the token after its last."""
@@ -24,6 +23,11 @@ class _Pairs(Builder):
     """Chunks of sentences up to a target length, each cut in two at a random sentence."""
 
     pairs: ClassVar[bool] = True
+
+    @property
+    def room(self) -> int:
+        """Tokens of text: all but [CLS] and two [SEP]."""
+        return self.max_tokens - 3
 
     def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
         return self.draw(text, Random(int(rng.integers(2**63))))
@@ -38,10 +42,9 @@ class _Pairs(Builder):
     def _document(self, text: Text, document: int, rng: Random, plan: ExampleRanges) -> None:
         borders = text.sentences
         sentence, end = text.documents[document], text.documents[document + 1]
-        room = self.max_tokens - self.special_tokens
-        target = room
+        target = self.room
         if rng.random() < self.short_share:  # once for a document, as in the reference
-            target = rng.randint(2, room)
+            target = rng.randint(2, self.room)
         while sentence < end:
             last = sentence + 1
             enough = borders[sentence] + target
@@ -76,7 +79,7 @@ class NextSentence(_Pairs):
         else:
             b, label = _random_piece(text, document, target - (a[1] - a[0]), rng), RANDOM
             last = split  # the sentences that were not used start the next chunk
-        plan.add(cut_pair(a, b, self.max_tokens - self.special_tokens, rng), label)
+        plan.add(cut_pair(a, b, self.room, rng), label)
         return last
 
 
@@ -97,7 +100,7 @@ class SentenceOrder(_Pairs):
         else:
             middle = _word_start(text, start, stop, rng)
         if middle < stop:
-            a, b = cut_pair((start, middle), (middle, stop), self.max_tokens - self.special_tokens, rng)
+            a, b = cut_pair((start, middle), (middle, stop), self.room, rng)
             swapped = rng.random() < 0.5
             plan.add((b, a) if swapped else (a, b), SWAPPED if swapped else IN_ORDER)
         return last

@@ -7,8 +7,7 @@ from random import Random
 
 import numpy as np
 
-from training.pretraining.examples.builder import Builder
-from training.pretraining.examples.text import ExampleRanges, Text
+from training.pretraining.examples.text import Builder, ExampleRanges, Text
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from bert.errors import ConfigError, DataError
 from training.corpus.shards import Corpus, Document, Entry
 from training.pretraining.examples.base import Example, MaskedExample
-from training.pretraining.examples.builder import Builder
-from training.pretraining.examples.text import Examples, Offsets, Text
+from training.pretraining.examples.text import Builder, Examples, Offsets, Text
 from training.pretraining.masking.base import Masking
 from training.pretraining.masking.counter_rng import Keys
 from training.pretraining.masking.tokens import TokenMasking
@@ -56,16 +55,13 @@ class _Examples(NamedTuple):
     def take(self, places: Offsets) -> tuple[list[Example], Keys]:
         """Make the examples at some places of the shuffled order."""
         indices = self.order[places]
-        if len(self.plans) == 1:
-            return self.plans[0].take(indices), self.keys[indices]
-        borders = np.cumsum([len(plan) for plan in self.plans])
-        which = np.searchsorted(borders, indices, side="right")
-        found: dict[int, Example] = {}
+        borders = np.cumsum([0, *map(len, self.plans)])
+        which = np.searchsorted(borders, indices, side="right") - 1
+        found = np.empty(len(indices), object)
         for copy in np.unique(which).tolist():
-            mine = np.flatnonzero(which == copy)
-            first = borders[copy] - len(self.plans[copy])
-            found.update(zip(mine.tolist(), self.plans[copy].take(indices[mine] - first), strict=True))
-        return [found[i] for i in range(len(indices))], self.keys[indices]
+            mine = which == copy
+            found[mine] = self.plans[copy].take(indices[mine] - borders[copy])
+        return found.tolist(), self.keys[indices]
 
 
 class ExampleStream:
@@ -78,20 +74,14 @@ class ExampleStream:
         build: Builder,
         mask: Masking,
         seed: int,
-        max_tokens: int,
         static_dupes: int = 0,
         mixed_shards: int = MIXED_SHARDS,
     ) -> None:
         """Open a split.
 
         With `static_dupes` (the paper's dupe_factor) an epoch is that many copies, each built and masked once. With 0 each
-        epoch is built and masked afresh. Raises DataError where the split has too few documents for `build`, ConfigError
-        where its examples are longer than `max_tokens`.
+        epoch is built and masked afresh. Raises DataError where the split has too few documents for `build`.
         """
-        if build.max_tokens > max_tokens:
-            raise ConfigError(f"examples of {build.max_tokens} tokens must fit in max_tokens ({max_tokens})")
-        if static_dupes < 0 or seed < 0:
-            raise ConfigError(f"static_dupes ({static_dupes}) and seed ({seed}) must be at least 0")
         self._corpus, self._split = corpus, split
         self._build, self._mask, self._seed, self._dupes = build, mask, seed, static_dupes
         self._groups = _groups(corpus, split, max(1, build.min_documents))
@@ -125,7 +115,7 @@ class ExampleStream:
     def held_out_examples(self, limit: int) -> list[MaskedExample]:
         """Return up to `limit` examples of the held-out split, the same at every call: 15% of tokens, seed 0."""
         mask = TokenMasking(self._mask.special)
-        stream = ExampleStream(self._corpus, "held_out", self._build, mask, 0, self._build.max_tokens)
+        stream = ExampleStream(self._corpus, "held_out", self._build, mask, 0)
         found: list[MaskedExample] = []
         for mix in range(stream._mixes):
             if len(found) < limit:
@@ -208,10 +198,14 @@ class ExampleStream:
 
 
 def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]:
-    """Return the shards; one with too few documents for the builder joins its neighbour."""
-    groups: list[list[Entry]] = []
-    for entry in _entries(corpus, split):
-        if groups and _documents(groups[-1]) < min_documents:
+    """Return the shards; one with too few documents for the builder joins its neighbour.
+
+    Raises DataError where a file is missing or of another size.
+    """
+    groups: list[list[Entry]] = [[]]
+    for entry in corpus.entries(split):
+        corpus.shard(entry)  # and closed again: a corpus may have thousands, and each holds descriptors
+        if _documents(groups[-1]) < min_documents:
             groups[-1].append(entry)
         else:
             groups.append([entry])
@@ -223,16 +217,6 @@ def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]
         needed = f"{min_documents} documents are needed" if min_documents > 1 else "a document is needed"
         raise DataError(corpus.folder, None, f"split {split!r} has {found}, and {needed}")
     return groups
-
-
-def _entries(corpus: Corpus, split: str) -> list[Entry]:
-    """Return the entry of each shard; raises DataError if a file is missing or of another size."""
-    entries = corpus.entries(split)
-    for entry in entries:
-        corpus.shard(
-            entry
-        )  # and closed again: a mapped file holds a descriptor, and a corpus may have thousands
-    return entries
 
 
 def _documents(group: Sequence[Entry]) -> int:

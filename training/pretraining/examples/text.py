@@ -4,13 +4,15 @@ An example is a few numbers until it is taken. So the ranges of a whole shard ar
 several processes makes only its own examples. N tokens, S sentences, D documents, E examples, P pieces.
 """
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import overload
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.errors import DataError
 from training.corpus.shards import Document
 from training.pretraining.examples.base import Bools, Bytes, Example, Ints, SpecialIds
 
@@ -71,7 +73,7 @@ class ExampleRanges:
         self.labels.append(label)
 
 
-class Examples(Sequence[Example]):
+class Examples:
     """Examples that are made when they are taken: [CLS] piece [SEP] piece [SEP] …"""
 
     def __init__(self, text: Text, special: SpecialIds, plan: ExampleRanges, *, segments: bool) -> None:
@@ -82,21 +84,6 @@ class Examples(Sequence[Example]):
 
     def __len__(self) -> int:
         return len(self._labels)
-
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return self.take(np.arange(len(self))[index])
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"example {index} of {len(self)}")
-        return self.take(np.array([index % len(self)]))[0]
-
-    def __iter__(self) -> Iterator[Example]:
-        for start in range(0, len(self), 256):
-            yield from self[start : start + 256]
 
     def take(self, indices: NDArray[np.integer]) -> list[Example]:
         """Make the examples of these indices together: several times faster than one by one."""
@@ -124,6 +111,35 @@ class Examples(Sequence[Example]):
             Example(ids[a:b], segments[a:b], continues[a:b], special[a:b], label)
             for a, b, label in zip([0, *borders[:-1]], borders, labels, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Builder(ABC):
+    """Documents to examples of at most `max_tokens` tokens, [CLS] and [SEP] among them."""
+
+    max_tokens: int
+    special: SpecialIds
+    short_share: float = 0.1
+    """Share of documents whose examples have a random shorter length, in builders that have such."""
+
+    min_documents: ClassVar[int] = 0
+    """Least number of documents with text."""
+    pairs: ClassVar[bool] = False
+    """True for examples of two segments with a label."""
+
+    def plan(self, text: Text, rng: np.random.Generator) -> Examples:
+        """Plan the examples of a text; raises DataError for fewer than `min_documents`."""
+        if text.document_count < self.min_documents:
+            raise DataError(
+                "the corpus",
+                None,
+                f"has {text.document_count} documents with text and needs {self.min_documents}",
+            )
+        return Examples(text, self.special, self._plan(text, rng), segments=self.pairs)
+
+    @abstractmethod
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
+        """Return the token ranges of each example."""
 
 
 def ranges(starts: Offsets, stops: Offsets) -> Offsets:

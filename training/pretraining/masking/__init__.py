@@ -36,12 +36,9 @@ def strategy(
         case "whole_words":
             return WholeWordMasking(*shared)
         case "spans":
-            return SpanMasking(*shared, shares=tuple(span_shares))
+            return SpanMasking(*shared, tuple(span_shares))
         case "similar_words" if similar is not None:
             return SimilarWordMasking(*shared, similar)
         case "phrases" if phrases is not None:
             return PhraseMasking(*shared, phrases)
-        case "similar_words" | "phrases":
-            needed = {"similar_words": "similar pieces", "phrases": "a phrase list"}[kind]
-            raise ConfigError(f"masking kind {kind!r} needs {needed}")
-    raise ConfigError(f"masking kind {kind!r} must be one of {', '.join(KINDS)}")
+    raise ConfigError(f"masking kind {kind!r} must be one of {', '.join(KINDS)}, with what it needs")

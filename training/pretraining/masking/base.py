@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.errors import ConfigError
 from training.pretraining.examples.base import Bools, Example, Ints, MaskedExample, SpecialIds
 from training.pretraining.masking.counter_rng import ACTION, ORDER, PIECE, Keys, uniform
 
@@ -90,17 +89,6 @@ class Masking(ABC):
     """Share of the positions that get [MASK]."""
     random_share: float = 0.1
     """Share of the positions that get a random piece; the rest keep their own."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise ConfigError(f"rate ({self.rate:g}) must be between 0 and 1")
-        if self.max_predictions < 0:
-            raise ConfigError(f"max_predictions ({self.max_predictions}) must be at least 0")
-        if min(self.mask_share, self.random_share) < 0 or self.mask_share + self.random_share > 1 + 1e-9:
-            raise ConfigError(
-                f"mask_share ({self.mask_share:g}) and random_share ({self.random_share:g}) "
-                "must be at least 0 and add up to at most 1"
-            )
 
     def __call__(self, example: Example, rng: np.random.Generator) -> MaskedExample:
         """Mask one example; `many` is far cheaper an example."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.errors import ConfigError, DataError
+from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.pretraining.examples.base import Ints, SpecialIds
 from training.pretraining.examples.text import ranges
@@ -31,13 +31,6 @@ class SimilarWordMasking(Masking):
 
     similar: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int32))
     """(V, K) ids of near pieces, filled up with -1 at the end of a row; see `nearest_pieces`."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.similar.ndim != 2 or len(self.similar) <= int(self.special.plain.max()):
-            raise ConfigError(
-                f"similar {self.similar.shape} must have a row for each of {self.special.plain.max() + 1} pieces"
-            )
 
     def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         starts, _ = words(batch, ~batch.continues)

@@ -16,6 +16,9 @@ from training.pretraining.masking.base import Chosen, Masking, MaskingBatch, Off
 from training.pretraining.masking.counter_rng import LENGTH
 from training.pretraining.masking.tokens import words
 
+GEOMETRIC, MAX_WORDS = 0.2, 10
+"""Parameter p of the span lengths, and the longest span."""
+
 
 @dataclass(frozen=True)
 class SpanMasking(Masking):
@@ -24,24 +27,17 @@ class SpanMasking(Masking):
     In the reference spans may touch, grow into one another, and end inside a word where the budget does.
     """
 
-    geometric: float = 0.2
-    max_words: int = 10
     shares: tuple[float, ...] = ()
     """Shares of spans of 1, 2, … words; empty for the geometric ones."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.shares and not (min(self.shares) >= 0 and sum(self.shares) > 0):
             raise ConfigError(f"span_shares {list(self.shares)} must not be negative, and not all 0")
-        if not 0 < self.geometric < 1:
-            raise ConfigError(f"geometric ({self.geometric:g}) must be between 0 and 1")
-        if self.max_words < 1:
-            raise ConfigError(f"max_words ({self.max_words}) must be at least 1")
 
     @property
     def length_shares(self) -> NDArray[np.float64]:
         """Probabilities of spans of 1, 2, … words."""
-        geometric = np.float64(self.geometric) * (1 - self.geometric) ** np.arange(self.max_words)
+        geometric = np.float64(GEOMETRIC) * (1 - GEOMETRIC) ** np.arange(MAX_WORDS)
         shares = np.array(self.shares, np.float64) if self.shares else geometric
         whole: NDArray[np.float64] = shares / shares.sum()
         return whole

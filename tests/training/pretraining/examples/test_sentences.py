@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.errors import ConfigError
-from tests.support.pretraining_documents import CLS, FIRST, SEP, document, numbered, special_ids
-from training.pretraining.examples import BUILDERS, builder
+from tests.support.pretraining_documents import CLS, FIRST, SEP, built, document, numbered, special_ids
+from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import Example
 from training.pretraining.examples.sentences import FullSentences, SingleSegments
 
@@ -29,7 +28,9 @@ def pieces(example: Example) -> list[list[int]]:
     kind=st.sampled_from(["full_sentences", "single"]),
 )
 def test_no_token_is_lost_or_doubled(shape: Any, max_tokens: int, seed: int, kind: str) -> None:
-    found = builder(kind, max_tokens, special_ids(), 0.3)(numbered(shape), np.random.default_rng(seed))
+    found = built(
+        BUILDERS[kind](max_tokens, special_ids(), 0.3), numbered(shape), np.random.default_rng(seed)
+    )
     tokens = [int(token) for example in found for token in example.ids[~example.special]]
     assert sorted(tokens) == list(range(FIRST, FIRST + sum(map(sum, shape))))
     for example in found:
@@ -40,7 +41,7 @@ def test_no_token_is_lost_or_doubled(shape: Any, max_tokens: int, seed: int, kin
 def test_each_piece_is_running_text_of_one_document(shape: Any, max_tokens: int, seed: int) -> None:
     documents = numbered(shape)
     owner = {int(token): i for i, d in enumerate(documents) for token in d.tokens}
-    for example in FullSentences(max_tokens, special_ids())(documents, np.random.default_rng(seed)):
+    for example in built(FullSentences(max_tokens, special_ids()), documents, np.random.default_rng(seed)):
         owners = []
         for piece in pieces(example):
             assert piece == list(range(piece[0], piece[0] + len(piece)))
@@ -55,7 +56,9 @@ class InOrder(np.random.Generator):
 
 def test_full_sentences_worked_by_hand() -> None:
     documents = numbered([[3, 2], [4], [9]])  # 10-12, 13-14; 15-18; 19-27
-    found = [pieces(e) for e in FullSentences(8, special_ids())(documents, InOrder(np.random.PCG64(0)))]
+    found = [
+        pieces(e) for e in built(FullSentences(8, special_ids()), documents, InOrder(np.random.PCG64(0)))
+    ]
     assert found == [
         [[10, 11, 12, 13, 14]],  # [CLS] 5 [SEP] is 7: the next document's 4 and a [SEP] do not fit
         [[15, 16, 17, 18]],  # 6: nor do the 9 of the last one
@@ -65,7 +68,7 @@ def test_full_sentences_worked_by_hand() -> None:
 
 
 def test_full_sentences_cross_documents() -> None:
-    found = FullSentences(16, special_ids())(numbered([[3], [3], [3]]), np.random.default_rng(0))
+    found = built(FullSentences(16, special_ids()), numbered([[3], [3], [3]]), np.random.default_rng(0))
     assert [len(pieces(example)) for example in found] == [3]
     assert len(found[0].ids) == 1 + 3 * 4
 
@@ -73,14 +76,16 @@ def test_full_sentences_cross_documents() -> None:
 def test_documents_come_in_another_order_each_time() -> None:
     documents = numbered([[3]] * 8)
     orders = {
-        tuple(FullSentences(64, special_ids())(documents, np.random.default_rng(seed))[0].ids.tolist())
+        tuple(built(FullSentences(64, special_ids()), documents, np.random.default_rng(seed))[0].ids.tolist())
         for seed in range(10)
     }
     assert len(orders) == 10
 
 
 def test_single_segments_stay_in_their_document() -> None:
-    found = SingleSegments(16, special_ids(), 0.0)(numbered([[3, 3], [3], [9, 9]]), np.random.default_rng(0))
+    found = built(
+        SingleSegments(16, special_ids(), 0.0), numbered([[3, 3], [3], [9, 9]]), np.random.default_rng(0)
+    )
     assert [pieces(example) for example in found] == [
         [[10, 11, 12, 13, 14, 15]],
         [[16, 17, 18]],
@@ -91,7 +96,7 @@ def test_single_segments_stay_in_their_document() -> None:
 
 def test_every_tenth_documents_single_segments_are_short() -> None:
     documents = numbered([[1] * 62] * 1000)
-    found = SingleSegments(64, special_ids())(documents, np.random.default_rng(0))
+    found = built(SingleSegments(64, special_ids()), documents, np.random.default_rng(0))
     whole = sum(len(example.ids) == 64 for example in found)
     assert 870 < whole < 930
     assert min(len(example.ids) for example in found) < 10
@@ -99,18 +104,8 @@ def test_every_tenth_documents_single_segments_are_short() -> None:
 
 @pytest.mark.parametrize("kind", ["full_sentences", "single", "sentence_order"])
 def test_nothing_gives_no_example(kind: str) -> None:
-    make = builder(kind, 32, special_ids())
+    make = BUILDERS[kind](32, special_ids())
     if kind == "sentence_order":
-        assert len(make([document([10])], np.random.default_rng(0))) == 0
+        assert len(built(make, [document([10])], np.random.default_rng(0))) == 0
     else:
-        assert len(make([document([10])], np.random.default_rng(0))) == 1
-
-
-def test_every_builder_has_a_name() -> None:
-    for kind, made in BUILDERS.items():
-        assert type(builder(kind, 32, special_ids(), 0.2)) is made
-
-
-def test_a_share_over_1_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"short_share \(1.5\)"):
-        builder("pairs", 32, special_ids(), 1.5)
+        assert len(built(make, [document([10])], np.random.default_rng(0))) == 1

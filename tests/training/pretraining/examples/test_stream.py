@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError, DataError
-from tests.support.pretraining_documents import FIRST, MASK, document, numbered, special_ids
+from tests.support.pretraining_documents import FIRST, MASK, built, document, numbered, special_ids
 from training.corpus.shards import Corpus, Document, write_index, write_shard
-from training.pretraining.examples import BUILDERS, builder
+from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
 from training.pretraining.masking import strategy
@@ -52,8 +52,8 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def stream(
     corpus: Corpus, kind: str = "pairs", *, seed: int = 3, dupes: int = 0, rate: float = 0.3, mixed: int = 2
 ) -> ExampleStream:
-    build, mask = builder(kind, 20, SPECIAL), strategy("tokens", SPECIAL, rate)
-    return ExampleStream(corpus, "train", build, mask, seed, 20, dupes, mixed)
+    build, mask = BUILDERS[kind](20, SPECIAL), strategy("tokens", SPECIAL, rate)
+    return ExampleStream(corpus, "train", build, mask, seed, dupes, mixed)
 
 
 def fingerprint(example: MaskedExample) -> Print:
@@ -122,7 +122,7 @@ def test_after_leads_where_reading_leads(
 @pytest.mark.parametrize("dupes", [0, 3])
 def test_an_epoch_holds_every_example_once(corpus: Corpus, kind: str, dupes: int) -> None:
     rng = np.random.default_rng(0)
-    made = [len(builder(kind, 20, SPECIAL, 0.0)(shard, rng)) for shard in shards(SHARDS)]
+    made = [len(built(BUILDERS[kind](20, SPECIAL, 0.0), shard, rng)) for shard in shards(SHARDS)]
     for epoch in epochs(stream(corpus, kind, dupes=dupes), 2):
         if kind in ("full_sentences", "single"):  # each token has a number of its own
             tokens = Counter(token for _, ids, _, _ in epoch for token in ids if token >= FIRST)
@@ -279,11 +279,3 @@ def test_a_split_that_gives_no_example_is_said(tmp_path: Path) -> None:
 def test_a_cursor_of_another_corpus_is_refused(corpus: Corpus, cursor: Cursor) -> None:
     with pytest.raises(ConfigError, match=r"must be one of the split's 2 mixes|is past the mix's"):
         next(stream(corpus).batches(2, cursor))
-
-
-def test_impossible_numbers_are_refused(corpus: Corpus) -> None:
-    build, mask = builder("pairs", 20, SPECIAL), strategy("tokens", SPECIAL)
-    with pytest.raises(ConfigError, match=r"examples of 20 tokens must fit in max_tokens \(16\)"):
-        ExampleStream(corpus, "train", build, mask, 0, 16)
-    with pytest.raises(ConfigError, match=r"static_dupes \(-1\) and seed \(0\)"):
-        ExampleStream(corpus, "train", build, mask, 0, 20, -1)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.pretraining_documents import CLS, SEP, document, numbered, special_ids
+from tests.support.pretraining_documents import CLS, SEP, document, numbered, special_ids, taken
 from training.pretraining.examples.text import ExampleRanges, Examples, Text, ranges
 
 
@@ -15,7 +15,7 @@ def examples(segments: bool) -> Examples:
 
 
 def test_an_example_is_pieces_between_special_tokens() -> None:
-    first, second = examples(segments=True)
+    first, second = taken(examples(segments=True))
     assert first.ids.tolist() == [CLS, 10, 11, SEP, 13, 14, SEP]
     assert first.segment_ids.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert first.special.tolist() == [True, False, False, True, False, False, True]
@@ -27,21 +27,20 @@ def test_an_example_is_pieces_between_special_tokens() -> None:
 
 
 def test_a_piece_that_starts_inside_a_word_starts_a_word() -> None:
-    first, second = examples(segments=True)
+    first, second = taken(examples(segments=True))
     assert first.continues.tolist() == [False, False, True, False, False, False, False]
     assert not second.continues.any()
 
 
 def test_without_segments_all_ids_are_0() -> None:
-    assert not examples(segments=False)[0].segment_ids.any()
+    assert not taken(examples(segments=False))[0].segment_ids.any()
 
 
 def test_examples_come_in_the_order_asked_for() -> None:
     both = examples(segments=True)
     assert [e.ids.tolist() for e in both.take(np.array([1, 0, 1]))] == [
-        both[i].ids.tolist() for i in (1, 0, 1)
+        taken(both)[i].ids.tolist() for i in (1, 0, 1)
     ]
-    assert [e.ids.tolist() for e in both[::-1]] == [both[-1].ids.tolist(), both[-2].ids.tolist()]
     assert both.take(np.array([], np.int64)) == []
 
 

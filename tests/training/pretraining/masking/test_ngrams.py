@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert.errors import ConfigError, DataError
+from bert.errors import DataError
 from tests.support.pretraining_documents import FIRST, MASK, special_ids
 from training.pretraining.examples.base import Example
 from training.pretraining.masking.ngrams import (
@@ -143,8 +143,3 @@ def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
     }.items():  # fmt: skip
         with pytest.raises(DataError, match=says):
             similar_pieces(tmp_path, tmp_path / f"{name}.npy")
-
-
-def test_a_table_for_another_vocabulary_is_refused() -> None:
-    with pytest.raises(ConfigError, match="row for each of 200 pieces"):
-        SimilarWordMasking(SPECIAL, similar=SIMILAR[:100])

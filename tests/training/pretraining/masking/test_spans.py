@@ -158,7 +158,3 @@ def test_span_lengths_may_be_given_as_shares() -> None:
 def test_impossible_lengths_are_refused() -> None:
     with pytest.raises(ConfigError, match="must not be negative, and not all 0"):
         SpanMasking(SPECIAL, shares=(0.0,))
-    with pytest.raises(ConfigError, match=r"geometric \(1\)"):
-        SpanMasking(SPECIAL, geometric=1.0)
-    with pytest.raises(ConfigError, match=r"max_words \(0\)"):
-        SpanMasking(SPECIAL, max_words=0)
