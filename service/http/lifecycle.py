@@ -29,7 +29,6 @@ OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 WAITING_BODIES = 8
 """Limit of text waiting to be tokenised, in bodies of the maximum size."""
 WARM_UP_TIMEOUT_S = 60.0
-WARM_UP_RETRY_S = 0.2
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
 STOPPING = "stopping"
@@ -113,7 +112,9 @@ class Service:
         pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets)
         for model in registry.models.values():
-            await self._first_warm_up(model)
+            error = await self._check(model, WARM_UP_TIMEOUT_S)
+            if error and (self.settings.strict or len(self._unhealthy) == len(registry.models)):
+                raise error
             self._announce(model)
         self.metrics.watch_models(list(registry.models), lambda name: self.why_model_not_ready(name) is None)
         for left_out in registry.left_out:
@@ -143,29 +144,24 @@ class Service:
         else:
             self.on_ready()
 
-    async def warm_up(self, model: Model, timeout_s: float = WARM_UP_TIMEOUT_S) -> None:
+    async def warm_up(self, model: Model, timeout_s: float) -> None:
         """Run one text through tokenizer, queue and engine."""
         context = RequestContext("warm-up", "warm-up", time.monotonic(), 1000 * timeout_s)
         async with asyncio.timeout(timeout_s):
             await self.loaded.pipeline.warm_up(context, model)
 
-    async def _first_warm_up(self, model: Model) -> None:
-        """Warm up and mark a failing model; raises if settings are `strict` or every model fails."""
+    async def _check(self, model: Model, timeout_s: float) -> Exception | None:
+        """Note whether a model fails on the warm-up text; a full queue shows that others use it, and changes nothing."""
         try:
-            await self._warm_up_with_retry(model)
+            await self.warm_up(model, timeout_s)
+        except QueueFullError:
+            return None
         except Exception as error:
             LOGGER.error("model %s fails on the warm-up text: %r", model.name, error)
             self._unhealthy.add(model.name)
-            if self.settings.strict or len(self._unhealthy) == len(self.loaded.registry.models):
-                raise
-
-    async def _warm_up_with_retry(self, model: Model) -> None:
-        """Warm up, waiting for room in the queue: other frontends may have filled it."""
-        while True:
-            try:
-                return await self.warm_up(model)
-            except QueueFullError:
-                await asyncio.sleep(WARM_UP_RETRY_S)
+            return error
+        self._unhealthy.discard(model.name)
+        return None
 
     def probe_soon(self) -> None:
         """Run the warm-up text through suspect models, in the background.
@@ -196,15 +192,7 @@ class Service:
 
     async def _probe_suspects(self) -> None:
         for name in self._unhealthy | self.loaded.scheduler.suspects():
-            try:
-                await self.warm_up(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
-            except QueueFullError:  # too busy to tell: keep its state
-                continue
-            except Exception as error:
-                LOGGER.warning("model %s fails on the warm-up text: %r", name, error)
-                self._unhealthy.add(name)
-            else:
-                self._unhealthy.discard(name)
+            await self._check(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
 
     def _announce(self, model: Model) -> None:
         manifest = model.bundle.manifest

@@ -1,11 +1,16 @@
-"""JSON of the tasks whose results point into the text: request, response and an example of both."""
+"""JSON of the tasks whose results point into the text: request, response and an example of both.
+
+Where a task's result is a dataclass with the fields of the JSON, it is the schema.
+"""
 
 from typing import Annotated, ClassVar
 
 from pydantic import Field, WithJsonSchema
 
-from bert.tasks.fill_mask import MAX_CANDIDATES
+from bert.tasks.fill_mask import MAX_CANDIDATES, FilledMask
+from bert.tasks.ner import Entity
 from service.http.schemas import Example, ModelName, Schema, TaskResponse, Text, response_example
+from service.pipeline.pipeline import Token
 
 NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
 Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]
@@ -19,20 +24,10 @@ class NerRequest(Schema):
     model: ModelName = None
 
 
-class EntityResult(Schema):
-    """An entity: text[start:end], in Unicode code points."""
-
-    text: str
-    label: str
-    start: int
-    end: int
-    score: float = Field(description="Mean probability of the label over the entity's words.")
-
-
 class NerResult(Schema):
     """The entities of one text, in text order."""
 
-    entities: list[EntityResult]
+    entities: list[Entity]
 
 
 class NerResponse(TaskResponse):
@@ -129,27 +124,10 @@ class FillMaskRequest(Schema):
     model: ModelName = None
 
 
-class CandidateResult(Schema):
-    """A vocabulary piece that can fill a mask."""
-
-    token: str = Field(description="Vocabulary piece; ##ing continues the preceding word.")
-    id: int
-    score: float = Field(description="Probability among all pieces of the vocabulary.")
-    sequence: str = Field(description="The text with this mask filled; other masks stay.")
-
-
-class MaskResult(Schema):
-    """One mask, text[start:end] in Unicode code points, and its candidates, best first."""
-
-    start: int
-    end: int
-    candidates: list[CandidateResult]
-
-
 class FillMaskResult(Schema):
     """The masks of one text, in text order."""
 
-    masks: list[MaskResult]
+    masks: list[FilledMask]
 
 
 _PARIS = {"token": "capital", "id": 3007, "score": 0.99, "sequence": "Paris is the capital of France."}
@@ -175,22 +153,10 @@ class TokenizeRequest(Schema):
     )
 
 
-class TokenResult(Schema):
-    """A token: the vocabulary piece, and the characters text[start:end] that it covers."""
-
-    id: int
-    text: str
-    start: int
-    end: int
-    special: bool = Field(
-        description="True for tokens that the model adds ([CLS], [SEP]); their start and end are 0."
-    )
-
-
 class TokenizeResult(Schema):
     """The tokens of one text."""
 
-    tokens: list[TokenResult]
+    tokens: list[Token]
 
 
 class TokenizeResponse(TaskResponse):

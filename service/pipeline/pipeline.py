@@ -49,7 +49,10 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token as the model reads it; special tokens have start and end 0."""
+    """A vocabulary piece and the characters text[start:end] that it covers.
+
+    `special` are those that the model adds ([CLS], [SEP]); their start and end are 0.
+    """
 
     id: int
     text: str

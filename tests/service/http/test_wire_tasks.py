@@ -205,9 +205,8 @@ def test_answers_and_examples_are_what_the_schemas_say(live: Live, endpoint: Any
     assert reply.status == 200, reply.body
     endpoint.response.model_validate_json(reply.body, strict=True)
     endpoint.request.model_validate(endpoint.sent)
-    endpoint.response.model_validate(
-        {"model": endpoint.model, "results": endpoint.results, "usage": {"tokens": 1}}, strict=True
-    )
+    example = {"model": endpoint.model, "results": endpoint.results, "usage": {"tokens": 1}}
+    endpoint.response.model_validate_json(json.dumps(example), strict=True)
 
 
 def test_every_number_is_finite(live: Live) -> None:
