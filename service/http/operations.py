@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
-from service.engine.loaded_model import Model
+from service.engine.loaded_model import LeftOut, Model
 from service.http import openapi
 from service.http.lifecycle import Service, service_of
 from service.http.problems import ProblemError
@@ -43,14 +43,6 @@ class ModelInfo(Schema):
     why_not_ready: str | None
 
 
-class LeftOutInfo(Schema):
-    """A bundle that could not be loaded; requests for its model get a 503."""
-
-    name: str
-    task: str = Field(description="Empty if the manifest cannot be read.")
-    reason: str = Field(description="What is wrong with the bundle, and what to do.")
-
-
 class ModelsResponse(Schema):
     """All loaded models, and the bundles that were left out."""
 
@@ -79,7 +71,9 @@ class ModelsResponse(Schema):
         "left_out": [],
     }
     models: list[ModelInfo]
-    left_out: list[LeftOutInfo]
+    left_out: list[LeftOut] = Field(
+        description="Bundles that could not be loaded, and what to do. Requests for their models get a 503."
+    )
 
 
 class HealthResponse(Schema):
@@ -98,8 +92,7 @@ async def models(request: Request) -> Response:
     service = service_of(request)
     registry, budgets = service.loaded.registry, service.loaded.budgets
     infos = [_info(model, service, registry.defaults, budgets) for model in registry.models.values()]
-    left_out = [LeftOutInfo(name=each.name, task=each.task, reason=each.reason) for each in registry.left_out]
-    return JSONResponse(ModelsResponse(models=infos, left_out=left_out).model_dump())
+    return JSONResponse(ModelsResponse(models=infos, left_out=list(registry.left_out)).model_dump())
 
 
 @operations.get("/health/live", response_model=HealthResponse, responses=openapi.success({"status": "live"}))

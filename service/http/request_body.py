@@ -71,7 +71,8 @@ async def read_body(request: Request, settings: ServeSettings) -> bytes:
         _check_type(sent)
     coding = (header(request.scope, b"content-encoding") or "identity").strip().lower()
     if coding not in CODINGS:
-        raise _unknown_coding()
+        detail = "send the body as it is, or with Content-Encoding: gzip; no other encoding is known"
+        raise ProblemError(415, "unsupported-media-type", detail, headers={"Accept-Encoding": "gzip"})
     limit = settings.max_body_bytes
     length = header(request.scope, b"content-length") or ""
     if length.isdigit() and int(length) > limit:
@@ -239,11 +240,6 @@ def _check_type(sent: str) -> None:
     if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
         detail = f"send JSON with the header content-type: application/json, not {kind[:100] or 'none'!r}"
         raise ProblemError(415, "unsupported-media-type", detail)
-
-
-def _unknown_coding() -> ProblemError:
-    detail = "send the body as it is, or with Content-Encoding: gzip; no other encoding is known"
-    return ProblemError(415, "unsupported-media-type", detail, headers={"Accept-Encoding": "gzip"})
 
 
 def _too_large(limit: int) -> ProblemError:

@@ -18,10 +18,9 @@ from starlette.types import ASGIApp
 
 from bert.errors import BertError
 from service.exit_signals import FAILURE, is_ignored
-from service.http.lifecycle import Service
+from service.http.lifecycle import Service, log_failure
 from service.http.schemas import ClassifyRequest, Example, SimilarityRequest
 from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
-from service.logs import LOGGER
 from service.metrics import Metrics
 from service.settings import ServeSettings
 
@@ -117,7 +116,7 @@ class Server(uvicorn.Server):
         if isinstance(error, BertError):
             print(f"bert-serve: {error}", file=sys.stderr)
         else:
-            LOGGER.error("the models could not be loaded", exc_info=error)
+            log_failure(error)
         self._stop()
 
 
