@@ -25,16 +25,12 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Time, level, message, then the fields as key=value."""
+    """Time, level, message, then the fields as key=value; a trace follows on lines of its own."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line without a trace."""
         fields = "".join(f" {key}={value}" for key, value in getattr(record, "fields", {}).items())
-        return super().format(record) + fields if not record.exc_info else self._with_trace(record, fields)
-
-    def _with_trace(self, record: logging.LogRecord, fields: str) -> str:
-        first, _, rest = super().format(record).partition("\n")
-        return f"{first}{fields}\n{rest}"
+        return super().formatMessage(record) + fields
 
 
 def configure(level: str, form: str) -> None:

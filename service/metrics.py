@@ -7,7 +7,6 @@ those of ended processes. A scrape of any process shows the numbers of all.
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -48,6 +47,7 @@ class Metrics:
         self._is_shared = SHARED in os.environ
         if not self._is_shared:
             ProcessCollector(registry=self.registry)
+        self._queues: Sequence[str] = ()
         self._waiting: Callable[[str], tuple[int, int]] = lambda _: (0, 0)
         self._is_ready: Callable[[], bool] = lambda: False
         self._scraping = asyncio.Lock()
@@ -142,11 +142,8 @@ class Metrics:
         self.ready = self._gauge(
             "bert_ready", "1 while /health/ready responds with 200.", mode="livemostrecent"
         )
-        if self._is_shared:
-            self._add_engine_process()
-
-    def _add_engine_process(self) -> None:
-        """Create the metrics of an engine in its own process."""
+        if not self._is_shared:
+            return
         self.engine_away_requests = self._gauge(
             "bert_engine_away_requests", "Requests waiting in frontends while no engine process responds."
         )
@@ -178,30 +175,20 @@ class Metrics:
     def watch_ready(self, is_ready: Callable[[], bool]) -> None:
         """Call `is_ready` for the gauge at each scrape."""
         self._is_ready = is_ready
-        if not self._is_shared:
-            self.ready.set_function(lambda: float(is_ready()))
 
     def watch_models(self, models: Sequence[str], is_ready: Callable[[str], bool]) -> None:
         """Call `is_ready` for each model's gauge at each scrape."""
         self._models, self._is_model_ready = models, is_ready
-        if not self._is_shared:
-            for model in models:
-                self.model_ready.labels(model).set_function(partial(is_ready, model))
 
     def watch_queue(self, models: Iterable[str], waiting: Callable[[str], tuple[int, int]]) -> None:
-        """Call `waiting` for each model's waiting tokens and texts at each scrape, so that the gauges cannot drift."""
-        self._waiting = waiting
-        if not self._is_shared:
-            for model in models:
-                self.queue_tokens.labels(model).set_function(partial(_nth, 0, waiting, model))
-                self.queue_texts.labels(model).set_function(partial(_nth, 1, waiting, model))
+        """Call `waiting` for each model's waiting tokens and texts at each `refresh`, so that the gauges cannot drift."""
+        self._queues, self._waiting = tuple(models), waiting
 
     def note_queue(self, model: str) -> None:
-        """Set the gauges of a model's queue if another process may be scraped, which cannot call `waiting`."""
-        if self._is_shared:
-            tokens, texts = self._waiting(model)
-            self.queue_tokens.labels(model).set(tokens)
-            self.queue_texts.labels(model).set(texts)
+        """Set the gauges of a model's queue; another process that is scraped cannot call `waiting`."""
+        tokens, texts = self._waiting(model)
+        self.queue_tokens.labels(model).set(tokens)
+        self.queue_texts.labels(model).set(texts)
 
     def count_engine_restarts(self, restarts: int) -> None:
         """Raise the counter to `restarts`: it goes on from the engine process before, which may have died uncounted."""
@@ -229,21 +216,19 @@ class Metrics:
         Scrapes run one at a time, because several threads would keep the interpreter's lock from the event loop.
         """
         async with self._scraping:
-            if self._is_shared:
-                self._note_readiness()
+            self.refresh()
             return await asyncio.to_thread(self._render)
 
-    def _note_readiness(self) -> None:
+    def refresh(self) -> None:
+        """Set the gauges of this process that are watched and not counted."""
+        for model in self._queues:
+            self.note_queue(model)
         self.ready.set(float(self._is_ready()))
         for model in self._models:
             self.model_ready.labels(model).set(float(self._is_model_ready(model)))
 
     def _render(self) -> bytes:
         return generate_latest(shared_registry() if self._is_shared else self.registry)
-
-
-def _nth(index: int, waiting: Callable[[str], tuple[int, int]], model: str) -> int:
-    return waiting(model)[index]
 
 
 def name_process(name: str) -> None:

@@ -58,5 +58,5 @@ def _report(models: Sequence[OpenedModel], layout: SlotLayout, settings: ServeSe
     elif settings.keep_tuning:
         for model in models:
             file = tuning_cache.cache_file(model.bundle)
-            written = tuning_cache.write(model.bundle, warmup.machine_of(model, layout), measured)
+            written = tuning_cache.write(model.bundle, tuning_cache.machine_of(model, layout), measured)
             yield f"  cached in {file}" if written else f"  not cached: {file} cannot be written"

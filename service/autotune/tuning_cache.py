@@ -19,6 +19,7 @@ from bert.manifest import CUDA
 from bert.processor import instructions, processor_name
 from service.autotune.cost_curve import CostPoint
 from service.cpu_count import usable_cores
+from service.engine.loaded_model import OpenedModel
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 
@@ -43,40 +44,36 @@ def cache_file(bundle: Bundle) -> Path:
     return bundle.folder.with_name(f"{bundle.folder.resolve().name}.tuning.json")
 
 
-def machine_of(
-    bundle: Bundle, provider: str, layout: SlotLayout, slots_for_one_text: int
-) -> dict[str, object]:
-    """Return everything that a measurement depends on."""
-    on_gpu = {"gpu": _gpu()} if provider == CUDA else {}
+def machine_of(model: OpenedModel, layout: SlotLayout) -> dict[str, object]:
+    """Return everything that a measurement of this model depends on."""
     return {
-        **on_gpu,
+        **({"gpu": _gpu()} if model.provider == CUDA else {}),
         "cpu": processor_name(),
         "instructions": instructions(),
         "cores": usable_cores(),
         "slots": layout.slots,
         "threads": layout.threads,
-        "wide_slots": slots_for_one_text,
-        "provider": provider,
+        "wide_slots": layout.slots_for_one_text if model.multi_slot_engine is not None else 1,
+        "provider": model.provider,
         "onnxruntime": onnxruntime.__version__,
-        "model_sha256": bundle.manifest.files[bundle.graph],
+        "model_sha256": model.bundle.manifest.files[model.bundle.graph],
     }
 
 
 def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
     """Return the cached measurement of a bundle on this machine; None if there is none that can be read."""
-    for entry in _entries(cache_file(bundle)):
-        if entry.get("machine") == machine:
-            try:
-                curve = tuple(
-                    CostPoint(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"]))
-                    for p in entry["curve"]
-                )
-                multi_slot_tokens = entry["wide_from"]
-                found = Measurement(curve, None if multi_slot_tokens is None else int(multi_slot_tokens))
-                return found if _is_sound(found) else None
-            except (KeyError, TypeError, ValueError, OverflowError):
-                return None
-    return None
+    entries = (entry for entry in _entries(cache_file(bundle)) if entry.get("machine") == machine)
+    if (entry := next(entries, None)) is None:
+        return None
+    try:
+        curve = tuple(
+            CostPoint(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"])) for p in entry["curve"]
+        )
+        from_tokens = entry["wide_from"]
+        found = Measurement(curve, None if from_tokens is None else int(from_tokens))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return found if _is_sound(found) else None
 
 
 def _is_sound(measured: Measurement) -> bool:

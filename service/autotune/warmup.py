@@ -58,7 +58,7 @@ def measure(
     found, by_shape = dict[str, Measurement](), dict[tuple[object, ...], Measurement]()
     use_cache = use_cache and batch_tokens is None
     for model in models:
-        machine = machine_of(model, layout)
+        machine = tuning_cache.machine_of(model, layout)
         measured = tuning_cache.read(model.bundle, machine) if use_cache else None
         if measured is None:
             shape = shape_of(model)
@@ -106,12 +106,6 @@ def is_steady(measured: Measurement) -> bool:
 def text_tokens(model: OpenedModel) -> int:
     """Return the length of the texts that a curve is measured with."""
     return min(TEXT_TOKENS, model.bundle.manifest.max_position_embeddings)
-
-
-def machine_of(model: OpenedModel, layout: SlotLayout) -> dict[str, object]:
-    """Return what a measurement of this model depends on."""
-    slots = layout.slots_for_one_text if model.multi_slot_engine is not None else 1
-    return tuning_cache.machine_of(model.bundle, model.provider, layout, slots)
 
 
 def shape_of(model: OpenedModel) -> tuple[object, ...]:

@@ -1,8 +1,10 @@
 """The engine of one bundle: an ONNX Runtime session that runs whole batches, called from worker threads."""
 
+import io
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from weakref import WeakValueDictionary
 
 import numpy as np
 import onnxruntime
@@ -18,10 +20,12 @@ from bert.tasks.task import Head
 from bert.tokenizer import Encoding
 from service.engine.cuda_graphs import CapturedGraphs
 from service.engine.engine_protocol import Floats, Outputs
-from service.engine.shared_tables import shared_tables
 from service.logs import LOGGER
 
 _OPENING_ON_GPU = threading.Lock()
+_TABLES: WeakValueDictionary[str, onnxruntime.OrtValue] = WeakValueDictionary()
+"""sha256 → table, while an engine holds it."""
+_LOADING_TABLE = threading.Lock()
 
 
 class OnnxEngine:
@@ -156,3 +160,21 @@ def provider_of(bundle: Bundle) -> str:
             f"{', '.join(available)}: install onnxruntime-gpu, or export the model for the CPU with bert-export"
         )
     return verified
+
+
+def shared_tables(bundle: Bundle) -> dict[str, onnxruntime.OrtValue]:
+    """Return a bundle's tables by the names of the graph's initializers; the session's owner must hold them.
+
+    A table in memory is not read again. Raises BundleIntegrityError if a file's hash is not the manifest's.
+    """
+    return {name: _table(bundle, file) for name, file in bundle.tables.items()}
+
+
+def _table(bundle: Bundle, name: str) -> onnxruntime.OrtValue:
+    sha256 = bundle.manifest.files[name]
+    with _LOADING_TABLE:
+        table = _TABLES.get(sha256)
+        if table is None:
+            array = np.load(io.BytesIO(bundle.read(name)), allow_pickle=False)
+            table = _TABLES[sha256] = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    return table

@@ -86,6 +86,7 @@ class Live(Client):
 
     def metric(self, name: str, **labels: str) -> float:
         """Return the sum of the samples of a name that have these labels."""
+        self.service.metrics.refresh()
         samples = (sample for metric in self.service.metrics.registry.collect() for sample in metric.samples)
         return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 

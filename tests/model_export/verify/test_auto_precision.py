@@ -30,8 +30,8 @@ from model_export.verify.parity import Tolerance
 from model_export.verify.precision import EXPORTERS, Fp16, Fp32, GraphSession
 from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
+from service.engine.bundle_loader import check
 from service.engine.onnx_engine import OnnxEngine
-from service.engine.self_test import check
 from tests.support.checkpoints import SPECS, write_checkpoint
 
 FAST: Times = {"fp32": {"1 x 32": 4.0, "8 x 64": 60.0}, "int8": {"1 x 32": 2.0, "8 x 64": 30.0}}

@@ -51,7 +51,7 @@ def test_the_second_start_measures_nothing(model: OpenedModel, monkeypatch: pyte
 
 @pytest.mark.parametrize("changed", ["cpu", "cores", "slots", "onnxruntime", "model_sha256"])
 def test_another_machine_or_model_has_an_entry_of_its_own(model: OpenedModel, changed: str) -> None:
-    machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
+    machine = machine_of(model, ONE)
     assert tuning_cache.write(model.bundle, machine, Measurement(CURVE, 64))
     other = {**machine, changed: "other"}
     assert tuning_cache.read(model.bundle, other) is None
@@ -82,7 +82,7 @@ def test_a_file_that_cannot_be_read_is_measured_again(
 def test_a_malformed_entry_is_measured_again(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch, curve: object
 ) -> None:
-    machine = warmup.machine_of(model, ONE)
+    machine = machine_of(model, ONE)
     content = [{"machine": machine, "curve": curve, "wide_from": None}]
     cache_file(model.bundle).write_text(json.dumps(content), encoding="utf-8")
     asked = count_measurements(monkeypatch)
@@ -119,7 +119,7 @@ def test_a_disturbed_measurement_is_not_cached(model: OpenedModel, monkeypatch: 
 @pytest.mark.parametrize("field", ["tokens", "seconds", "wall_s"])
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf")])
 def test_implausible_numbers_are_measured_again(model: OpenedModel, field: str, value: float) -> None:
-    machine = machine_of(model.bundle, "CPUExecutionProvider", ONE, 1)
+    machine = machine_of(model, ONE)
     assert tuning_cache.write(model.bundle, machine, Measurement(CURVE, 64))
     file = cache_file(model.bundle)
     content = json.loads(file.read_text())

@@ -13,9 +13,8 @@ from bert.errors import BundleError, EngineError
 from bert.processor import instructions
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tokenizer import Tokenizer
-from service.engine.bundle_loader import load_models
+from service.engine.bundle_loader import check, load_models
 from service.engine.onnx_engine import OnnxEngine
-from service.engine.self_test import check
 from tests.support.live import serving
 from tests.support.tiny import SPECS, write_tiny_bundle
 

@@ -11,8 +11,7 @@ import pytest
 from bert.bundle import read_bundle
 from bert.errors import BundleIntegrityError
 from bert.tokenizer import Tokenizer
-from service.engine.onnx_engine import OnnxEngine
-from service.engine.shared_tables import _TABLES, shared_tables
+from service.engine.onnx_engine import _TABLES, OnnxEngine, shared_tables
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 WORDS = "bert.embeddings.word_embeddings.weight"
