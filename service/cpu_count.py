@@ -4,6 +4,7 @@ Thread defaults elsewhere count the host's and ignore a container's quota.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -25,14 +26,8 @@ def cgroup_quota(root: Path = Path("/")) -> float | None:
 
     Reads cgroup v2, then v1, on the way up to the root.
     """
-    quotas = []
-    for folder in _cgroup_folders(root):
-        quota = _read_v2(folder / "cpu.max")
-        if quota is None:
-            quota = _read_v1(folder)
-        if quota is not None:
-            quotas.append(quota)
-    return min(quotas, default=None)
+    quotas = [_quota(folder) for folder in _cgroup_folders(root)]
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def _cgroup_folders(root: Path) -> list[Path]:
@@ -54,18 +49,10 @@ def _cgroup_folders(root: Path) -> list[Path]:
     return list(dict.fromkeys(folders))
 
 
-def _read_v2(file: Path) -> float | None:
-    try:
-        quota, period = file.read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if quota == "max" else int(quota) / int(period)
-
-
-def _read_v1(folder: Path) -> float | None:
-    try:
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
-    except (OSError, ValueError):
-        return None
-    return quota / period if quota > 0 and period > 0 else None
+def _quota(folder: Path) -> float | None:
+    """Read quota and period: one file in cgroup v2, two in v1."""
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):  # "max" is no number
+            quota, period = map(int, " ".join((folder / name).read_text() for name in files).split())
+            return quota / period if quota > 0 and period > 0 else None
+    return None

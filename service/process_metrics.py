@@ -22,35 +22,22 @@ class ProcessMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the sums; for open files the maximum, for their limits the minimum."""
-        parents = {metric.name: metric for metric in _process_metrics(self._parent)}
-        for child in _children(self._parent):
-            for metric in _process_metrics(child):
-                if metric.name in parents:
-                    _combine(parents[metric.name], metric)
-        if (cpu := parents.get("process_cpu_seconds")) is not None:
-            # A counter must not fall when a child dies.
-            ended_s = _ended_children_s(self._parent)
-            cpu.samples = [sample._replace(value=sample.value + ended_s) for sample in cpu.samples]
-        yield from parents.values()
+        samples = dict[str, list[float]]()
+        metrics = list(_process_metrics(self._parent))
+        for pid in (self._parent, *_children(self._parent)):
+            for metric in _process_metrics(pid):
+                samples.setdefault(metric.name, []).extend(sample.value for sample in metric.samples)
+        for metric in metrics:
+            values = samples[metric.name]
+            if metric.name == "process_cpu_seconds":  # a counter must not fall when a child dies
+                values.append(_ended_children_s(self._parent))
+            combined = max if metric.name in LARGEST else min if metric.name in SMALLEST else sum
+            metric.samples = [sample._replace(value=combined(values)) for sample in metric.samples]
+            yield metric
 
 
 def _process_metrics(pid: int) -> Iterable[Metric]:
     return ProcessCollector(pid=lambda: pid, registry=None).collect()
-
-
-def _combine(total: Metric, other: Metric) -> None:
-    values = {sample.name: sample.value for sample in other.samples}
-    total.samples = [
-        sample._replace(value=_combined(total.name, sample.value, values[sample.name]))
-        for sample in total.samples
-        if sample.name in values
-    ]
-
-
-def _combined(name: str, one: float, other: float) -> float:
-    if name in LARGEST:
-        return max(one, other)
-    return min(one, other) if name in SMALLEST else one + other
 
 
 def _ended_children_s(pid: int) -> float:

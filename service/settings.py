@@ -196,12 +196,12 @@ class ServeSettings(CommandSettings):
     @field_validator("default_models", mode="before")
     @classmethod
     def _split_pairs(cls, value: object) -> object:
-        if isinstance(value, str):
-            pairs = [part.partition("=") for part in value.split(",") if part]
-            if not all(name for _, _, name in pairs):
-                raise ValueError("write task=name, separated by commas")
-            return {task: name for task, _, name in pairs}
-        return value
+        if not isinstance(value, str):
+            return value
+        pairs = [part.partition("=") for part in value.split(",") if part]
+        if not all(name for _, _, name in pairs):
+            raise ValueError("write task=name, separated by commas")
+        return {task: name for task, _, name in pairs}
 
     @field_validator("api_key")
     @classmethod
@@ -231,26 +231,17 @@ def unknown_variables(environ: Iterable[str]) -> list[str]:
 
 def markdown() -> str:
     """Return docs/configuration.md."""
-    rows = [
-        f"| `{name}` | {_default(name)} | {field.description} |"
-        for name, field in ServeSettings.model_fields.items()
-    ]
+    fields = ServeSettings.model_fields.items()
+    rows = [f"| `{name}` | {_default(field.default)} | {field.description} |" for name, field in fields]
     return "\n".join((_INTRODUCTION, *rows, ""))
 
 
-def _default(name: str) -> str:
-    default = ServeSettings.model_fields[name].default
-    match default:
-        case None:
-            return ""
-        case list():
-            return f"`{','.join(map(str, default))}`"
-        case bool():
-            return f"`{str(default).lower()}`"
-        case dict():
-            return ""
-        case _:
-            return f"`{default}`"
+def _default(default: object) -> str:
+    if default is None or default == {}:
+        return ""
+    if isinstance(default, bool):
+        default = str(default).lower()
+    return f"`{','.join(map(str, default)) if isinstance(default, list) else default}`"
 
 
 _INTRODUCTION = """\

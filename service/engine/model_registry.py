@@ -25,17 +25,6 @@ class Registry:
     first: str = ""
     """Name of the first bundle, the default for requests that name no task; it may be left out."""
 
-    @classmethod
-    def of(
-        cls,
-        models: Sequence[Model],
-        defaults: Mapping[str, str],
-        left_out: Sequence[LeftOut] = (),
-        first: str = "",
-    ) -> "Registry":
-        """Index the models by their names."""
-        return cls({model.name: model for model in models}, defaults, left_out, first)
-
     def find(self, name: str | None, task: str | None) -> Model:
         """Return the model for a request; `task` None takes any.
 

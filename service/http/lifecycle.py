@@ -107,7 +107,7 @@ class Service:
         """Load the models and warm them up; the service is ready then. Raises what prevents that."""
         began = time.monotonic()
         engines = await self._open(self.settings, self.metrics)
-        registry = Registry.of(engines.models, engines.defaults, engines.left_out, engines.first)
+        registry = engines.registry
         threads = self.settings.tokenizer_threads or min(4, usable_cores())
         pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets)

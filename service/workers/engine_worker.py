@@ -53,7 +53,7 @@ class EngineWorker:
         served = await self._load(ended)
         assert isinstance(served.scheduler, Scheduler)
         self._scheduler, self._hello = served.scheduler, Hello.of(served)
-        self._on_gpu = {m.name for m in served.models if m.bundle.manifest.layout == "flat"}
+        self._on_gpu = {m.name for m in served.registry.models.values() if m.bundle.manifest.layout == "flat"}
         del served  # frees the tokenizers: frontends tokenise
         release_free_memory()
         # Renamed once it listens, so that a frontend that finds the socket can connect.

@@ -4,10 +4,11 @@ A message is a tuple of plain values, written with `marshal`: both ends are this
 nothing. N sequences of T tokens in all.
 """
 
+import itertools
 import json
 import marshal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Self, get_args
 
@@ -53,13 +54,13 @@ class Hello:
     @classmethod
     def of(cls, served: ServedModels) -> Self:
         """Describe the served models."""
-        models = served.models
+        registry, models = served.registry, served.registry.models.values()
         return cls(
             served.scheduler.max_tokens,
             dict(served.budgets),
             {model.name: model.spec.task for model in models},
             {model.name: model.version for model in models},
-            dict(served.defaults),
+            dict(registry.defaults),
             [
                 (
                     str(m.bundle.folder),
@@ -69,9 +70,9 @@ class Hello:
                 )
                 for m in models
             ],
-            [(each.name, each.task, each.reason) for each in served.left_out],
+            [astuple(each) for each in registry.left_out],
             served.running_tokens,
-            served.first,
+            registry.first,
         )
 
     def models(self) -> list[Model]:
@@ -129,12 +130,9 @@ class Submit:
         """Return the sequences with the columns that the engine reads."""
         block = np.frombuffer(self.tokens, np.int32).reshape(self.columns, -1)
         ids, segments, words, sequences = (*block, *block)[:4] if self.columns == 2 else block
-        found, start = list[Encoding](), 0
-        for length in self.lengths:
-            at = slice(start, start + length)
-            found.append(Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]))
-            start += length
-        return found
+        ends = itertools.accumulate(self.lengths)
+        parts = [slice(end - length, end) for length, end in zip(self.lengths, ends, strict=True)]
+        return [Encoding(ids[at], segments[at], _NO_OFFSETS, words[at], sequences[at]) for at in parts]
 
 
 @dataclass(frozen=True, slots=True)

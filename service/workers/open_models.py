@@ -8,7 +8,7 @@ from service.autotune import cost_curve, warmup
 from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import OpenedModel
-from service.engine.model_registry import default_names
+from service.engine.model_registry import Registry, default_names
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -36,9 +36,9 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
     scheduler, running_tokens = start_scheduler(settings, metrics, loaded.models, measured, layout)
     LOGGER.info("%d models opened in %.1f s", len(loaded.models), time.monotonic() - began)
     # Closed models lack the multi-slot sessions: those that are not faster are freed with `loaded`.
-    served, (first, _) = [model.closed() for model in loaded.models], loaded.names[0]
-    budgets = scheduler.queue.budgets
-    return ServedModels(served, scheduler, budgets, defaults, loaded.left_out, running_tokens, first)
+    closed, (first, _) = {model.name: model.closed() for model in loaded.models}, loaded.names[0]
+    registry = Registry(closed, defaults, loaded.left_out, first)
+    return ServedModels(registry, scheduler, scheduler.queue.budgets, running_tokens)
 
 
 def start_scheduler(

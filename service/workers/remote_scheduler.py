@@ -17,6 +17,7 @@ from pathlib import Path
 from bert.errors import EngineError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
 from service.engine.loaded_model import LeftOut
+from service.engine.model_registry import Registry
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler_protocol import SubmitResult
@@ -248,13 +249,12 @@ class RemoteScheduler:
 
     def _changed(self, before: Hello, now: Hello) -> None:
         """Refuse requests that were tokenised for the bundles before."""
-        differing = sorted(dict(before.versions.items() ^ now.versions.items()))
-        what = (
-            f"the bundles of {', '.join(differing)} were changed while they were served, and the engine process that was "
-            "started again has the new ones; try again"
+        differing = ", ".join(sorted(dict(before.versions.items() ^ now.versions.items())))
+        self._refuse(
+            f"the bundles of {differing} were changed while they were served, and the engine process that was started "
+            "again has the new ones; try again"
         )
-        LOGGER.error("%s; this process is started again too", what)
-        self._refuse(what)
+        LOGGER.error("%s; this process is started again too", self._refusal)
         self._on_changed()
 
     def _lost(self, connection: Connection) -> None:
@@ -285,4 +285,5 @@ async def connect_models(
     hello = await scheduler.hello()
     models = await asyncio.to_thread(hello.models)
     left_out = [LeftOut(*each) for each in hello.left_out]
-    return ServedModels(models, scheduler, hello.budgets, hello.defaults, left_out, first=hello.first)
+    registry = Registry({model.name: model for model in models}, hello.defaults, left_out, hello.first)
+    return ServedModels(registry, scheduler, hello.budgets)

@@ -3,6 +3,7 @@
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 SOCKET = "engine.sock"
@@ -28,29 +29,27 @@ def restore_runtime_dir(path: Path) -> bool:
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
-        if is_own(path):
-            return False
-        raise PermissionError(
-            f"{path} is not the folder that this service made: look who replaced it, and set TMPDIR to a place where "
-            "nobody else can"
-        ) from None
+        if not is_own(path):
+            raise PermissionError(
+                f"{path} is not the folder that this service made: look who replaced it, and set TMPDIR to a place where "
+                "nobody else can"
+            ) from None
+        return False
     return True
 
 
 def is_own(path: Path) -> bool:
     """Tell whether this is a directory that this user owns and nobody else can open."""
-    try:
+    with suppress(OSError):
         found = path.lstat()
-    except OSError:
-        return False
-    is_private = stat.S_IMODE(found.st_mode) & 0o077 == 0
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_private
+        is_private = stat.S_IMODE(found.st_mode) & 0o077 == 0
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_private
+    return False
 
 
 def can_make_runtime_dir() -> bool:
     """Tell whether a runtime directory can be made; in a read-only container it may not."""
-    try:
+    with suppress(OSError):
         make_runtime_dir().rmdir()
-    except OSError:
-        return False
-    return True
+        return True
+    return False

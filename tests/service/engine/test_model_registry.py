@@ -21,8 +21,8 @@ def model(name: str, task: str) -> Model:
     return cast(Model, SimpleNamespace(name=name, spec=SimpleNamespace(task=task)))
 
 
-REGISTRY = Registry.of(
-    [model("mood", "classification"), model("names", "ner")],
+REGISTRY = Registry(
+    {"mood": model("mood", "classification"), "names": model("names", "ner")},
     {"classification": "mood", "ner": "broken"},
     [LeftOut("broken", "ner", "its graph is damaged")],
     first="names",
