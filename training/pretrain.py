@@ -17,13 +17,12 @@ from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device, processes
 from training.core.records import LOG, read_lines
 from training.corpus.shards import INDEX, Corpus
-from training.pretraining.data import Batches
+from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings, fingerprint
-from training.pretraining.streams import held_out_examples, masking
 from training.pretraining.trainer import PretrainTrainer, make_loop
 from training.report.pretraining import PretrainReport, run_report, write_report
 

@@ -28,10 +28,9 @@ from training.finetuning import trainer as finetuning
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.pretrain import make_objective
 from training.pretraining import trainer as pretraining
-from training.pretraining.data import Batches
+from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.settings import MaskingSettings, ModelSettings, PretrainSettings
-from training.pretraining.streams import masking
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 

@@ -48,7 +48,7 @@ def read_blocks(
     Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all.
     """
     end, records, size, bytes_read = start, list[StoredDocument](), 0, 0
-    for record, end, bytes_read in _documents(files, start, max_documents):
+    for record, end, bytes_read in read_documents(files, start, max_documents):
         records.append(record)
         size += len(record.data)
         if size >= block_bytes:
@@ -59,10 +59,10 @@ def read_blocks(
         yield Block(start, end._replace(block=start.block + 1), records, bytes_read)
 
 
-def _documents(
-    files: Sequence[TextFile], start: BlockStart, limit: int
+def read_documents(
+    files: Sequence[TextFile], start: BlockStart = BEGINNING, limit: int = 0
 ) -> Iterator[tuple[StoredDocument, BlockStart, int]]:
-    """Yield each document, the place after it, and the bytes read."""
+    """Yield each document from `start` on, the place after it, and the bytes read; a `limit` of 0 reads all."""
     number, before = start.document, sum(file.size for file in files[: start.file])
     for index in range(start.file, len(files)):
         reader = DocumentReader(files[index])

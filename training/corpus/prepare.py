@@ -19,15 +19,15 @@ from bert.errors import ConfigError, DataError, TrainingError
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
 from training.core.subprocesses import deaf_children
-from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks
+from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks, read_documents
 from training.corpus.datasets import TextFile, list_files
 from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.prepare_progress import PrepareProgress, usable_cores
-from training.corpus.readers import DocumentReader, text_of
+from training.corpus.readers import text_of
 from training.corpus.settings import PrepareSettings
-from training.corpus.shards import SPLITS, file_sha256, write_index
+from training.corpus.shards import SPLITS, Shard, file_sha256, write_index
 from training.corpus.vocabulary import train_vocabulary
-from training.corpus.worker import LOG_FOLDER, Note, is_whole, start_worker, token_bytes, write_block
+from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block
 
 WAITING_BLOCKS = 1
 """Blocks to read ahead of the workers, so that none waits for the disk."""
@@ -88,21 +88,17 @@ def find_tokenizer(
 
 def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Iterator[str]:
     """Yield the texts for the vocabulary: a share of all documents that are not held out."""
-    number = 0
-    for file in files:
-        for record in DocumentReader(file).records():
-            if settings.max_documents and number >= settings.max_documents:
-                return
-            number += 1
-            if is_chosen(settings.seed, number - 1, settings.held_out):
-                continue
-            if not is_chosen(settings.seed + 1, number - 1, settings.vocab_share):
-                continue
-            try:
-                yield text_of(file, record.data)
-            except ValueError as error:
-                if settings.on_error == "stop":
-                    raise DataError(file.path, record.line, str(error)) from None
+    for record, after, _ in read_documents(files, limit=settings.max_documents):
+        number, file = after.document - 1, files[record.file]
+        if is_chosen(settings.seed, number, settings.held_out):
+            continue
+        if not is_chosen(settings.seed + 1, number, settings.vocab_share):
+            continue
+        try:
+            yield text_of(file, record.data)
+        except ValueError as error:
+            if settings.on_error == "stop":
+                raise DataError(file.path, record.line, str(error)) from None
 
 
 def write_blocks(
@@ -131,7 +127,17 @@ def finished_blocks(folder: Path, id_bytes: int) -> dict[int, Note]:
     """Return the notes of earlier runs, without blocks whose files are not whole any more."""
     files = sorted((folder / LOG_FOLDER).glob("[0-9]*.json"))
     notes = {int(file.stem): json.loads(file.read_text(encoding="utf-8")) for file in files}
-    return {block: note for block, note in notes.items() if is_whole(folder, note, id_bytes)}
+    return {block: note for block, note in notes.items() if _is_whole(folder, note, id_bytes)}
+
+
+def _is_whole(folder: Path, note: Note, id_bytes: int) -> bool:
+    """Return True where all bytes of a note's shards are there."""
+    try:
+        for entry in (note[split] for split in SPLITS if note[split]):
+            Shard(folder, entry, id_bytes)
+    except DataError:
+        return False
+    return True
 
 
 def _written(

@@ -128,15 +128,6 @@ class Corpus:
             shard = self.shard(entry)
             yield from (shard.document(index) for index in range(len(shard)))
 
-    def check_hashes(self) -> None:
-        """Read every file once; raises DataError for the first that is not the one that was written."""
-        for split in self.info["splits"].values():
-            for entry in split["shards"]:
-                for part, expected in entry["sha256"].items():
-                    file = self.folder / f"{entry['name']}.{part}"
-                    if not file.is_file() or file_sha256(file) != expected:
-                        raise DataError(file, None, f"is not the file that {INDEX} describes")
-
     @property
     def tokenizer_folder(self) -> Path:
         """Folder of the tokenizer that made the ids."""

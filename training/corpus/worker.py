@@ -4,7 +4,6 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings
-from training.corpus.shards import PARTS, SPLITS, Document, write_json, write_shard
+from training.corpus.shards import SPLITS, Document, write_json, write_shard
 
 Note = dict[str, Any]
 """Entries of a block's shards, counts of what was left out, and where the next block starts."""
@@ -111,18 +110,6 @@ class BlockWriter:
 def token_bytes(tokenizer: Tokenizer) -> int:
     """Return the bytes of an id on disk."""
     return 2 if tokenizer.vocab_size <= 1 << 16 else 4
-
-
-def is_whole(folder: Path, note: Note, token_bytes: int) -> bool:
-    """Return True where all bytes of a note's shards are there."""
-    for entry in (note[split] for split in SPLITS if note[split]):
-        tokens, sentences, documents = (entry[count] for count in ("tokens", "sentences", "documents"))
-        sizes = (tokens * token_bytes, tokens, 4 * (sentences + 1), 4 * (documents + 1))
-        for part, size in zip(PARTS, sizes, strict=True):
-            file = folder / f"{entry['name']}.{part}"
-            if not file.is_file() or file.stat().st_size != size:
-                return False
-    return True
 
 
 _writer: BlockWriter  # a worker process has one, made before its first block

@@ -46,8 +46,6 @@ class PretrainBatch:
     """(N,) 0 or 1; IGNORED where an example is no pair"""
     spans: Tensor | None
     """(M, 2) flat indices of the tokens just outside the masked span of a position"""
-    span_offsets: Tensor | None
-    """(M,) positions in the span, from 0"""
     tokens: int
     """Number of real tokens"""
     pairs: int
@@ -100,7 +98,6 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
 
     owners = laid([np.full(n, k) for n, k in zip(lengths, order, strict=True)], -1)
     pair_labels = np.array([e.pair_label if e.pair_label >= 0 else IGNORED for e in examples], np.int64)
-    spans, offsets = _spans(examples, starts)
     masked = [e.positions + start for e, start in zip(examples, starts, strict=True)]
     return PretrainBatch(
         input_ids=laid([e.ids for e in examples], pad_id),
@@ -113,8 +110,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
         labels=torch.from_numpy(np.concatenate([e.labels for e in examples]).astype(np.int64)),
         firsts=torch.from_numpy(starts),
         pair_labels=torch.from_numpy(pair_labels),
-        spans=spans,
-        span_offsets=offsets,
+        spans=_borders(examples, starts),
         tokens=int(size.sum()),
         pairs=int((pair_labels != IGNORED).sum()),
     )
@@ -151,16 +147,12 @@ def _starts(rows: Sequence[Sequence[int]], lengths: Sequence[int], width: int) -
     return starts, order
 
 
-def _spans(examples: Sequence[MaskedExample], starts: Ints) -> tuple[Tensor | None, Tensor | None]:
-    """Return the tokens just outside each position's span, and the position's place in it."""
-    outside, offsets = [], []
-    for example, start in zip(examples, starts, strict=True):
-        if example.spans is None:
-            return None, None
-        # [CLS] and [SEP] are never masked, so that a token stands on either side.
-        outside.append(example.spans + np.array([-1, 1]) + start)
-        offsets.append(example.positions - example.spans[:, 0])
-    return (
-        torch.from_numpy(np.concatenate(outside).astype(np.int64)),
-        torch.from_numpy(np.concatenate(offsets).astype(np.int64)),
-    )
+def _borders(examples: Sequence[MaskedExample], starts: Ints) -> Tensor | None:
+    """Return the tokens just outside each position's span."""
+    # [CLS] and [SEP] are never masked, so that a token stands on either side.
+    found = [
+        example.spans + np.array([-1, 1]) + start
+        for example, start in zip(examples, starts, strict=True)
+        if example.spans is not None
+    ]
+    return torch.from_numpy(np.concatenate(found).astype(np.int64)) if len(found) == len(examples) else None

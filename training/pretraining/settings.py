@@ -243,29 +243,23 @@ def _masking(settings: PretrainSettings) -> None:
 
 
 def _base(settings: PretrainSettings) -> None:
-    fresh, dropout = ModelSettings(), {"hidden_dropout_prob", "attention_probs_dropout_prob"}
-    given = [
-        name
-        for name in ModelSettings.model_fields
-        if name not in dropout and getattr(settings.model, name) != getattr(fresh, name)
-    ]
+    dropout = {"hidden_dropout_prob", "attention_probs_dropout_prob"}
+    given = settings.model.model_dump(exclude_defaults=True, exclude=dropout)
     if settings.base is not None and given:
         names = ", ".join(f"model.{name}" for name in given)
         raise ValueError(f"base {settings.base!r} has a shape of its own: leave out {names}")
 
 
 def _batch(settings: PretrainSettings) -> None:
-    if settings.ramp_from > settings.batch_size:
-        raise ValueError(f"ramp_from ({settings.ramp_from}) must not pass batch_size ({settings.batch_size})")
     if settings.ramp_from and not settings.ramp_share:
         raise ValueError(
             f"ramp_from ({settings.ramp_from}) needs ramp_share, the share of the run over which the batch grows"
         )
-    for phase in settings.phases:
-        if phase.batch_size is not None and phase.batch_size < settings.ramp_from:
-            raise ValueError(
-                f"ramp_from ({settings.ramp_from}) must not pass a phase's batch_size ({phase.batch_size})"
-            )
+    smallest = min(
+        [settings.batch_size, *(phase.batch_size or settings.batch_size for phase in settings.phases)]
+    )
+    if settings.ramp_from > smallest:
+        raise ValueError(f"ramp_from ({settings.ramp_from}) must not pass batch_size ({smallest})")
     if settings.masking.mask_share + settings.masking.random_share > 1:
         raise ValueError(
             f"mask_share ({settings.masking.mask_share}) and random_share ({settings.masking.random_share}) pass 1"

@@ -99,8 +99,8 @@ def _words(logits: Tensor | None, batch: PretrainBatch) -> Tensor:
 
 def _pairs(logits: Tensor | None, batch: PretrainBatch) -> Tensor:
     """Return right guesses and number of the pairs (2,); zeros where there are none."""
-    if logits is None or not batch.pairs:
+    if logits is None:
         return torch.zeros(2, dtype=torch.float64, device=batch.labels.device)
     known = batch.pair_labels != IGNORED
-    right = ((logits.argmax(-1) == batch.pair_labels) & known).sum()
-    return torch.stack([right.double(), known.sum().double()])
+    right = (logits.argmax(-1) == batch.pair_labels) & known
+    return torch.stack([right.sum().double(), known.sum().double()])

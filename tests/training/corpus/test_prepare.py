@@ -15,6 +15,7 @@ import pytest
 
 from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
+from tests.support.shards import assert_hashes
 from training.corpus.datasets import list_files
 from training.corpus.plan import locked, make_plan
 from training.corpus.prepare import prepare
@@ -76,7 +77,7 @@ def test_shards_hold_the_sentences_of_every_document_once(tmp_path: Path, tokeni
     source = write_jsonl(tmp_path / "a.jsonl", documents)
     progress = prepare(make(tmp_path / "out", source, tokenizer))
     corpus, pieces = Corpus.open(tmp_path / "out"), Tokenizer.load(tokenizer)
-    corpus.check_hashes()
+    assert_hashes(corpus)
     found = []
     for shard in [*corpus.shards("train"), *corpus.shards("held_out")]:
         for each in map(shard.document, range(len(shard))):

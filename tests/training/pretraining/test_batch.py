@@ -80,13 +80,13 @@ def test_examples_alone_in_their_rows_are_masked_by_key() -> None:
 def test_the_tokens_outside_a_span_are_next_to_it(lengths: list[int], packed: bool) -> None:
     drawn = examples(3, 40, lengths)
     batch = collate(drawn, PAD, MAX_TOKENS, packed)
-    assert batch.spans is not None and batch.span_offsets is not None
+    assert batch.spans is not None
     masked, k = set(batch.masked.tolist()), 0
     for example in drawn:
         assert example.spans is not None
         for first, last in example.spans.tolist():
             left, right = batch.spans[k].tolist()
-            at, offset = int(batch.masked[k]), int(batch.span_offsets[k])
+            at, offset = int(batch.masked[k]), int(batch.masked[k] - batch.spans[k, 0]) - 1
             assert (at - offset, right - left - 2) == (left + 1, last - first)
             assert left not in masked and right not in masked
             k += 1
@@ -94,7 +94,7 @@ def test_the_tokens_outside_a_span_are_next_to_it(lengths: list[int], packed: bo
 
 def test_masking_without_spans_gives_none() -> None:
     batch = collate(without_spans(examples(0, 40, [9, 5])), PAD, MAX_TOKENS, packed=False)
-    assert batch.spans is None and batch.span_offsets is None
+    assert batch.spans is None
 
 
 def test_an_example_that_is_no_pair_is_ignored() -> None:

@@ -16,11 +16,10 @@ from training.core.distributed import Processes
 from training.core.state import Progress, gather_state, read_state, write_state
 from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
-from training.pretraining.data import Batches
+from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
 from training.pretraining.settings import PretrainSettings, fingerprint, with_newer_settings
-from training.pretraining.streams import masking
 from training.pretraining.trainer import make_loop
 
 ALONE = Processes(0, 1, torch.device("cpu"))

@@ -81,7 +81,7 @@ def test_no_step_is_lost_on_a_rate_of_zero() -> None:
                 "ramp_share": 0.5,
                 "phases": [{"max_tokens": 64, "share": 1, "batch_size": 32}],
             },
-            r"phase's batch_size \(32\)",
+            r"batch_size \(32\)",
         ),
         (
             {"masking": {"kind": "tokens", "phrases": "list.txt"}},

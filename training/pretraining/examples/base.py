@@ -4,7 +4,6 @@ T tokens of an example, M masked positions.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 
 from bert.errors import CheckpointError
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import SPECIAL_PIECES
 
 Ints = NDArray[np.int32]
 Bytes = NDArray[np.int8]
@@ -74,18 +72,15 @@ class SpecialIds(NamedTuple):
     """(P,) ascending: every id but the special and the [unused] ones; random replacements are drawn from them."""
 
     @classmethod
-    def from_vocabulary(cls, vocabulary: Mapping[str, int]) -> "SpecialIds":
-        """Read piece → id; raises CheckpointError if one of BERT's five is missing, or nothing else is there."""
-        if missing := [piece for piece in SPECIAL_PIECES if piece not in vocabulary]:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(missing)}")
-        plain = sorted(index for piece, index in vocabulary.items() if not NOT_OF_TEXT.fullmatch(piece))
-        if not plain:
-            raise CheckpointError(f"the vocabulary's {len(vocabulary)} pieces are all special or unused")
-        pad, unk, cls_id, sep, mask = (vocabulary[piece] for piece in SPECIAL_PIECES)
-        return cls(cls_id, sep, pad, mask, unk, np.array(plain, np.int32))
-
-    @classmethod
     def load(cls, path: Path) -> "SpecialIds":
-        """Read the tokenizer of a folder (`tokenizer.json` or `vocab.txt`); raises CheckpointError."""
+        """Read the tokenizer of a folder (`tokenizer.json` or `vocab.txt`).
+
+        Raises CheckpointError, also where the vocabulary has no plain pieces.
+        """
         tokenizer = Tokenizer.load(path)
-        return cls.from_vocabulary({tokenizer.id_to_token(i): i for i in range(tokenizer.vocab_size)})
+        pieces = [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
+        plain = [i for i, piece in enumerate(pieces) if not NOT_OF_TEXT.fullmatch(piece)]
+        if not plain:
+            raise CheckpointError(f"the vocabulary's {len(pieces)} pieces are all special or unused")
+        ids = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
+        return cls(*ids, np.array(plain, np.int32))

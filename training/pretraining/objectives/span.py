@@ -27,11 +27,12 @@ class SpanBoundary(MaskedLanguageModel):
 
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm` and `span_boundary`, both over the masked positions. Raises TrainingError without spans."""
-        if batch.spans is None or batch.span_offsets is None:
+        if batch.spans is None:
             raise TrainingError("the span-boundary objective needs masking by spans")
         hidden = encode(self.model, batch)
         words = self.model.score(select(hidden, batch.masked))
-        from_borders = self.boundary(select(hidden, batch.spans), batch.span_offsets)
+        offsets = batch.masked - batch.spans[:, 0] - 1  # places in the span, from 0
+        from_borders = self.boundary(select(hidden, batch.spans), offsets)
         targets = len(batch.labels)
         return {
             "mlm": cross_entropy(words, batch.labels, targets),

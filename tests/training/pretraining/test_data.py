@@ -8,9 +8,9 @@ import pytest
 
 from tests.support.languages import topics, write_corpus
 from training.corpus.shards import Corpus
+from training.pretraining.data import held_out_examples, masking
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.streams import held_out_examples, masking
 
 
 def held_out(folder: Path, documents: int, **changes: Any) -> list[MaskedExample]:
