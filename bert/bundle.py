@@ -14,20 +14,6 @@ from bert.errors import BundleError, BundleIntegrityError
 from bert.files import atomic_dir, put_back
 from bert.manifest import SHA256, Manifest, own_sha256
 
-__all__ = [
-    "FALLBACK",
-    "MANIFEST",
-    "MODEL",
-    "TABLE_SUFFIX",
-    "TOKENIZER",
-    "Bundle",
-    "Manifest",
-    "check_target",
-    "creation_time",
-    "read_bundle",
-    "write_bundle",
-]
-
 MANIFEST, MODEL, TOKENIZER = "bundle.json", "model.onnx", "tokenizer.json"
 FALLBACK = "fallback.onnx"
 """The float32 graph beside one in 8 bits, where the manifest has a `fallback`."""

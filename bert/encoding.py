@@ -152,3 +152,15 @@ def _lay(around: Ints, parts: Sequence[Ints]) -> Ints:
         around[at : at + len(part)] = part
         at += len(part) + 1
     return around
+
+
+def is_unicode(text: str) -> bool:
+    r"""Tell whether a text has no lone surrogate.
+
+    UTF-8 itself cannot hold one, but json may: "\ud800", half of a pair.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,19 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bert.bundle import (
-    FALLBACK,
-    MODEL,
-    TOKENIZER,
-    Bundle,
-    Manifest,
-    check_target,
-    creation_time,
-    write_bundle,
-)
+from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, check_target, creation_time, write_bundle
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.data.labelled_file import LabelledFile
+from bert.manifest import Manifest
 from bert.processor import instructions
 from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, SelfTest, encode

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from benchmarks.engine.texts import LONGEST
-from bert.bundle import MODEL, TOKENIZER, Bundle, Manifest, write_bundle
+from bert.bundle import MODEL, TOKENIZER, Bundle, write_bundle
 from bert.config import BertConfig
 from bert.encoding import Encoding
+from bert.manifest import Manifest
 from bert.nn.heads import BertForQuestionAnswering
 from bert.runtime import session_recipe
 from bert.tasks.spec import TaskSpec

@@ -15,8 +15,7 @@ from bert.checkpoint.tensor_names import Weights, canonical_name, check_shapes, 
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
-from bert.tasks.cross_encoder import UNKNOWN_PAIR, reads_pairs
-from bert.tasks.from_config import spec_from_config
+from bert.tasks.hub_config import UNKNOWN_PAIR, reads_pairs, spec_from_config
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, UNKNOWN_POOLING, honour, prompts_of
 from bert.tasks.spec import TaskSpec

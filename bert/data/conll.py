@@ -5,8 +5,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bert.data.examples import WordsExample
-from bert.data.files import read_lines
-from bert.data.problems import Problems
+from bert.data.files import Problems, read_lines
 from bert.errors import DataError
 
 _STARTS, _INSIDE = "BSU", "IELM"  # BIO, BIOES, BILOU, BMES

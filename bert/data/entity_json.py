@@ -14,14 +14,22 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bert.data.conll import is_tagged_word, to_bio
 from bert.data.examples import WordsExample
-from bert.data.files import NOT_UNICODE, holds_unicode, parse_json, read_lines, read_text
-from bert.data.problems import Place, Problems
+from bert.data.files import (
+    NOT_UNICODE,
+    Place,
+    Problems,
+    holds_unicode,
+    json_lines,
+    parse_json,
+    read_lines,
+    read_text,
+)
+from bert.data.labelled_file import LabelledFile
 from bert.data.spans import LabelledSpan, SpannedWords, read_span
 from bert.errors import DataError
 from bert.wordpiece import word_bounds
@@ -36,24 +44,6 @@ _TAGS = ("ner_tags", "tags", "labels")
 _REJECTED = ("reject", "ignore")  # Prodigy's answers
 
 
-@dataclass(frozen=True, slots=True)
-class EntityColumns:
-    """Names of the fields to read, and the mapping of their labels."""
-
-    text: str = "text"
-    spans: str | None = None
-    """None takes the first of the names that tools use."""
-    words: str = "tokens"
-    tags: str | None = None
-    """None takes the first of the names that data sets use."""
-    label_map: Mapping[str, str | None] = field(default_factory=dict)
-    label_names: Sequence[str] = ()
-    """Names of tags that are numbers, in the order of the numbers."""
-    labels: Sequence[str] | None = None
-    """When given, any other BIO label is a problem."""
-    skip_empty: bool = False
-
-
 def holds_json(path: Path) -> bool:
     """Tell json from columns of words and tags, by how the file begins. What cannot be read is told by its ending."""
     try:
@@ -64,15 +54,15 @@ def holds_json(path: Path) -> bool:
     return start[:1] in ("{", "[") and not is_tagged_word(start.partition("\n")[0])
 
 
-def read_entity_json(path: str | Path, columns: EntityColumns | None = None) -> list[WordsExample]:
+def read_entity_json(file: LabelledFile, labels: Sequence[str] | None = None) -> list[WordsExample]:
     """Read texts with spans, or words with tags; an id is the line, of a json list the row.
 
-    Words of a text are those of BERT's tokenizer, between spaces and punctuation. Blanks at the ends of a span are
-    left out, and a span that begins or ends inside a word is moved to the word's edges; both are counted in a warning.
-    Spans that overlap, that are outside of the text or that hold no word are problems. Raises DataError with all of
-    them, and where most spans had to be moved.
+    Words of a text are those of BERT's tokenizer, between spaces and punctuation. Blanks at the ends of a span are left
+    out. A span that begins or ends inside a word is moved to the word's edges. Both are counted in a warning. Spans that
+    overlap, lie outside of the text or hold no word are problems, and so is any BIO label but the `labels`, if given.
+    Raises DataError with all of them, and where most spans had to be moved.
     """
-    return _Reader(path, columns or EntityColumns()).read()
+    return _Reader(file, labels).read()
 
 
 class UnnamedTagsError(ValueError):
@@ -95,8 +85,10 @@ def named_tags(tags: Sequence[Any], column: str, names: Sequence[str]) -> list[s
 
 
 class _Reader:
-    def __init__(self, path: str | Path, columns: EntityColumns) -> None:
-        self.path, self.columns, self.problems = path, columns, Problems(path)
+    def __init__(self, file: LabelledFile, labels: Sequence[str] | None) -> None:
+        self.file, self.labels = file, labels
+        self.path, self.problems = file.path, Problems(file.path)
+        self.words_field = file.columns.get("words", "tokens")
         self.count: Counter[str] = Counter()
         self.moved: list[str] = []
 
@@ -116,14 +108,8 @@ class _Reader:
 
     def _rows(self) -> Iterator[tuple[Place, Any]]:
         """Yield place and value of each row, of json lines or of one json list."""
-        lines = read_lines(self.path)
-        if _is_json_lines(next(line for line in lines if line.strip())):
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    try:
-                        yield number, parse_json(line, self.path, number)
-                    except DataError as error:
-                        self.problems.add(number, error.reason)
+        if _is_json_lines(next(line for line in read_lines(self.path) if line.strip())):
+            yield from json_lines(self.path, self.problems)
             return
         content = parse_json(read_text(self.path), self.path)
         rows = content if isinstance(content, list) and not _is_row(content) else [content]
@@ -152,19 +138,19 @@ class _Reader:
             self.problems.add(place, str(error))
 
     def _has_words(self, row: Mapping[str, Any]) -> bool:
-        words = row.get(self.columns.words)
+        words = row.get(self.words_field)
         return isinstance(words, list) and not any(isinstance(word, dict) for word in words)
 
     def _tagged(self, place: Place, row: Mapping[str, Any]) -> WordsExample:
-        name = self.columns.tags or next((name for name in _TAGS if name in row), _TAGS[0])
-        words, tags = row[self.columns.words], row.get(name)
+        name = self.file.columns.get("tags") or next((name for name in _TAGS if name in row), _TAGS[0])
+        words, tags = row[self.words_field], row.get(name)
         if not isinstance(tags, list):
-            raise ValueError(f"has {self.columns.words!r} and no list {name!r} of a tag for each")
+            raise ValueError(f"has {self.words_field!r} and no list {name!r} of a tag for each")
         if len(words) != len(tags):
             raise ValueError(f"has {len(words)} words and {len(tags)} tags")
         if any(not isinstance(word, str) for word in words):
-            raise ValueError(f"{self.columns.words!r} holds something that is not text")
-        labels = to_bio(named_tags(tags, name, self.columns.label_names), self.columns.label_map)
+            raise ValueError(f"{self.words_field!r} holds something that is not text")
+        labels = to_bio(named_tags(tags, name, self.file.label_names), self.file.label_map)
         if lost := next(
             (tag for word, tag in zip(words, labels, strict=True) if not word.strip() and tag != "O"), None
         ):
@@ -174,11 +160,11 @@ class _Reader:
         return WordsExample(tuple(word for word, _ in kept), tuple(tag for _, tag in kept), str(place))
 
     def _spans(self, row: Mapping[str, Any]) -> Any:
-        name = self.columns.spans or next((name for name in _SPANS if name in row), None)
+        name = self.file.columns.get("spans") or next((name for name in _SPANS if name in row), None)
         if name is None or name not in row:
             known = ", ".join(map(repr, _SPANS if name is None else [name]))
             raise ValueError(
-                f"has none of the fields {known} with spans, nor {self.columns.words!r} with tags; "
+                f"has none of the fields {known} with spans, nor {self.words_field!r} with tags; "
                 f"its fields are {', '.join(map(repr, row)) or 'none'}"
             )
         return row[name]
@@ -202,7 +188,7 @@ class _Reader:
     def _text(
         self, place: Place, row: Mapping[str, Any], fields: Mapping[str, Any], spans: Any
     ) -> Iterator[SpannedText]:
-        name = self.columns.text
+        name = self.file.columns.get("text", "text")
         if name not in row:
             raise ValueError(
                 f"has no field {name!r}; its fields are {', '.join(map(repr, fields)) or 'none'}"
@@ -212,7 +198,7 @@ class _Reader:
             raise ValueError(f"{name!r} is {text!r}, which is not text")
         if text is None or not text.strip():
             self.count["empty"] += 1
-            if self.columns.skip_empty:
+            if self.file.skip_empty:
                 return
             raise ValueError(f"{name!r} is empty")
         if not isinstance(spans, list):
@@ -225,7 +211,7 @@ class _Reader:
         """Lay spans over the words of a text; what does not fit is noted."""
         words = SpannedWords(text, bounds)
         for span in dict.fromkeys(spans):  # the same span twice is one
-            label = self.columns.label_map.get(span.label, span.label)
+            label = self.file.label_map.get(span.label, span.label)
             if label is not None:
                 try:
                     self._check_known([f"B-{label}"])
@@ -238,7 +224,7 @@ class _Reader:
         return WordsExample(tuple(text[start:end] for start, end in bounds), tuple(words.tags), str(place))
 
     def _check_known(self, tags: Sequence[str]) -> None:
-        known = self.columns.labels
+        known = self.labels
         if known is not None and (unknown := [tag for tag in tags if tag not in known]):
             raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(known)}")
 

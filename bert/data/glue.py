@@ -4,18 +4,17 @@ Quotes in them are letters like any other. CoLA has no header, MRPC starts with 
 a few rows that are cut off, which every published reader leaves out.
 """
 
-import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from bert.data.examples import TextExample
-from bert.data.problems import Problems
+from bert.data.files import Problems
 from bert.data.rows import TextColumns, text_examples
-from bert.data.tables import Row, refuse_missing, split_records
+from bert.data.tables import even_rows, refuse_missing, split_records
 from bert.errors import DataError
 
-logger = logging.getLogger(__name__)
 COLA_HEADER = ("source", "label", "original", "sentence")
 ENTAILMENT = ("entailment", "not_entailment")
 
@@ -77,9 +76,9 @@ def read_glue(
         reason = f"is of no known GLUE task (columns {', '.join(names)}); name it, or read it as a table"
         raise DataError(path, 1, reason)
     columns = _columns(path, known, names, task is not None, label_names)
-    rows = _rows(path, names, records, problems, lenient=known.has_broken_rows)
     if header is None:
-        rows = _with_first(first_line, dict(zip(COLA_HEADER, first, strict=True)), rows)
+        records = chain([(first_line, first)], records)
+    rows = even_rows(names, records, problems, lenient=known.has_broken_rows)
     return text_examples(path, rows, columns, problems)
 
 
@@ -116,27 +115,3 @@ def _columns(
         skip_labels=("-",),
         labels=labels or None,
     )
-
-
-def _rows(
-    path: str | Path,
-    names: list[str],
-    records: Iterator[tuple[int, list[str]]],
-    problems: Problems,
-    lenient: bool,
-) -> Iterator[Row]:
-    left_out = 0
-    for line, fields in records:
-        if len(fields) == len(names):
-            yield line, dict(zip(names, fields, strict=True))
-        elif lenient:
-            left_out += 1
-        else:
-            problems.add(line, f"has {len(fields)} columns instead of {len(names)}")
-    if left_out:
-        logger.warning("%s: %d rows with a wrong number of columns were left out", path, left_out)
-
-
-def _with_first(line: int, row: Mapping[str, object], rows: Iterator[Row]) -> Iterator[Row]:
-    yield line, row
-    yield from rows

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.data.conll import read_conll
-from bert.data.entity_json import EntityColumns, holds_json, read_entity_json
+from bert.data.entity_json import holds_json, read_entity_json
 from bert.data.glue import glue_task, guess_task, read_glue
 from bert.data.labelled_file import LabelledFile
 from bert.data.rows import TextColumns
@@ -72,7 +72,7 @@ def read_labelled(
         "glue": lambda: list(read_glue(file.path, file.glue_task or guess_glue(file.path), file.label_names)),
     }
     if TASKS[task].has_tags:
-        readers["jsonl"] = lambda: list(read_entity_json(file.path, _entity_columns(file, labels)))
+        readers["jsonl"] = lambda: list(read_entity_json(file, labels))
     read = readers.get(kind, lambda: _read_table(file, task, problem_type, labels))
     return read()
 
@@ -123,16 +123,6 @@ def text_columns(
         problem_type=problem_type,
         label_names=numbers,
         labels=None if is_number else labels,
-        skip_empty=file.skip_empty,
-    )
-
-
-def _entity_columns(file: LabelledFile, labels: Labels) -> EntityColumns:
-    return EntityColumns(
-        **file.columns,
-        label_map=file.label_map,
-        label_names=file.label_names,
-        labels=labels,
         skip_empty=file.skip_empty,
     )
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bert.data.examples import TextExample
-from bert.data.files import NOT_UNICODE, holds_unicode
-from bert.data.problems import Place, Problems
+from bert.data.files import NOT_UNICODE, Place, Problems, holds_unicode
 from bert.tasks.spec import PROBLEM_TYPES
 
 logger = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.data.examples import QaExample
-from bert.data.files import NOT_UNICODE, holds_unicode, parse_json, read_text
-from bert.data.problems import Problems
+from bert.data.files import NOT_UNICODE, Problems, holds_unicode, parse_json, read_text
 from bert.errors import DataError
 
 logger = logging.getLogger(__name__)

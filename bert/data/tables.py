@@ -2,17 +2,18 @@
 
 import csv
 import io
+import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert.data.examples import TextExample
-from bert.data.files import first_line, parse_json, read_lines, read_text
-from bert.data.problems import Place, Problems
+from bert.data.files import Place, Problems, first_line, json_lines, parse_json, read_lines, read_text
 from bert.data.rows import TextColumns, text_examples
 from bert.errors import DataError
 
+logger = logging.getLogger(__name__)
 Row = tuple[Place, Mapping[str, object]]
 TABLES = {
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".txt": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
@@ -98,11 +99,27 @@ def _separated(path: str | Path, needed: tuple[str, ...], problems: Problems) ->
     records = split_records(path, dialect.separator, dialect.quoted)
     names = [name.strip() for name in next(records)[1]]
     refuse_missing(path, needed, names, 1)
+    yield from even_rows(names, records, problems)
+
+
+def even_rows(
+    names: Sequence[str],
+    records: Iterator[tuple[int, list[str]]],
+    problems: Problems,
+    *,
+    lenient: bool = False,
+) -> Iterator[Row]:
+    """Yield the rows of as many fields as there are `names`; others are problems, or `lenient` counted in a warning."""
+    left_out = 0
     for line, fields in records:
         if len(fields) == len(names):
             yield line, dict(zip(names, fields, strict=True))
+        elif lenient:
+            left_out += 1
         else:
             problems.add(line, f"has {len(fields)} columns instead of {len(names)}")
+    if left_out:
+        logger.warning("%s: %d rows with a wrong number of columns were left out", problems.path, left_out)
 
 
 def split_records(path: str | Path, separator: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
@@ -136,14 +153,7 @@ def refuse_missing(path: str | Path, needed: tuple[str, ...], names: list[str], 
 
 
 def _json_lines(path: str | Path, needed: tuple[str, ...], problems: Problems) -> Iterator[Row]:
-    for line, text in enumerate(read_lines(path), 1):
-        if not text.strip():
-            continue
-        try:
-            row = parse_json(text, path, line)
-        except DataError as error:
-            problems.add(line, error.reason)
-            continue
+    for line, row in json_lines(path, problems):
         yield from _checked_object(line, row, needed, problems)
 
 

@@ -8,9 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding
-from bert.tasks.activations import Floats, sigmoid, softmax
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Head, Positions, Task, first_token, top_of_two_or_more
+from bert.tasks.task import (
+    Compared,
+    Floats,
+    Head,
+    Positions,
+    Task,
+    first_token,
+    sigmoid,
+    softmax,
+    top_of_two_or_more,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces
 from bert.errors import InputError
-from bert.tasks.activations import Floats, softmax
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Head, Positions, Task, top_of_two_or_more
+from bert.tasks.task import Compared, Floats, Head, Positions, Task, softmax, top_of_two_or_more
 from bert.tokenizer import Tokenizer
 
 MASK = "[MASK]"

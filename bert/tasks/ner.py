@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
-from bert.tasks.activations import Floats, softmax
 from bert.tasks.max_context import context, first_token
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Head, Positions, Task, top_of_two_or_more
+from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
 
 Indices = NDArray[np.intp]
 

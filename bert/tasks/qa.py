@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert.errors import InputError
-from bert.tasks.activations import Floats, softmax
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Head, Positions, Reads, Task
+from bert.tasks.task import Compared, Floats, Head, Positions, Reads, Task, softmax
 from bert.tokenizer import Encoding, Pieces, Tokenizer, Window
 
 

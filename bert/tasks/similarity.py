@@ -5,9 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert.encoding import Encoding
-from bert.tasks.activations import Floats
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Head, Positions, Task, first_token
+from bert.tasks.task import Compared, Floats, Head, Positions, Task, first_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Window
-from bert.tasks.activations import Floats, softmax
 from bert.tasks.max_context import first_token, owned_pieces
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Floats, softmax
 
 Indices = NDArray[np.intp]
 Scores = NDArray[np.float64]

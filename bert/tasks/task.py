@@ -3,15 +3,16 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces
-from bert.tasks.activations import Floats
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 
+Floats = NDArray[np.floating[Any]]
 Positions = NDArray[np.intp]
 
 
@@ -139,3 +140,17 @@ def top_of_two_or_more(outputs: Sequence[Floats]) -> NDArray[np.intp] | None:
     if outputs[0].shape[1] < 2:
         return None
     return np.asarray(np.concatenate(outputs).argmax(axis=-1))
+
+
+def softmax(logits: Floats) -> Floats:
+    """Return probabilities (..., K) of logits (..., K)."""
+    powers: Floats = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    powers /= powers.sum(axis=-1, keepdims=True)
+    return powers
+
+
+def sigmoid(logits: Floats) -> Floats:
+    """Return the probability of each logit alone, of any shape; large logits do not overflow."""
+    powers = np.exp(-np.abs(logits))
+    shares: Floats = np.where(logits >= 0, 1, powers) / (1 + powers)
+    return shares

@@ -45,16 +45,6 @@ def round_weight(
     return quantised, scale
 
 
-def pair_sums(quantised: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Return the sums of the positive and of the negative weights of each pair, (2, pairs, out); q is (in, out)."""
-    values = quantised.astype(np.int32)
-    if len(values) % 2:
-        values = np.concatenate([values, np.zeros_like(values[:1])])
-    signs = np.stack([np.maximum(values, 0), np.minimum(values, 0)])
-    sums: NDArray[np.int32] = signs.reshape(2, -1, 2, values.shape[1]).sum(axis=2)
-    return sums
-
-
 def _scale(weight: Floats, levels: int, pair_levels: int) -> Floats:
     """Return the width of a level for each output, (out,): the largest weight and the largest pair still fit."""
     pairs = np.zeros((len(weight) + len(weight) % 2, weight.shape[1]), weight.dtype)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bert import metrics
 from bert.encoding import Window
 from bert.errors import ParityError
+from bert.metrics.correlation import spearman
 from bert.tasks import spans
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
@@ -140,7 +140,7 @@ def _chance_of_at_most(changed: int, count: int, share: float) -> float:
 
 
 def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]) -> dict[str, Any]:
-    agreement = metrics.spearman(_ranked(spec, before), _ranked(spec, after))
+    agreement = spearman(_ranked(spec, before), _ranked(spec, after))
     measured = {"rank_correlation": agreement}
     if not agreement >= SAME_ORDER:  # also for nan
         raise ParityError(

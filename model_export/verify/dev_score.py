@@ -10,11 +10,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bert import metrics
 from bert.data.examples import QaExample, TextExample, WordsExample
 from bert.data.labelled_file import LabelledFile
 from bert.data.read import read_labelled
 from bert.errors import CheckpointError, ConfigError, DataError, ExportError
+from bert.metrics.classification import accuracy
+from bert.metrics.correlation import spearman
+from bert.metrics.entities import entity_f1
+from bert.metrics.squad import squad_em_f1, squad_v2
 from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
@@ -145,8 +148,8 @@ class _ClassificationDev:
     def score(self, outputs: Sequence[Floats]) -> float:
         predicted = classification.predict(np.concatenate(outputs), self._spec)
         if self._spec.problem_type == "regression":
-            return metrics.spearman(self._gold, predicted)
-        return metrics.accuracy(self._gold, predicted)
+            return spearman(self._gold, predicted)
+        return accuracy(self._gold, predicted)
 
 
 class _NerDev:
@@ -167,7 +170,7 @@ class _NerDev:
         for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
             tags = ner.merge_windows(windows, [next(left) for _ in windows]).argmax(axis=-1)
             found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
-        return metrics.entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
+        return entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
 
 
 class _QaDev:
@@ -195,8 +198,8 @@ class _QaDev:
             for row, windows in zip(self._rows, self._windows, strict=True)
         ]
         if all(golds):  # SQuAD 1.1 has an answer to everything, and its scorer takes the best span
-            return metrics.squad_em_f1(golds, [a.best.text if a.best else "" for a in answers]).f1
-        return metrics.squad_v2(golds, [a.answer or "" for a in answers]).to_dict()["f1"]
+            return squad_em_f1(golds, [a.best.text if a.best else "" for a in answers]).f1
+        return squad_v2(golds, [a.answer or "" for a in answers]).to_dict()["f1"]
 
 
 class _SimilarityDev:
@@ -214,7 +217,7 @@ class _SimilarityDev:
 
     def score(self, outputs: Sequence[Floats]) -> float:
         vectors = np.concatenate(outputs)
-        return metrics.spearman(self._gold, similarity.cosine(vectors[::2], vectors[1::2]))
+        return spearman(self._gold, similarity.cosine(vectors[::2], vectors[1::2]))
 
 
 def _number(row: TextExample) -> float:

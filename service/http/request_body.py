@@ -11,8 +11,8 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import Scope
 
+from bert.encoding import is_unicode
 from bert.errors import MAX_FIELD_ERRORS, BertError, FieldError, InvalidRequestError, displayed
-from bert.unicode import is_unicode
 from service.http.problems import ClientGoneError, ProblemError, field_errors
 from service.pipeline.inputs import too_many_texts
 from service.settings import ServeSettings

@@ -15,8 +15,9 @@ from typing import Any, Self, get_args
 import numpy as np
 
 from bert import errors
-from bert.bundle import Bundle, Manifest
+from bert.bundle import Bundle
 from bert.errors import EngineError, ServiceError
+from bert.manifest import Manifest
 from bert.packing import joined, split
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle import Bundle, Manifest, check_target, read_bundle, write_bundle
+from bert.bundle import Bundle, check_target, read_bundle, write_bundle
 from bert.errors import BundleError, BundleIntegrityError
-from bert.manifest import own_sha256
+from bert.manifest import Manifest, own_sha256
 from bert.runtime import check_output
 from bert.tasks.spec import TaskSpec
 

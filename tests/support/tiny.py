@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from bert.bundle import Manifest, write_bundle
+from bert.bundle import write_bundle
 from bert.checkpoint.tensor_names import needed_shapes
 from bert.config import BertConfig
+from bert.manifest import Manifest
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from bert.wordpiece import SPECIAL_PIECES

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bert.data.examples import ChoiceExample
-from bert.data.files import NOT_UNICODE, holds_unicode
-from bert.data.problems import Place, Problems
+from bert.data.files import NOT_UNICODE, Place, Problems, holds_unicode
 from bert.data.tables import read_rows, split_records
 from bert.errors import DataError
 

@@ -8,7 +8,7 @@ from typing import Any
 from bert.data.conll import to_bio
 from bert.data.entity_json import UnnamedTagsError, named_tags
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
-from bert.data.problems import Problems
+from bert.data.files import Problems
 from bert.data.rows import TextColumns, text_examples
 from bert.data.squad import Question, squad_examples
 from bert.data.tables import refuse_missing

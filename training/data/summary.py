@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.data.examples import QaExample, TextExample, WordsExample
-from bert.metrics import bio_spans
+from bert.metrics.entities import bio_spans
 
 LABELS_SHOWN = 12
 """Labels that a line of the log counts; the report counts all of them."""

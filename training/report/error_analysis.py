@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
-from bert.metrics import bio_spans, entity_f1, squad_em_f1
+from bert.metrics.entities import bio_spans, entity_f1
+from bert.metrics.squad import squad_em_f1
 
 MISTAKES_SHOWN = 20
 EXCERPT = 300

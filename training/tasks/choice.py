@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import pad_sequence
 from bert.config import BertConfig
 from bert.data.examples import ChoiceExample
 from bert.encoding import Encoding
-from bert.metrics import accuracy
+from bert.metrics.classification import accuracy
 from bert.nn import losses
 from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss

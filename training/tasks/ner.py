@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.data.examples import WordsExample
-from bert.metrics import entity_f1
+from bert.metrics.entities import entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.data.examples import QaExample
-from bert.metrics import best_null_threshold, squad_em_f1, squad_v2
+from bert.metrics.squad import best_null_threshold, squad_em_f1, squad_v2
 from bert.nn import losses
 from bert.nn.heads import BertForQuestionAnswering, BertHead
 from bert.nn.losses import Loss

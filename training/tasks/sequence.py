@@ -8,16 +8,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bert import metrics
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.encoding import Encoding
 from bert.errors import ConfigError
+from bert.metrics.classification import accuracy, f1_binary, f1_macro, f1_multi_label, matthews
+from bert.metrics.correlation import pearson, spearman
 from bert.nn import losses
 from bert.nn.heads import BertForSequenceClassification, BertHead
 from bert.nn.losses import Loss
-from bert.tasks.activations import softmax
 from bert.tasks.classification import predict as choose
+from bert.tasks.task import softmax
 from training.data.summary import Lengths
 from training.report.error_analysis import (
     TRUNCATED,
@@ -165,23 +166,23 @@ class SequenceFinetuning(FinetuneTask):
     def _label_scores(self, gold: NDArray[Any], chosen: NDArray[Any]) -> dict[str, float]:
         if self.spec.problem_type == "multi_label":
             return {
-                "f1_micro": metrics.f1_multi_label(gold, chosen, average="micro"),
-                "f1_macro": metrics.f1_multi_label(gold, chosen, average="macro"),
-                "accuracy": metrics.accuracy(gold, chosen),
+                "f1_micro": f1_multi_label(gold, chosen, average="micro"),
+                "f1_macro": f1_multi_label(gold, chosen, average="macro"),
+                "accuracy": accuracy(gold, chosen),
             }
         scores = {
-            "accuracy": metrics.accuracy(gold, chosen),
-            "f1_macro": metrics.f1_macro(gold, chosen),
-            "matthews": metrics.matthews(gold, chosen),
+            "accuracy": accuracy(gold, chosen),
+            "f1_macro": f1_macro(gold, chosen),
+            "matthews": matthews(gold, chosen),
         }
         if len(self.spec.labels) == 2:
-            scores["f1"] = metrics.f1_binary(gold, chosen)
+            scores["f1"] = f1_binary(gold, chosen)
         return scores
 
     def _number_scores(self, gold: NDArray[Any], predicted: NDArray[Any]) -> dict[str, float]:
         return {
-            "spearman": metrics.spearman(gold, predicted),
-            "pearson": metrics.pearson(gold, predicted),
+            "spearman": spearman(gold, predicted),
+            "pearson": pearson(gold, predicted),
             RMSE: _root_mean_square(gold - predicted),
         }
 

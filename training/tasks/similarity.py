@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bert import metrics
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.encoding import Encoding
 from bert.errors import ConfigError
+from bert.metrics.correlation import pearson, spearman
 from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
@@ -73,8 +73,8 @@ class SimilarityFinetuning(FinetuneTask):
         predicted = cosine(vectors[::2], vectors[1::2])
         gold = [float(example.label) for example in examples]  # type: ignore[arg-type]
         scores = {
-            "spearman": metrics.spearman(gold, predicted),
-            "pearson": metrics.pearson(gold, predicted),
+            "spearman": spearman(gold, predicted),
+            "pearson": pearson(gold, predicted),
         }
         return Evaluation(scores, number_findings(examples, predicted.tolist()))
 

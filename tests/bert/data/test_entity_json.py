@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.checkpoint.base_models import MINILM, resolve_base
-from bert.data.entity_json import EntityColumns, read_entity_json
+from bert.data.entity_json import read_entity_json
 from bert.data.examples import WordsExample
 from bert.data.labelled_file import LabelledFile
 from bert.data.read import guess_format, read_labelled
@@ -116,8 +116,8 @@ def test_fields_can_be_named_and_types_renamed(write: Write) -> None:
     assert example.labels == ("B-PER", "O", "B-place")
 
 
-def read(write: Write, *rows: Any, **columns: Any) -> list[WordsExample]:
-    return read_entity_json(write("a.jsonl", lines(*rows)), EntityColumns(**columns))
+def read(write: Write, *rows: Any, skip_empty: bool = False) -> list[WordsExample]:
+    return read_entity_json(LabelledFile(path=write("a.jsonl", lines(*rows)), skip_empty=skip_empty))
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_a_row_at_fault_is_told_with_its_line(row: Any, reason: str, write: Writ
 def test_a_line_that_is_not_json_and_a_label_that_is_not_known(write: Write) -> None:
     path = write("a.jsonl", lines(FORMS["doccano"]) + '{"text": \n')
     with pytest.raises(DataError, match=r"(?s)line 2: is not json: .*line 1: unknown label 'B-PER'"):
-        read_entity_json(path, EntityColumns(labels=("O", "B-ORG", "I-ORG", "B-LOC", "I-LOC")))
+        read_entity_json(LabelledFile(path=path), ("O", "B-ORG", "I-ORG", "B-LOC", "I-LOC"))
     with pytest.raises(DataError, match=r"a.json:3: is not json"):
-        read_entity_json(write("a.json", '[\n{"text": "a", "label": []},\n'))
+        read_entity_json(LabelledFile(path=write("a.json", '[\n{"text": "a", "label": []},\n')))
 
 
 @pytest.mark.parametrize("nesting", [900, 100_000])
@@ -179,12 +179,12 @@ def test_json_that_python_cannot_read_is_told_with_its_line(nesting: int, write:
     number, deep = '{"text": ' + "9" * 5000 + "}\n", '{"text": ' + "[" * nesting + "]" * nesting + "}\n"
     for content, line in ((whole + number, 2), (number + whole, 1)):
         with pytest.raises(DataError, match=f"a.jsonl:{line}: has a whole number of more than 4,300 digits"):
-            read_entity_json(write("a.jsonl", content))
+            read_entity_json(LabelledFile(path=write("a.jsonl", content)))
     for content, line in ((whole + deep, 2), (deep + whole, 1)):
         with pytest.raises(DataError, match=f"a.jsonl:{line}: "):
-            read_entity_json(write("a.jsonl", content))
+            read_entity_json(LabelledFile(path=write("a.jsonl", content)))
     with pytest.raises(DataError, match=r"a.json: has a whole number"):
-        read_entity_json(write("a.json", f"[{number}]"))
+        read_entity_json(LabelledFile(path=write("a.json", f"[{number}]")))
 
 
 def test_spans_are_moved_to_the_edges_of_words_and_counted(

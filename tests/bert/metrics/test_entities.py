@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from seqeval.metrics import classification_report, f1_score, precision_score, recall_score
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert import metrics
+from bert.metrics.entities import bio_spans, entity_f1
 
 Tags = list[list[str]]
 # Any order of tags: I- after O, after another type, at the start of a sentence; a type with a dash in it.
@@ -25,13 +25,13 @@ def tagged(draw: st.DrawFn) -> tuple[Tags, Tags]:
 @given(st.lists(TAGS, max_size=20))
 def test_spans_are_those_of_seqeval(tags: list[str]) -> None:
     expected = [(kind, first, last + 1) for kind, first, last in get_entities(tags)]
-    assert metrics.bio_spans(tags) == expected
+    assert bio_spans(tags) == expected
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.UndefinedMetricWarning")
 @given(tagged())
 def test_scores_over_all_entities_are_those_of_seqeval(sentences: tuple[Tags, Tags]) -> None:
-    found = metrics.entity_f1(*sentences)
+    found = entity_f1(*sentences)
     assert found.precision == pytest.approx(precision_score(*sentences, zero_division=0))
     assert found.recall == pytest.approx(recall_score(*sentences, zero_division=0))
     assert found.f1 == pytest.approx(f1_score(*sentences, zero_division=0))
@@ -39,7 +39,7 @@ def test_scores_over_all_entities_are_those_of_seqeval(sentences: tuple[Tags, Ta
 
 @given(tagged())
 def test_scores_of_each_type_are_those_of_seqeval(sentences: tuple[Tags, Tags]) -> None:
-    found = metrics.entity_f1(*sentences)
+    found = entity_f1(*sentences)
     if not found.types:
         return  # seqeval's report fails where there is no entity at all
     report = classification_report(*sentences, output_dict=True, zero_division=0)
@@ -52,23 +52,23 @@ def test_scores_of_each_type_are_those_of_seqeval(sentences: tuple[Tags, Tags]) 
 
 
 def test_half_an_entity_counts_for_nothing() -> None:
-    found = metrics.entity_f1([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])
+    found = entity_f1([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])
     assert (found.precision, found.recall, found.f1, found.support) == (0.0, 0.0, 0.0, 1)
 
 
 def test_two_entities_side_by_side_are_two() -> None:
-    assert metrics.bio_spans(["B-LOC", "B-LOC", "I-LOC"]) == [("LOC", 0, 1), ("LOC", 1, 3)]
+    assert bio_spans(["B-LOC", "B-LOC", "I-LOC"]) == [("LOC", 0, 1), ("LOC", 1, 3)]
 
 
 def test_no_entity_anywhere_scores_zero() -> None:
-    assert metrics.entity_f1([["O"]], [["O"]]).f1 == 0.0
+    assert entity_f1([["O"]], [["O"]]).f1 == 0.0
 
 
 def test_sentences_of_different_length_are_refused() -> None:
     with pytest.raises(ValueError, match="sentence 1 has 2 gold tags but 1 predicted"):
-        metrics.entity_f1([["O"], ["O", "O"]], [["O"], ["O"]])
+        entity_f1([["O"], ["O", "O"]], [["O"], ["O"]])
 
 
 def test_different_numbers_of_sentences_are_refused() -> None:
     with pytest.raises(ValueError, match="1 gold sentences but 2 predicted"):
-        metrics.entity_f1([["O"]], [["O"], ["O"]])
+        entity_f1([["O"]], [["O"], ["O"]])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert import metrics
+from bert.metrics.squad import AnswerScores, best_null_threshold, normalize_answer, squad_em_f1, squad_v2
 
 Golds = list[list[str]]
 WORDS = st.sampled_from(["the", "a", "An", "cat", "Dog", "dog.", "U.S.", "naïve", "'s", "(x)", "—", ""])
@@ -56,7 +56,7 @@ def answered(draw: st.DrawFn) -> tuple[Golds, list[str], list[float]]:
 @given(st.lists(st.tuples(st.lists(TEXTS, min_size=1, max_size=3), TEXTS), min_size=1, max_size=8))
 def test_version_1_takes_the_best_gold_answer(questions: list[tuple[list[str], str]]) -> None:
     golds, predictions = [list(column) for column in zip(*questions, strict=True)]
-    found = metrics.squad_em_f1(golds, predictions)
+    found = squad_em_f1(golds, predictions)
     exact = [max(float(plain(g) == plain(text)) for g in gold) for gold, text in questions]
     f1 = [max(overlap(plain(g), plain(text)) for g in gold) for gold, text in questions]
     assert found.exact == pytest.approx(mean(exact))
@@ -70,7 +70,7 @@ def test_version_2_follows_the_official_script(
 ) -> None:
     golds, texts, margins = data
     given = ["" if margin > threshold else text for margin, text in zip(margins, texts, strict=True)]
-    found = metrics.squad_v2(golds, given).to_dict()
+    found = squad_v2(golds, given).to_dict()
     scored = [score_v2(gold, text) for gold, text in zip(golds, given, strict=True)]
     parts = {
         "": scored,
@@ -88,11 +88,11 @@ def test_version_2_follows_the_official_script(
 @given(answered())
 def test_no_threshold_beats_the_one_to_deploy(data: tuple[Golds, list[str], list[float]]) -> None:
     golds, texts, margins = data
-    found = metrics.best_null_threshold(golds, texts, margins)
+    found = best_null_threshold(golds, texts, margins)
 
     def f1_at(threshold: float) -> float:
         kept = ["" if margin > threshold else text for margin, text in zip(margins, texts, strict=True)]
-        return metrics.squad_v2(golds, kept).f1
+        return squad_v2(golds, kept).f1
 
     assert f1_at(found.threshold) == pytest.approx(found.f1)
     for threshold in [-math.inf, *margins]:
@@ -100,15 +100,15 @@ def test_no_threshold_beats_the_one_to_deploy(data: tuple[Golds, list[str], list
 
 
 def test_no_answers_at_all_lead_to_a_threshold_that_answers_nothing() -> None:
-    found = metrics.best_null_threshold([[], []], ["x", "y"], [-7.0, -9.0])
+    found = best_null_threshold([[], []], ["x", "y"], [-7.0, -9.0])
     assert found.threshold < -9.0
     assert found.f1 == 1.0
 
 
 def test_an_empty_context_does_not_make_the_threshold_infinite() -> None:
-    found = metrics.best_null_threshold([["cat"], []], ["cat", ""], [2.0, math.inf])
+    found = best_null_threshold([["cat"], []], ["cat", ""], [2.0, math.inf])
     assert (found.threshold, found.f1) == (3.0, 1.0)
-    assert metrics.best_null_threshold([[]], [""], [math.inf]).threshold == 0.0
+    assert best_null_threshold([[]], [""], [math.inf]).threshold == 0.0
 
 
 @pytest.mark.parametrize(
@@ -123,31 +123,31 @@ def test_an_empty_context_does_not_make_the_threshold_infinite() -> None:
     ],
 )
 def test_answers_are_compared_without_case_articles_and_punctuation(text: str, expected: str) -> None:
-    assert metrics.normalize_answer(text) == expected
+    assert normalize_answer(text) == expected
 
 
 def test_the_two_versions_differ_where_nothing_is_left_of_an_answer() -> None:
-    assert metrics.squad_em_f1([["The"]], ["a"]) == metrics.AnswerScores(exact=1.0, f1=0.0, total=1)
-    assert metrics.squad_v2([["The"]], ["a"]).f1 == 1.0
+    assert squad_em_f1([["The"]], ["a"]) == AnswerScores(exact=1.0, f1=0.0, total=1)
+    assert squad_v2([["The"]], ["a"]).f1 == 1.0
 
 
 def test_an_unanswerable_question_wants_the_empty_answer() -> None:
-    found = metrics.squad_v2([[], [], ["cat"]], ["", "dog", "the cat"])
-    assert found.has_answer == metrics.AnswerScores(1.0, 1.0, 1)
-    assert found.no_answer == metrics.AnswerScores(0.5, 0.5, 2)
+    found = squad_v2([[], [], ["cat"]], ["", "dog", "the cat"])
+    assert found.has_answer == AnswerScores(1.0, 1.0, 1)
+    assert found.no_answer == AnswerScores(0.5, 0.5, 2)
     assert found.f1 == pytest.approx(2 / 3)
 
 
 def test_scores_lie_between_0_and_1() -> None:
-    assert metrics.squad_em_f1([["cat"]], ["cat"]) == metrics.AnswerScores(1.0, 1.0, 1)
+    assert squad_em_f1([["cat"]], ["cat"]) == AnswerScores(1.0, 1.0, 1)
 
 
 def test_version_1_refuses_a_question_without_gold() -> None:
     with pytest.raises(ValueError, match="question 1 has no gold answer"):
-        metrics.squad_em_f1([["x"], []], ["x", ""])
+        squad_em_f1([["x"], []], ["x", ""])
 
 
-@pytest.mark.parametrize("score", [metrics.squad_em_f1, metrics.squad_v2])
+@pytest.mark.parametrize("score", [squad_em_f1, squad_v2])
 def test_predictions_must_match_the_questions(score: object) -> None:
     assert callable(score)
     with pytest.raises(ValueError, match="1 questions but 2 predictions"):
@@ -158,4 +158,4 @@ def test_predictions_must_match_the_questions(score: object) -> None:
 
 def test_null_margins_must_be_numbers_one_a_question() -> None:
     with pytest.raises(ValueError, match=r"must be \(1,\) without nan"):
-        metrics.best_null_threshold([["x"]], ["x"], [math.nan])
+        best_null_threshold([["x"]], ["x"], [math.nan])

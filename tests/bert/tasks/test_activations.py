@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from bert.tasks.activations import sigmoid, softmax
+from bert.tasks.task import sigmoid, softmax
 
 LOGITS = np.array([[0.0, 1.0, -1.0], [1e4, 0.0, -1e4], [-1e4, -1e4, -1e4]])
 

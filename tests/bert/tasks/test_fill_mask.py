@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bert.errors import InputError, TextTooLongError
 from bert.tasks import fill_mask
-from bert.tasks.activations import softmax
 from bert.tasks.fill_mask import MASK, best_pieces, decode, encode, fill, hide, mask_positions
+from bert.tasks.task import softmax
 from bert.tokenizer import Tokenizer
 from bert.wordpiece import SPECIAL_PIECES
 from tests.support.odd_texts import TEXTS

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special
 
-from bert.metrics import bio_spans
+from bert.metrics.entities import bio_spans
 from bert.tasks import ner
 from bert.tasks.ner import Entity
 from tests.support.reading import AWKWARD_TEXTS, character_tokenizer, read

@@ -15,7 +15,7 @@ from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import Calibration, calibrate
 from model_export.graph.graph_checks import check_structure
 from model_export.graph.int8_ops import Int8Ops
-from model_export.graph.rounding import LEVELS, PAIR_LEVELS, pair_sums, round_weight
+from model_export.graph.rounding import LEVELS, PAIR_LEVELS, round_weight
 from model_export.reference import Reference
 from model_export.verify.precision import GraphSession, packer_for
 from model_export.verify.texts import EncodedText
@@ -54,6 +54,16 @@ def runner_of(checkpoint: Checkpoint, texts: list[EncodedText]) -> GraphSession:
     graph = build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
     check_structure(graph, config.num_hidden_layers)
     return GraphSession(graph, packer_for(config, "int8"), threads=1)
+
+
+def pair_sums(quantised: NDArray[np.int8]) -> NDArray[np.int32]:
+    """Return the sums of the positive and of the negative weights of each pair, (2, pairs, out); q is (in, out)."""
+    values = quantised.astype(np.int32)
+    if len(values) % 2:
+        values = np.concatenate([values, np.zeros_like(values[:1])])
+    signs = np.stack([np.maximum(values, 0), np.minimum(values, 0)])
+    sums: NDArray[np.int32] = signs.reshape(2, -1, 2, values.shape[1]).sum(axis=2)
+    return sums
 
 
 @pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu"}], ids=str)

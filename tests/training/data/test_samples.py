@@ -9,6 +9,7 @@ import pytest
 from bert.data.conll import bio_labels, read_conll
 from bert.data.entity_json import read_entity_json
 from bert.data.glue import read_glue
+from bert.data.labelled_file import LabelledFile
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import read_table
@@ -69,8 +70,8 @@ def test_every_example_of_the_page_on_formats_is_read(tmp_path: Path) -> None:
     readers: dict[str, Read] = {
         "reviews": READERS["sentiment"],
         "entities": read_conll,
-        "spans": read_entity_json,
-        "tokens": read_entity_json,
+        "spans": lambda path: read_entity_json(LabelledFile(path=path)),
+        "tokens": lambda path: read_entity_json(LabelledFile(path=path)),
         "questions": read_squad,
         "choices": read_choice,
     }
