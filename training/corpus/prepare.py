@@ -107,7 +107,7 @@ def write_blocks(
     """Give every unfinished block to a worker; return the notes of all blocks in order."""
     notes = finished_blocks(settings.output_dir, id_bytes)
     for note in notes.values():
-        progress.earlier(note)
+        progress.count(note)
     if notes:
         progress.say(f"{len(notes)} blocks are finished already")
     start = BEGINNING

@@ -46,8 +46,8 @@ class PrepareProgress:
         self._began = self._next_line = self.clock()
         self._cpu_before_s, self._bytes_before = cpu_seconds(), bytes_read
 
-    def earlier(self, note: Mapping[str, Any]) -> None:
-        """Count a block of an earlier run."""
+    def count(self, note: Mapping[str, Any]) -> None:
+        """Count a finished block, of this run or an earlier one."""
         for entry in (note[split] for split in SPLITS if note[split]):
             self.found.update({count: entry[count] for count in ("documents", "sentences", "tokens")})
         self.found.update(empty=note["empty"], broken=note["broken"])
@@ -57,7 +57,7 @@ class PrepareProgress:
         for problem in note["problems"][: max(0, MAX_SHOWN - self.found["broken"])]:
             self.say(f"skipped {problem}")
         before = self.found["tokens"]
-        self.earlier(note)
+        self.count(note)
         self.made += self.found["tokens"] - before
         self.finished += 1
         if self.clock() >= self._next_line:

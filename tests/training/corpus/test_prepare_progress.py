@@ -68,7 +68,7 @@ def test_cores_are_said_of_the_tokens_alone(
 
 
 def test_blocks_of_an_earlier_run_do_not_count_for_the_speed(progress: PrepareProgress, clock: Clock) -> None:
-    progress.earlier(note(1_000_000))
+    progress.count(note(1_000_000))
     progress.begin(bytes_read=600)
     clock.now += 2
     progress.block(note(4000), bytes_read=800)
