@@ -18,20 +18,15 @@ from bert.errors import ExportError
 from bert.manifest import Manifest
 from bert.packing import Packer
 from bert.self_test import SELF_TEST, SelfTest
-from bert.tokenizer import Tokenizer
 from model_export.cli import main
 from model_export.demo import is_current
-from model_export.export import export
 from model_export.reference import Floats
 from model_export.verify.auto_precision import (
     Times,
 )
-from model_export.verify.parity import Tolerance
 from model_export.verify.precision import EXPORTERS, Fp16, Fp32, GraphSession
 from model_export.verify.texts import EncodedText
 from model_export.verify.verified_graph import ExportContext
-from service.engine.bundle_loader import check
-from service.engine.onnx_engine import OnnxEngine
 from tests.support.checkpoints import SPECS, write_checkpoint
 
 FAST: Times = {"fp32": {"1 x 32": 4.0, "8 x 64": 60.0}, "int8": {"1 x 32": 2.0, "8 x 64": 30.0}}
@@ -92,19 +87,6 @@ def test_the_float32_graph_lies_beside_the_one_in_eight_bits(
     run(checkpoint, tmp_path / "one", "--no-fallback")
     one = read_bundle(tmp_path / "one")
     assert one.manifest.precision == "int8" and one.fallback is None and FALLBACK not in one.manifest.files
-
-
-@pytest.mark.parametrize("task", SPECS)
-def test_a_bundle_passes_its_own_test(task: str, tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "tiny", SPECS[task])
-    for precision in ("fp32", "int8"):
-        bundle = export(
-            tmp_path / "tiny",
-            tmp_path / precision,
-            precision,
-            tolerance_of=lambda precision: Tolerance.of(precision, same_labels=0.5),
-        )
-        check(bundle, Tokenizer.load(bundle.tokenizer_path), OnnxEngine(bundle, threads=1))
 
 
 def test_the_manifest_says_what_was_tried_and_why_one_was_taken(
