@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    from bert.errors import BertError, ConfigError
     from bert.settings import USAGE_ERROR, SettingsError, read_command
     from service import logs
     from service.settings import ServeSettings, unknown_variables
@@ -36,13 +37,16 @@ def _run(arguments: Sequence[str]) -> int:
     switches = {"tune": "Measure the models on this machine, print it, and end."}
     try:
         settings, on = read_command(ServeSettings, arguments, switches=switches, version=_versions())
+        logs.configure(settings.log_level, settings.log_format)
+        for name in unknown_variables(os.environ):
+            logs.LOGGER.warning("%s is no setting and has no effect; `bert-serve --help` lists them", name)
+        return _tune(settings) if "tune" in on else serve(settings)
     except SettingsError as error:
         print(error.report(), file=sys.stderr)
         return USAGE_ERROR
-    logs.configure(settings.log_level, settings.log_format)
-    for name in unknown_variables(os.environ):
-        logs.LOGGER.warning("%s is no setting and has no effect; `bert-serve --help` lists them", name)
-    return _tune(settings) if "tune" in on else serve(settings)
+    except BertError as error:
+        print(f"bert-serve: {error}", file=sys.stderr)
+        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
 
 
 def _versions() -> str:
@@ -62,42 +66,24 @@ def _versions() -> str:
 
 
 def _tune(settings: "ServeSettings") -> int:
-    """Print what was measured; returns 1 if the models cannot be loaded, 130 after Ctrl-C."""
-    from bert.errors import BertError
+    """Print what was measured; returns 130 after Ctrl-C."""
     from service.autotune.tune import print_curves
 
-    try:
-        with exit_on_stop(INTERRUPTED):
-            print_curves(settings)
-    except BertError as error:
-        _print_error(str(error))
-        return FAILURE
+    with exit_on_stop(INTERRUPTED):
+        print_curves(settings)
     return 0
 
 
 def serve(settings: "ServeSettings") -> int:
-    """Serve until a signal, in one process or several; returns the exit code."""
-    from bert.errors import BertError, ConfigError
-    from bert.settings import USAGE_ERROR
+    """Serve until a signal, in one process or several; returns the exit code. Raises BertError if it cannot start."""
     from service.http.app import create_app
     from service.http.server import Server
     from service.listener import address, listen
     from service.workers.open_models import open_models
     from service.workers.supervisor import Supervisor
 
-    try:
-        check_settings(settings)
-    except BertError as error:
-        _print_error(str(error))
-        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
-    try:
-        listener = listen(settings)
-    except OSError as error:
-        _print_error(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; stop what uses it, or take "
-            "another with --port"
-        )
-        return FAILURE
+    check_settings(settings)
+    listener = listen(settings)
     url = address(listener)
     if settings.log_format == "text":
         print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
@@ -140,10 +126,6 @@ def count_frontends(settings: "ServeSettings") -> int:
     if os.name != "posix" or not can_make_runtime_dir():
         return 0
     return max(1, usable_cores() // CORES_PER_FRONTEND)
-
-
-def _print_error(message: str) -> None:
-    print(f"bert-serve: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,26 @@
 
 import socket
 
+from bert.errors import ServiceError
 from service.settings import ServeSettings
 
 
 def listen(settings: ServeSettings) -> socket.socket:
-    """Return a bound socket; raises OSError if the port is taken or the address is not local."""
-    family, kind, protocol, _, place = socket.getaddrinfo(
-        settings.host, settings.port, type=socket.SOCK_STREAM
-    )[0]
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return a bound socket; raises ServiceError if the port is taken or the address is not local."""
+    listener = None
     try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, place = found[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
-    except OSError:
-        listener.close()
-        raise
+    except OSError as error:
+        if listener is not None:
+            listener.close()
+        raise ServiceError(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; stop what uses it, or take "
+            "another with --port"
+        ) from error
     return listener
 
 

@@ -18,6 +18,7 @@ import onnxruntime
 from bert.packing import Ints, Positions, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
+from service.engine.sample_texts import sample_text
 from service.logs import LOGGER
 
 TOKENS = (32, 64, 128, 256, 512)
@@ -63,16 +64,11 @@ def fixed_inputs(
     head_positions: int,
 ) -> dict[str, Ints]:
     """Return the inputs of layout "flat" in a shape; `positions` is padded with 0 to `head_positions`."""
-    fillers = [_filler(length) for length in padding]
+    fillers = [sample_text(length) for length in padding]
     inputs = flat_inputs([*encodings, *fillers], heads, longest=shape.tokens)
     positions = np.zeros(head_positions, np.int32)
     positions[: len(inputs["positions"])] = inputs["positions"]
     return {**inputs, "positions": positions}
-
-
-def _filler(length: int) -> Encoding:
-    zeros = np.zeros(length, np.int32)
-    return Encoding(zeros, zeros, np.zeros((length, 2), np.int32), zeros, zeros)
 
 
 class _CapturedShape:

@@ -31,6 +31,6 @@ def test_frontends_that_have_nowhere_to_meet_are_refused_in_a_sentence(
     bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    assert cli.serve(ServeSettings(bundles=[bundles / "mood"], port=0, frontends=2)) == FAILURE
+    assert cli.main(["--bundles", str(bundles / "mood"), "--port", "0", "--frontends", "2"]) == FAILURE
     told = capsys.readouterr().err
     assert "frontends (2) need a folder" in told and str(tmp_path / "nowhere") in told
