@@ -1,33 +1,46 @@
-"""Lay a batch's texts side by side as the graph's inputs, with little or no padding.
+"""Decide where a batch's texts lie: in which run of the engine, and where in the run's rows. Pure.
 
-Layout "rows" (CPU) has R rows of S tokens, several texts in each; "flat" (CUDA) has one row without padding.
-Shapes: N texts, T tokens of all of them together, P head positions.
+A run on a CPU computes R rows of S tokens, several texts in each. N texts.
 """
 
+import heapq
+import math
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-import numpy as np
-from numpy.typing import NDArray
 
-from bert.encoding import Encoding
+@dataclass(frozen=True, slots=True)
+class CostModel:
+    """Expected time of a run, in units of one token outside attention.
 
-Ints = NDArray[np.int32]
-Positions = NDArray[np.integer]
+    The service fits both numbers to each model and machine (`service.autotune`).
+    """
 
-ATTENTION_WIDTH = 1000.0
-"""Row width S at which attention costs as much as all other operations, for a model of ATTENTION_HIDDEN_SIZE.
+    attention_width: float = 1000.0
+    """Row width S at which attention costs as much as all other operations.
 
-By operations alone it is 6 H (24 H^2 a token outside attention, 4 S H inside); softmax and the bias are bound by
-memory and cost more. Fitted on MiniLM L6 x 384, fp32, 512 tokens, CPU ms on one core of a Zen 4: rows of 32 tokens
-110, 64 114, 128 121, 256 134, 512 164.
-"""
-ATTENTION_HIDDEN_SIZE = 384
+    By operations alone it is 6 H (24 H^2 a token outside attention, 4 S H inside). Softmax and the bias are bound by memory
+    and cost more. 8 bits make products cheaper, but not attention.
+    """
+    run_tokens: float = 10.0
+    """Time of a run beside its tokens: it calls the graph's operators and reads the weights."""
 
-MAX_SPLITS = 6
-"""Largest number of even rows whose width is tried."""
+    @classmethod
+    def for_model(cls, hidden_size: int) -> "CostModel":
+        """Return a guess for a model that was not measured.
+
+        It is that of MiniLM L6 x 384 in fp32 on a Zen 3. On a Zen 4, 1,500 and 8 were fitted; in 8 bits, 550 and 14.
+        """
+        return cls(1000.0 / 384 * hidden_size)
+
+    def places(self, rows: int, width: float) -> float:
+        """Return the expected time of R rows of S tokens without that of the run itself."""
+        return rows * width * (1.0 + width / self.attention_width)
+
+
+DEFAULT_COST = CostModel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,46 +93,44 @@ class Packing:
         """Number of tokens that the engine computes, R * S."""
         return self.rows * self.width
 
-    def cost(self, attention_width: float = ATTENTION_WIDTH) -> float:
-        """Return the expected time in units of one token outside attention."""
-        return self.places * (1.0 + self.width / attention_width)
 
+def pack(lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingRules = ANYWHERE) -> Packing:
+    """Place texts of these lengths (at least 1 each) in rows so that the expected time of one run is least.
 
-def pack(
-    lengths: Sequence[int], attention_width: float = ATTENTION_WIDTH, rules: PackingRules = ANYWHERE
-) -> Packing:
-    """Place texts of these lengths (at least 1 each) in rows so that the expected time is least.
-
-    Texts are placed first-fit-decreasing at each candidate width, none split over rows. Rows are as wide as the fullest:
-    the engine's time grows with each place, not in steps. Raises ValueError without a text.
+    For each number of rows worth trying, texts go one by one, longest first, to the row that is least full. None is split.
+    Rows are as wide as the fullest: the engine's time grows with each place, not in steps. Raises ValueError without a text.
     """
     if not lengths:
         raise ValueError("there is no text to pack")
     order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
-    packings = (_first_fit(lengths, order, width, rules) for width in candidate_widths(lengths, rules))
-    return min(packings, key=lambda packing: packing.cost(attention_width))
-
-
-def candidate_widths(lengths: Sequence[int], rules: PackingRules = ANYWHERE) -> list[int]:
-    """Return the widths worth trying: the longest text's, and those that make 1 to MAX_SPLITS even rows."""
-    longest = max(lengths)
+    longest, slack = lengths[order[0]], rules.align_tokens - 1
     taken = sum(round_up(length, rules.align_tokens) for length in lengths)
-    even = {-(-taken // rows) for rows in range(1, MAX_SPLITS + 1)}
-    return sorted({longest, *(width for width in even if width > longest)})
+    narrow = min(len(lengths), -(-taken // longest))
+    best, least = None, math.inf
+    # From rows of the longest text's width the expected time grows both ways: with more rows, and with wider ones.
+    for counts in (range(narrow, len(lengths) + 1), range(narrow - 1, 0, -1)):
+        for rows in counts:
+            if cost.places(rows, max(longest, taken / rows - slack)) >= least:
+                break
+            packing = _fill_evenly(lengths, order, rows, rules)
+            time = cost.places(rows, packing.width)
+            if time < least:
+                best, least = packing, time
+    assert best is not None
+    return best
 
 
-def _first_fit(lengths: Sequence[int], order: Sequence[int], width: int, rules: PackingRules) -> Packing:
-    """Place the texts, longest first as `order` gives them, each in the first row with room."""
-    used: list[int] = []
+def _fill_evenly(lengths: Sequence[int], order: Sequence[int], rows: int, rules: PackingRules) -> Packing:
+    """Place the texts, longest first as `order` gives them, each in the row that is least full."""
+    ends = [(0, row) for row in range(rows)]
     placed = [(0, 0)] * len(lengths)
     for text in order:
-        length = lengths[text]
-        free = ((row, rules.start(taken, length)) for row, taken in enumerate(used))
-        row, start = next(((r, at) for r, at in free if at + length <= width), (len(used), 0))
+        end, row = ends[0]
+        start = rules.start(end, lengths[text])
         placed[text] = row, start
-        used[row : row + 1] = [start + length]
-    fullest = row_width(max(used), rules)
-    return Packing(len(used), fullest, tuple(row * fullest + start for row, start in placed))
+        heapq.heapreplace(ends, (start + lengths[text], row))
+    width = row_width(max(ends)[0], rules)
+    return Packing(rows, width, tuple(row * width + start for row, start in placed))
 
 
 def row_width(tokens: int, rules: PackingRules) -> int:
@@ -127,56 +138,63 @@ def row_width(tokens: int, rules: PackingRules) -> int:
     return tokens if MASKS_TAILS else round_up(tokens, rules.align_tokens)
 
 
-_COUNTED = np.arange(512, dtype=np.int32)[None]
-_ZEROS = np.zeros_like(_COUNTED)
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """Texts of a batch that the engine computes in one run."""
+
+    texts: Sequence[int]
+    """Their indices in the batch."""
+    packing: Packing
+    """Their places, in the order of `texts`."""
 
 
-def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWHERE) -> dict[str, Ints]:
-    """Return `row_inputs` of one text in a row of its own length, in a fifth of the time.
+MAX_TRIED_SPLITS = 3
+"""Maximum number of divisions into two runs that are packed, the most promising first."""
 
-    Most batches of an idle service are one text, and the batch before has evicted this code from the core's caches.
+
+def plan_runs(
+    lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingRules = ANYWHERE
+) -> list[RowRun]:
+    """Divide a batch into one run or two, whichever is expected to take less time.
+
+    A long text widens the rows of the short ones beside it, and their attention can then cost more than a run of their own.
+    Raises ValueError without a text.
     """
-    tokens = len(encoding)
-    width = row_width(tokens, rules)
-    if width > min(tokens, _COUNTED.size):
-        return row_inputs([encoding], Packing(1, width, (0,)), [head])
-    return {
-        "input_ids": encoding.ids[None],
-        "segment_ids": encoding.segment_ids[None],
-        "position_ids": _COUNTED[:, :tokens],
-        "text_ids": _ZEROS[:, :tokens],
-        "positions": head.astype(np.int32),
-    }
+    runs = [RowRun(range(len(lengths)), pack(lengths, cost, rules))]
+    least = _time(runs, cost)
+    order = sorted(range(len(lengths)), key=lambda n: -lengths[n])
+    splits = [split for split in _splits([lengths[n] for n in order], cost, rules) if split[0] < least]
+    for bound, count in sorted(splits)[:MAX_TRIED_SPLITS]:
+        if bound >= least:
+            break
+        parts = order[:count], order[count:]
+        tried = [RowRun(part, pack([lengths[n] for n in part], cost, rules)) for part in parts]
+        time = _time(tried, cost)
+        if time < least:
+            runs, least = tried, time
+    return runs
 
 
-def row_inputs(
-    encodings: Sequence[Encoding], packing: Packing, heads: Sequence[Positions], pad_id: int = 0
-) -> dict[str, Ints]:
-    """Return the graph's inputs for layout "rows".
+def _time(runs: Sequence[RowRun], cost: CostModel) -> float:
+    return sum(cost.run_tokens + cost.places(run.packing.rows, run.packing.width) for run in runs)
 
-    `heads` holds each text's own positions where the head is evaluated. Returns input_ids, segment_ids, position_ids and
-    text_ids (R, S), text_ids -1 on padding, and positions (P,) among the R * S places, in text order.
-    """
-    lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
-    before = np.cumsum(lengths) - lengths
-    starts = np.asarray(packing.starts, np.int64)
-    inside = np.arange(int(lengths.sum())) - np.repeat(before, lengths)
-    places = inside + np.repeat(starts, lengths)
 
-    def spread(values: NDArray[np.integer], empty: int) -> Ints:
-        out = np.full(packing.places, empty, np.int32)
-        out[places] = values
-        return out.reshape(packing.rows, packing.width)
+def _splits(lengths: Sequence[int], cost: CostModel, rules: PackingRules) -> Iterator[tuple[float, int]]:
+    """Yield a lower bound of the time and the size of the first run for each division of texts, longest first."""
+    taken = list(accumulate(round_up(length, rules.align_tokens) for length in lengths))
+    slack = rules.align_tokens - 1
+    for count in range(1, len(lengths)):
+        if lengths[count] < lengths[count - 1]:
+            long = _least_time(taken[count - 1], lengths[0], cost, slack)
+            short = _least_time(taken[-1] - taken[count - 1], lengths[count], cost, slack)
+            yield 2 * cost.run_tokens + long + short, count
 
-    counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
-    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
-    return {
-        "input_ids": spread(np.concatenate([e.ids for e in encodings]), pad_id),
-        "segment_ids": spread(np.concatenate([e.segment_ids for e in encodings]), 0),
-        "position_ids": spread(inside, 0),
-        "text_ids": spread(np.repeat(np.arange(len(encodings)), lengths), -1),
-        "positions": positions.astype(np.int32),
-    }
+
+def _least_time(taken: int, longest: int, cost: CostModel, slack: int) -> float:
+    """Return a lower bound of the time of texts that take so many tokens, each row's last text `slack` fewer."""
+    rows = -(-taken // (longest + slack))
+    narrow = cost.places(rows, longest)
+    return min(narrow, cost.places(rows - 1, taken / (rows - 1) - slack)) if rows > 1 else narrow
 
 
 PADDED_SHARE, PADDED_TOKENS = 4, 16_384
@@ -202,66 +220,3 @@ def flat_groups(lengths: Sequence[int]) -> list[list[int]]:
         groups[-1].append(place)
         longest, tokens = max(longest, length), tokens + length
     return groups
-
-
-def flat_inputs(
-    encodings: Sequence[Encoding], heads: Sequence[Positions], longest: int | None = None
-) -> dict[str, Ints]:
-    """Return the graph's inputs for layout "flat" (CUDA): all T tokens in one row, no padding between texts.
-
-    `heads` holds those of the first texts; the others have none. com.microsoft's packed attention reads token_offset
-    (N, longest): first the T tokens' places in the padded batch, then the padding's. cumulative_lengths is (N + 1,).
-    """
-    lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
-    ends = np.cumsum(lengths)
-    inside = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
-    longest = longest or int(lengths.max())
-    real = np.arange(longest)[None, :] < lengths[:, None]
-    padded = np.arange(real.size).reshape(real.shape)
-    counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
-    starts = (ends - lengths)[: len(heads)]
-    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
-    arrays = {
-        "input_ids": np.concatenate([e.ids for e in encodings]),
-        "segment_ids": np.concatenate([e.segment_ids for e in encodings]),
-        "position_ids": inside,
-        "text_ids": np.repeat(np.arange(len(encodings)), lengths),
-        "positions": positions,
-        "token_offset": np.concatenate([padded[real], padded[~real]]).reshape(real.shape),
-        "cumulative_lengths": np.concatenate([[0], ends]),
-    }
-    return {name: array.astype(np.int32) for name, array in arrays.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Packer:
-    """Batches of encoded texts as the inputs of one graph."""
-
-    layout: str
-    """"rows" or "flat"."""
-    rules: PackingRules = ANYWHERE
-    hidden_size: int = ATTENTION_HIDDEN_SIZE
-
-    def inputs(
-        self, encodings: Sequence[Encoding], heads: Sequence[Positions]
-    ) -> tuple[dict[str, Ints], int]:
-        """Return the graph's inputs and the number of places computed."""
-        if self.layout == "flat":
-            return flat_inputs(encodings, heads), sum(map(len, encodings))
-        if len(encodings) == 1:
-            return lone_inputs(encodings[0], heads[0], self.rules), row_width(len(encodings[0]), self.rules)
-        width = ATTENTION_WIDTH / ATTENTION_HIDDEN_SIZE * self.hidden_size
-        packing = pack([len(encoding) for encoding in encodings], width, self.rules)
-        return row_inputs(encodings, packing, heads), packing.places
-
-
-def split(output: NDArray[np.float32], counts: Sequence[int]) -> list[NDArray[np.float32]]:
-    """Split the head's output (P, K) into (P_n, K) for each text, in text order."""
-    if len(counts) == 1:
-        return [output]
-    return [output[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
-
-
-def joined(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Undo `split`."""
-    return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)

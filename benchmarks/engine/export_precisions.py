@@ -22,8 +22,8 @@ from benchmarks.common.machine import machine_line
 from bert.checkpoint.tensor_names import Weights
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.config import BertConfig
+from bert.graph_inputs import Ints
 from bert.manifest import CPU
-from bert.packing import Ints
 from bert.runtime import open_session, session_options
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate

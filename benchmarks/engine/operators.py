@@ -31,8 +31,9 @@ from benchmarks.engine.op_variants import (
     parts,
 )
 from benchmarks.engine.texts import random_texts
-from bert import packing
 from bert.bundle import Bundle, read_bundle
+from bert.graph_inputs import flat_inputs, row_inputs
+from bert.packing import Packing
 from bert.runtime import open_session, session_options
 from service.engine.onnx_engine import provider_of
 
@@ -155,9 +156,9 @@ def batch(bundle: Bundle, tokens: int, row: int) -> dict[str, Any]:
     texts = random_texts(str(row), tokens, pieces=bundle.manifest.vocab_size)
     heads = [np.zeros(1, np.intp)] * len(texts)
     if bundle.manifest.layout == "flat":
-        return dict(packing.flat_inputs(texts, heads))
-    placed = packing.Packing(len(texts), row, tuple(row * n for n in range(len(texts))))
-    return dict(packing.row_inputs(texts, placed, heads))
+        return dict(flat_inputs(texts, heads))
+    placed = Packing(len(texts), row, tuple(row * n for n in range(len(texts))))
+    return dict(row_inputs(texts, placed, heads))
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.common.machine import machine_line
 from benchmarks.serving.load.texts import made_up_texts
 from bert.bundle import read_bundle
-from bert.packing import Packing, joined, lone_inputs, pack, row_inputs, split
+from bert.graph_inputs import joined, lone_inputs, row_inputs, split
+from bert.packing import Packing, pack
 from bert.runtime import share_memory_arena
 from bert.tasks import classification
 from bert.tasks.registry import TASKS

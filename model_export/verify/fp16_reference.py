@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from bert.packing import flat_inputs, split
+from bert.graph_inputs import flat_inputs, split
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.reference import Floats, erf
 from model_export.verify.texts import EncodedText

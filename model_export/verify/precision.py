@@ -1,7 +1,7 @@
 """The graph of a checkpoint in each precision, and a session that runs it as the service will."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
@@ -12,8 +12,9 @@ import onnxruntime as ort
 from bert.checkpoint.weights import Checkpoint
 from bert.config import BertConfig
 from bert.errors import BertError, ExportError
+from bert.graph_inputs import Ints, Packer
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
-from bert.packing import Packer, PackingRules, split
+from bert.packing import CostModel, PackingRules
 from bert.runtime import open_session, session_options
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
@@ -35,13 +36,11 @@ def packer_for(config: BertConfig, precision: str) -> Packer:
     Runtime's attention on CPU gives the same bits wherever a text lies if it starts at a multiple of 4 (softmax sums
     lane by lane) and crosses no block of the product with the values (MLAS: 128 x 128 values, at least 16 wide).
     """
-    if precision == "fp16":
-        return Packer("flat", hidden_size=config.hidden_size)
-    if precision == "fp32":
-        return Packer("rows", hidden_size=config.hidden_size)
+    cost = CostModel.for_model(config.hidden_size)
+    if precision != "int8":
+        return Packer("flat" if precision == "fp16" else "rows", cost=cost)
     width = 1 << (max(16, config.head_size) - 1).bit_length()
-    rules = PackingRules(align_tokens=4, block_tokens=max(128 * 128 // width, 4))
-    return Packer("rows", rules, config.hidden_size)
+    return Packer("rows", PackingRules(align_tokens=4, block_tokens=max(128 * 128 // width, 4)), cost)
 
 
 class GraphSession:
@@ -57,9 +56,12 @@ class GraphSession:
 
     def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return each text's rows of the output, all texts in one batch."""
-        inputs, _ = self._packer.inputs([text.encoding for text in texts], [text.positions for text in texts])
-        output = self._session.run(None, {name: inputs[name] for name in self._names})[0]
-        return split(np.asarray(output), [len(text.positions) for text in texts])
+        encodings, heads = [text.encoding for text in texts], [text.positions for text in texts]
+        return self._packer.run(encodings, heads, self._compute)[0]
+
+    def _compute(self, inputs: Mapping[str, Ints]) -> Floats:
+        output: Floats = self._session.run(None, {name: inputs[name] for name in self._names})[0]
+        return output
 
     def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Return the same, one text a batch."""

@@ -4,9 +4,13 @@ Throughput rises with the tokens of a batch until the cores are used well, then 
 only makes everyone in it wait longer, so the token budget of a batch is the knee.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from bert.packing import CostModel
 from service.scheduling.throughput import Throughput
 
 MIN_BUDGET = 64
@@ -15,6 +19,8 @@ KNEE = 0.9
 """Share of the best throughput that defines the budget."""
 FULL = 0.98
 """Share of the best throughput that defines a full batch, used under load."""
+MIN_ATTENTION_WIDTH, MAX_ATTENTION_WIDTH, MAX_RUN_TOKENS = 50.0, 20_000.0, 100.0
+"""Bounds of a fitted cost model, against a disturbed measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +57,29 @@ def fit_throughput(curve: Sequence[CostPoint], budget: int, slots: int) -> Throu
         if point.wall_s:
             throughput.learn(point.tokens, point.wall_s)
     return throughput
+
+
+def fit_cost(curve: Sequence[CostPoint], text_tokens: int, wide: CostPoint) -> CostModel | None:
+    """Fit seconds = run + tokens * token + tokens * row width * attention, all points' relative errors weighing the same.
+
+    `curve` was measured in rows of `text_tokens`, `wide` with one text. Returns None where attention seems to cost nothing.
+    """
+    shapes = [(point.tokens, min(point.tokens, text_tokens)) for point in curve] + [
+        (wide.tokens, wide.tokens)
+    ]
+    seconds = np.array([point.seconds for point in [*curve, wide]])
+    terms = np.array([[1, tokens, tokens * width] for tokens, width in shapes]) / seconds[:, None]
+    run, token, attention = np.linalg.lstsq(terms, np.ones(len(seconds)))[0]
+    if token <= 0 or attention <= 0:
+        return None
+    return fitted(token / attention, run / token)
+
+
+def fitted(attention_width: float, run_tokens: float) -> CostModel:
+    """Return a cost model within plausible bounds. Raises ValueError for what is not a number."""
+    if math.isnan(attention_width) or math.isnan(run_tokens):
+        raise ValueError("a cost model has finite numbers")
+    return CostModel(
+        min(max(float(attention_width), MIN_ATTENTION_WIDTH), MAX_ATTENTION_WIDTH),
+        min(max(float(run_tokens), 0.0), MAX_RUN_TOKENS),
+    )

@@ -12,6 +12,8 @@ Clock = Callable[[], float]
 
 BATCH_REPEATS = 2
 TEXT_REPEATS = 4
+WIDE_SIZES = (512, 256, 128)
+"""Tokens of the text that shows what attention costs in a wide row; the first that can be timed within the budget."""
 TEXT_SIZES = (16, 32, 64, 128, 256, 512)
 """Tokens of the single texts that are timed."""
 WORTHWHILE = 0.85
@@ -57,6 +59,23 @@ def time_batches(
             break
         tokens *= 2
     return points
+
+
+def time_wide_text(
+    engine: Engine,
+    curve: Sequence[CostPoint],
+    max_tokens: int,
+    *,
+    budget_s: float = 0.5,
+    clock: Clock = time.perf_counter,
+) -> CostPoint | None:
+    """Time one long text; None if none of WIDE_SIZES fits in `max_tokens` and, by `curve`, in `budget_s`."""
+    affordable = min(max_tokens, budget_s / BATCH_REPEATS * curve[-1].tokens_per_s)
+    tokens = next((size for size in WIDE_SIZES if size <= affordable), None)
+    if tokens is None:
+        return None
+    text = [sample_text(tokens)]
+    return CostPoint(tokens, min(_seconds(engine, text, clock) for _ in range(BATCH_REPEATS)))
 
 
 def find_multi_slot_tokens(

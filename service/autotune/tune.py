@@ -52,7 +52,13 @@ def _report(models: Sequence[OpenedModel], layout: SlotLayout, settings: ServeSe
         budget = f"{settings.batch_tokens} tokens (batch_tokens)"
     alone = f"{layout.slots_for_one_text} slots from {multi_slot_tokens} tokens"
     yield f"  batches of {budget}; a lone text takes {alone if multi_slot_tokens is not None else 'one slot'}"
-    measured = Measurement(tuple(curve), multi_slot_tokens)
+    cost = warmup.measure_cost(models[0], layout, curve, CURVE_S)
+    if cost is not None:
+        yield (
+            f"  attention costs as much as the rest in rows of {cost.attention_width:,.0f} tokens, "
+            f"a run as much as {cost.run_tokens:.0f} tokens"
+        )
+    measured = Measurement(tuple(curve), multi_slot_tokens, cost)
     if not warmup.is_steady(measured):
         yield "  not cached, other programs used the cores: measure again when the machine is quiet"
     elif settings.keep_tuning:

@@ -16,8 +16,9 @@ import onnxruntime
 from bert.bundle import Bundle
 from bert.files import atomic_write
 from bert.manifest import CUDA
+from bert.packing import CostModel
 from bert.processor import instructions, processor_name
-from service.autotune.cost_curve import CostPoint
+from service.autotune.cost_curve import CostPoint, fitted
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import OpenedModel
 from service.engine.slot_layout import SlotLayout
@@ -37,6 +38,8 @@ class Measurement:
     """Batch times on one slot."""
     multi_slot_tokens: int | None = None
     """Length from which a text alone in the engine is faster on several slots; None if never."""
+    cost: CostModel | None = None
+    """Fitted to the model; None on a GPU, and where a long text would take too much time."""
 
 
 def cache_file(bundle: Bundle) -> Path:
@@ -69,8 +72,12 @@ def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
         curve = tuple(
             CostPoint(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"])) for p in entry["curve"]
         )
-        from_tokens = entry["wide_from"]
-        found = Measurement(curve, None if from_tokens is None else int(from_tokens))
+        from_tokens, cost = entry["wide_from"], entry["cost"]
+        found = Measurement(
+            curve,
+            None if from_tokens is None else int(from_tokens),
+            None if cost is None else fitted(cost["attention_width"], cost["run_tokens"]),
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return found if _is_sound(found) else None
@@ -97,6 +104,7 @@ def write(bundle: Bundle, machine: dict[str, object], measured: Measurement) -> 
         "machine": machine,
         "curve": [asdict(point) for point in measured.curve],
         "wide_from": measured.multi_slot_tokens,
+        "cost": asdict(measured.cost) if measured.cost else None,
     }
     try:
         atomic_write(file, json.dumps([*others, entry][-MAX_MACHINES:], indent=1))

@@ -4,9 +4,10 @@ import time
 from collections.abc import Sequence
 
 from bert.manifest import CPU, CUDA
+from bert.packing import CostModel
 from service.autotune import tuning_cache
-from service.autotune.cost_curve import CostPoint
-from service.autotune.engine_timing import find_multi_slot_tokens, time_batches
+from service.autotune.cost_curve import CostPoint, fit_cost
+from service.autotune.engine_timing import Clock, find_multi_slot_tokens, time_batches, time_wide_text
 from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
 from service.engine.bundle_folders import all_on_gpu
@@ -63,8 +64,11 @@ def measure(
         if measured is None:
             shape = shape_of(model)
             if shape not in by_shape:
-                curve = measure_curve(model, layout, CURVE_S[model.provider], batch_tokens)
-                by_shape[shape] = Measurement(tuple(curve), measure_multi_slot_tokens(model, layout))
+                seconds = CURVE_S[model.provider]
+                curve = measure_curve(model, layout, seconds, batch_tokens)
+                multi_slot_tokens = measure_multi_slot_tokens(model, layout)
+                cost = measure_cost(model, layout, curve, seconds)
+                by_shape[shape] = Measurement(tuple(curve), multi_slot_tokens, cost)
             measured = by_shape[shape]
             if use_cache and is_steady(measured):
                 tuning_cache.write(model.bundle, machine, measured)
@@ -77,15 +81,32 @@ def measure_curve(
 ) -> list[CostPoint]:
     """Time a model's batches for about this many seconds, none larger than `batch_tokens`."""
     max_tokens = CURVE_TOKENS[model.provider]
-    on_this_thread = layout.threads == 1 and model.provider == CPU
     return time_batches(
         model.engine,
         max(16, min(max_tokens, batch_tokens or max_tokens)),
         text_tokens=text_tokens(model),
         budget_s=seconds,
         warm_up=model.provider == CUDA,
-        clock=time.thread_time if on_this_thread else time.perf_counter,
+        clock=_clock(model, layout),
     )
+
+
+def measure_cost(
+    model: OpenedModel, layout: SlotLayout, curve: Sequence[CostPoint], seconds: float
+) -> CostModel | None:
+    """Fit what attention and a run cost, with about this many seconds for a long text; None on a GPU, which has no rows."""
+    if model.provider == CUDA:
+        return None
+    max_tokens = model.bundle.manifest.max_position_embeddings
+    clock = _clock(model, layout)
+    wide = time_wide_text(model.engine, curve, max_tokens, budget_s=seconds, clock=clock)
+    return fit_cost(curve, text_tokens(model), wide) if wide else None
+
+
+def _clock(model: OpenedModel, layout: SlotLayout) -> Clock:
+    """Return this thread's CPU time, which other programs disturb less, if the engine has no other threads."""
+    on_this_thread = layout.threads == 1 and model.provider == CPU
+    return time.thread_time if on_this_thread else time.perf_counter
 
 
 def measure_multi_slot_tokens(model: OpenedModel, layout: SlotLayout) -> int | None:

@@ -16,14 +16,14 @@ from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.engine.bundle_folders import all_on_gpu, bundle_folders, left_out
-from service.engine.engine_protocol import Engine
+from service.engine.engine_protocol import Engine, PackingEngine
 from service.engine.loaded_model import LeftOut, Model, OpenedModel
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.engine.slot_layout import GPU_SLOTS
 from service.logs import LOGGER
 
-OpenEngine = Callable[[Bundle], Engine]
+OpenEngine = Callable[[Bundle], PackingEngine]
 MAX_MULTI_SLOT_BYTES = 2**29
 """Maximum size of a graph that is held in memory a second time."""
 
@@ -132,14 +132,16 @@ def _without_duplicates(found: Sequence[OpenedModel | LeftOut], *, strict: bool)
     return LoadedBundles(list(models.values()), left_out, names)
 
 
-def open_tested(bundle: Bundle, tokenizer: Tokenizer, open_engine: OpenEngine) -> tuple[Bundle, Engine, str]:
+def open_tested(
+    bundle: Bundle, tokenizer: Tokenizer, open_engine: OpenEngine
+) -> tuple[Bundle, PackingEngine, str]:
     """Open a bundle's graph, or its float32 one if the first fails or its outputs differ.
 
     Returns the bundle as it is served, its engine, and the reason for the float32 graph, empty if it is not used. Raises
     BundleError or EngineError if no graph passes.
     """
 
-    def tested(bundle: Bundle) -> Engine:
+    def tested(bundle: Bundle) -> PackingEngine:
         engine = open_engine(bundle)
         check(bundle, tokenizer, engine)
         return engine

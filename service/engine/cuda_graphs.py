@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnxruntime
 
-from bert.packing import Ints, Positions, flat_inputs
+from bert.graph_inputs import Ints, Positions, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
 from service.engine.sample_texts import sample_text

@@ -7,6 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.packing import CostModel
 from bert.tokenizer import Encoding
 
 Floats = NDArray[np.float32]
@@ -27,4 +28,12 @@ class Engine(Protocol):
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Run the texts together; any exception means that the batch failed."""
+        ...
+
+
+class PackingEngine(Engine, Protocol):
+    """An engine that decides by a cost model how it packs a batch."""
+
+    def set_cost(self, cost: CostModel) -> None:
+        """Pack by this model from now on."""
         ...

@@ -7,7 +7,7 @@ from bert.errors import BundleError
 from bert.manifest import PROVIDER_OF_LAYOUT, SHA256
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine.engine_protocol import Engine
+from service.engine.engine_protocol import Engine, PackingEngine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class Model:
 class OpenedModel(Model):
     """A model with the engine that runs it."""
 
-    engine: Engine = field(kw_only=True)
+    engine: PackingEngine = field(kw_only=True)
     multi_slot_engine: Engine | None = field(default=None, kw_only=True)
     """The same graph with the threads of several slots, if enabled."""
 

@@ -4,6 +4,7 @@ import io
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 
 from bert.bundle import Bundle
 from bert.errors import BundleError, EngineError
+from bert.graph_inputs import Packer, Positions, split
 from bert.manifest import PROVIDER_OF_LAYOUT
-from bert.packing import Packer, PackingRules, Positions, flat_groups, split
+from bert.packing import CostModel, PackingRules
 from bert.runtime import OPTIMIZATION_LEVEL, check_output, open_session, session_options
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
@@ -51,7 +53,9 @@ class OnnxEngine:
         self._flat = manifest.layout == "flat"
         self._slots = gpu_slots if self._flat and gpu_slots is not None else nullcontext()
         self._task = TASKS[manifest.task.task]
-        self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.hidden_size)
+        self._packer = Packer(
+            manifest.layout, PackingRules(**manifest.packing), CostModel.for_model(manifest.hidden_size)
+        )
         level = manifest.session.get("graph_optimization_level", OPTIMIZATION_LEVEL)
         options = session_options(threads, manifest.layout, level, spinning=spin)
         self._tables = {} if self._flat else shared_tables(bundle)
@@ -64,24 +68,19 @@ class OnnxEngine:
 
     def run(self, encodings: Sequence[Encoding]) -> Outputs:
         """Pack, run, unpack. Raises EngineError if the graph fails."""
-        if self._flat:
-            groups = flat_groups([len(encoding) for encoding in encodings])
-            if len(groups) > 1:
-                return self._run_groups(encodings, groups)
         positions = [self._task.head_positions(encoding) for encoding in encodings]
         replayed = self._replay(encodings, positions)
         if replayed is not None:
             output, computed_tokens = replayed
+            found = split(self._task.shorten(output), [len(each) for each in positions])
         else:
-            inputs, computed_tokens = self._packer.inputs(encodings, positions)
-            try:
-                with self._slots:
-                    output = self._run_session(inputs)
-            except Exception as error:
-                raise EngineError(f"the graph failed on {len(encodings)} texts: {error}") from error
-        output = self._task.shorten(output)
+            found, computed_tokens = self._packer.run(encodings, positions, self._compute)
         tokens = sum(len(encoding) for encoding in encodings)
-        return Outputs(split(output, [len(each) for each in positions]), 1.0 - tokens / computed_tokens)
+        return Outputs(found, 1.0 - tokens / computed_tokens)
+
+    def set_cost(self, cost: CostModel) -> None:
+        """Pack by this model from now on."""
+        self._packer = replace(self._packer, cost=cost)
 
     def _open(self, bundle: Bundle, options: onnxruntime.SessionOptions) -> None:
         """Open the session; raises BundleError if it runs elsewhere or its output is not the manifest's."""
@@ -127,17 +126,19 @@ class OnnxEngine:
             self._captured = None
             return None
 
+    def _compute(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
+        """Run the graph and shorten its output. Raises EngineError."""
+        try:
+            with self._slots:
+                output = self._run_session(inputs)
+        except Exception as error:
+            tokens = inputs["input_ids"].size
+            raise EngineError(f"the graph failed on {tokens} tokens: {error}") from error
+        return self._task.shorten(output)
+
     def _run_session(self, inputs: Mapping[str, NDArray[np.int32]]) -> Floats:
         found: Floats = self._session.run([self._output], {name: inputs[name] for name in self._inputs})[0]
         return found
-
-    def _run_groups(self, encodings: Sequence[Encoding], groups: Sequence[Sequence[int]]) -> Outputs:
-        """Run groups of texts, given by their indices, one after the other."""
-        found: list[Floats] = [np.empty(0, np.float32)] * len(encodings)
-        for group in groups:
-            for index, output in zip(group, self.run([encodings[n] for n in group]).texts, strict=True):
-                found[index] = output
-        return Outputs(found, 0.0)
 
 
 def provider_of(bundle: Bundle) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bert.errors import RequestTooLargeError
-from bert.packing import joined
+from bert.graph_inputs import joined
 from bert.tasks import classification, fill_mask, ner, similarity, spans
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert.errors import EngineError
-from bert.packing import joined
+from bert.graph_inputs import joined
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Engine, Floats, Outputs
 from service.scheduling.dispatcher import Clock, Dispatcher, request_of

@@ -17,8 +17,8 @@ import numpy as np
 from bert import errors
 from bert.bundle import Bundle
 from bert.errors import EngineError, ServiceError
+from bert.graph_inputs import joined, split
 from bert.manifest import Manifest
-from bert.packing import joined, split
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats

@@ -33,6 +33,9 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
     measured = await asyncio.to_thread(
         warmup.measure, loaded.models, layout, settings.batch_tokens, use_cache=settings.keep_tuning
     )
+    for model in loaded.models:
+        if (cost := measured[model.name].cost) is not None:
+            model.engine.set_cost(cost)
     scheduler, running_tokens = start_scheduler(settings, metrics, loaded.models, measured, layout)
     LOGGER.info("%d models opened in %.1f s", len(loaded.models), time.monotonic() - began)
     # Closed models lack the multi-slot sessions: those that are not faster are freed with `loaded`.

@@ -11,7 +11,7 @@ import pytest
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
 from bert.errors import CheckpointError
-from bert.packing import Packer
+from bert.graph_inputs import Packer
 from bert.tasks.spec import TaskSpec
 from model_export.cli import main
 from model_export.verify.precision import GraphSession

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert.packing import Packer
+from bert.graph_inputs import Packer
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.graph_checks import check_structure

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 from bert.errors import ExportError
-from bert.packing import flat_inputs
+from bert.graph_inputs import flat_inputs
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cuda_ops import CudaOps, to_half
 from model_export.graph.graph_checks import check_structure, check_types

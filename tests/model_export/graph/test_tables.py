@@ -8,12 +8,13 @@ import onnx
 import onnxruntime
 import pytest
 
+from bert.graph_inputs import row_inputs
+from bert.packing import pack
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
-from model_export.verify.precision import packer_for
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
 
 WORDS, POSITIONS = (f"bert.embeddings.{kind}_embeddings.weight.npy" for kind in ("word", "position"))
@@ -33,8 +34,9 @@ def test_onnxruntime_alone_opens_the_folder_and_answers_bit_for_bit_as_before(
     for file, content in {"model.onnx": model, **tables}.items():
         (tmp_path / file).write_bytes(content)
     sessions = [onnxruntime.InferenceSession(graph) for graph in (before, str(tmp_path / "model.onnx"))]
-    packer = packer_for(checkpoint.config, "fp32")
-    packed, _ = packer.inputs([text.encoding for text in texts], [text.positions for text in texts])
+    encodings = [text.encoding for text in texts]
+    packing = pack([len(encoding) for encoding in encodings])
+    packed = row_inputs(encodings, packing, [text.positions for text in texts])
     feeds = {tensor.name: packed[tensor.name] for tensor in sessions[0].get_inputs()}
     expected, found = (session.run(None, feeds)[0] for session in sessions)
     assert np.array_equal(expected, found)

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 from bert.bundle import FALLBACK, MODEL, read_bundle
 from bert.checkpoint.weights import read_checkpoint
 from bert.errors import ExportError
+from bert.graph_inputs import Packer
 from bert.manifest import Manifest
-from bert.packing import Packer
 from bert.self_test import SELF_TEST, SelfTest
 from model_export.cli import main
 from model_export.demo import is_current

@@ -1,9 +1,19 @@
-"""The knee of a cost curve."""
+"""The knee of a cost curve, and the cost model that is fitted to it."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.autotune.cost_curve import KNEE, MIN_BUDGET, CostPoint, knee
+from service.autotune.cost_curve import (
+    KNEE,
+    MAX_ATTENTION_WIDTH,
+    MAX_RUN_TOKENS,
+    MIN_BUDGET,
+    CostPoint,
+    fit_cost,
+    fitted,
+    knee,
+)
 
 
 def test_the_knee_is_the_smallest_batch_near_the_best_throughput() -> None:
@@ -22,3 +32,31 @@ def test_the_knee_is_near_the_best_and_nothing_smaller_is(seconds: list[float]) 
     chosen = next(point for point in curve if point.tokens == knee(curve))
     assert chosen.tokens_per_s >= KNEE * best
     assert all(p.tokens_per_s < KNEE * best for p in curve if p.tokens < chosen.tokens)
+
+
+def timed(tokens: int, width: int, run_s: float, token_s: float, attention_width: float) -> CostPoint:
+    return CostPoint(tokens, run_s + token_s * tokens * (1 + width / attention_width))
+
+
+@given(st.floats(100, 5000), st.floats(0, 50), st.floats(1e-6, 1e-2))
+def test_the_cost_model_is_found_from_exact_times(
+    attention_width: float, run_tokens: float, token_s: float
+) -> None:
+    model = run_tokens * token_s, token_s, attention_width
+    curve = [timed(16 << i, min(16 << i, 32), *model) for i in range(6)]
+    cost = fit_cost(curve, 32, timed(512, 512, *model))
+    assert cost is not None
+    assert cost.attention_width == pytest.approx(attention_width, rel=1e-3)
+    assert cost.run_tokens == pytest.approx(run_tokens, rel=1e-3, abs=1e-3)
+
+
+def test_a_long_text_that_was_no_slower_says_nothing() -> None:
+    curve = [CostPoint(16, 0.001), CostPoint(512, 0.032)]
+    assert fit_cost(curve, 32, CostPoint(512, 0.030)) is None
+
+
+def test_a_fitted_cost_model_stays_within_bounds() -> None:
+    assert fitted(1e9, 1e9).attention_width == MAX_ATTENTION_WIDTH
+    assert fitted(1e9, 1e9).run_tokens == MAX_RUN_TOKENS
+    with pytest.raises(ValueError, match="finite"):
+        fitted(float("nan"), 1.0)

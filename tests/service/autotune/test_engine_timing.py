@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from bert.tokenizer import Encoding
-from service.autotune.cost_curve import knee
+from service.autotune.cost_curve import CostPoint, knee
 from service.autotune.engine_timing import (
     RETRY_EVERY_S,
     RETRY_FOR_S,
     find_multi_slot_tokens,
     time_batches,
+    time_wide_text,
 )
 from service.engine.engine_protocol import Outputs
 
@@ -91,3 +92,24 @@ def test_a_timing_that_lacked_cores_is_repeated(
     engine = TimedEngine([0.0], 1.0, 1.0)
     assert find_multi_slot_tokens(engine, engine, 32, 2, sleep=waited.append) == expected
     assert len(waited) == waits
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "token_s", "tokens"),
+    [
+        (512, 1e-4, 512),
+        (512, 9e-4, 256),
+        (300, 1e-4, 256),
+        (512, 1.9e-3, 128),
+        (512, 0.1, None),
+        (64, 1e-4, None),
+    ],
+)
+def test_the_longest_text_that_the_budget_allows_is_timed(
+    max_tokens: int, token_s: float, tokens: int | None
+) -> None:
+    engine = TimedEngine([0.0], 0.0, token_s)
+    curve = [CostPoint(64, 64 * token_s)]
+    wide = time_wide_text(engine, curve, max_tokens, budget_s=0.5, clock=engine.read_clock)
+    assert (wide and wide.tokens) == tokens
+    assert wide is None or wide.seconds == pytest.approx(token_s * wide.tokens)

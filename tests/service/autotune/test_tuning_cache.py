@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bert.packing import CostModel
 from service.autotune import tuning_cache, warmup
 from service.autotune.cost_curve import CostPoint
 from service.autotune.tuning_cache import MAX_MACHINES, Measurement, cache_file, machine_of
@@ -76,6 +77,26 @@ def test_a_file_that_cannot_be_read_is_measured_again(
     asked = count_measurements(monkeypatch)
     assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)}
     assert measure([model], ONE, use_cache=True) and asked == ["mood"]
+
+
+def test_a_fitted_cost_model_is_kept(model: OpenedModel) -> None:
+    machine = machine_of(model, ONE)
+    measured = Measurement(CURVE, None, CostModel(551.5, 13.5))
+    assert tuning_cache.write(model.bundle, machine, measured)
+    assert tuning_cache.read(model.bundle, machine) == measured
+
+
+@pytest.mark.parametrize(
+    "cost", [..., 3, {}, {"attention_width": "a", "run_tokens": 1}, [], {"run_tokens": 1}]
+)
+def test_an_entry_without_a_plausible_cost_model_is_measured_again(model: OpenedModel, cost: object) -> None:
+    machine = machine_of(model, ONE)
+    assert tuning_cache.write(model.bundle, machine, Measurement(CURVE))
+    content = json.loads(cache_file(model.bundle).read_text())
+    del content[0]["cost"]
+    content[0] |= {} if cost is ... else {"cost": cost}
+    cache_file(model.bundle).write_text(json.dumps(content))
+    assert tuning_cache.read(model.bundle, machine) is None
 
 
 @pytest.mark.parametrize("curve", [None, [], [{}], [{"tokens": "a"}], [[1, 2]], 3])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from bert.packing import Ints, flat_inputs
+from bert.graph_inputs import Ints, flat_inputs
 from bert.tokenizer import Encoding
 from service.engine import cuda_graphs
 from service.engine.cuda_graphs import BatchShape, CapturedGraphs, fixed_inputs, shapes

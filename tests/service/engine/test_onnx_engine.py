@@ -1,5 +1,6 @@
 """A bundle's graph through packing and back: a text has the same outputs alone and in a batch."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -10,7 +11,9 @@ import pytest
 
 from bert.bundle import Bundle, read_bundle, write_bundle
 from bert.errors import BundleError, EngineError
+from bert.graph_inputs import Floats, Ints
 from bert.manifest import CPU, CUDA
+from bert.packing import CostModel
 from bert.tasks import fill_mask
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding, Tokenizer
@@ -128,9 +131,12 @@ def test_embeddings_have_length_one(bundles: Path) -> None:
 
 def test_padding_is_measured(bundles: Path) -> None:
     engine, encodings = open_engine(bundles, "mood")
+    engine.set_cost(CostModel(1000.0, run_tokens=100.0))
     assert engine.run([encodings[0]]).padding_ratio == 0.0
-    run = engine.run([*4 * [encodings[3]], encodings[0]])  # 27 and 5 tokens in a row, 27 in each of three
-    assert run.padding_ratio == pytest.approx(15 / 128)
+    run = engine.run(
+        [*4 * [encodings[3]], encodings[0]]
+    )  # 27, 27 and 5 tokens in a row of 59, 27 and 27 in one
+    assert run.padding_ratio == pytest.approx(5 / 118)
 
 
 def test_ids_beyond_the_vocabulary_are_an_engine_error_and_the_engine_goes_on(bundles: Path) -> None:
@@ -138,7 +144,7 @@ def test_ids_beyond_the_vocabulary_are_an_engine_error_and_the_engine_goes_on(bu
     ids = encodings[0].ids.copy()
     ids[1] = 10_000
     broken = Encoding(ids, encodings[0].segment_ids, encodings[0].offsets, encodings[0].word_ids, ids)
-    with pytest.raises(EngineError, match="the graph failed on 1 texts"):
+    with pytest.raises(EngineError, match="the graph failed on 5 tokens"):
         engine.run([broken])
     assert np.isfinite(engine.run([encodings[0]]).texts[0]).all()
 
@@ -177,11 +183,20 @@ def test_failing_captured_graphs_are_dropped_for_the_session(
     assert engine._captured is None and "the device is lost" in caplog.text
 
 
-def test_outputs_of_groups_are_in_the_order_of_the_texts(bundles: Path) -> None:
-    """As on a GPU, where texts of very unlike length are not run together."""
+def test_outputs_of_two_runs_are_in_the_order_of_the_texts(bundles: Path) -> None:
     engine, encodings = open_engine(bundles, "mood")
-    whole = engine.run(encodings).texts
-    for found, expected in zip(
-        engine._run_groups(encodings, [[3, 5], [0], [2, 1, 4]]).texts, whole, strict=True
-    ):
+    sizes: list[int] = []
+    run_session = engine._run_session
+
+    def counted(inputs: Mapping[str, Ints]) -> Floats:
+        sizes.append(inputs["input_ids"].size)
+        return run_session(inputs)
+
+    engine._run_session = counted  # type: ignore[method-assign]
+    outputs = []
+    for run_tokens in (1000.0, 0.0):
+        engine.set_cost(CostModel(50.0, run_tokens))
+        outputs.append(engine.run(encodings).texts)
+    assert len(sizes) == 3, "one run, then two"
+    for found, expected in zip(*outputs, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-5)

@@ -1,0 +1,166 @@
+"""Write a batch's texts as the graph's inputs.
+
+Layout "rows" (CPU) has R rows of S tokens, several texts in each; "flat" (CUDA) has one row without padding.
+Shapes: N texts, T tokens of all of them together, P head positions.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Encoding
+from bert.packing import (
+    ANYWHERE,
+    DEFAULT_COST,
+    CostModel,
+    Packing,
+    PackingRules,
+    flat_groups,
+    plan_runs,
+    row_width,
+)
+
+Ints = NDArray[np.int32]
+Positions = NDArray[np.integer]
+Floats = NDArray[np.float32]
+
+_COUNTED = np.arange(512, dtype=np.int32)[None]
+_ZEROS = np.zeros_like(_COUNTED)
+
+
+def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWHERE) -> dict[str, Ints]:
+    """Return `row_inputs` of one text in a row of its own length, in a fifth of the time.
+
+    Most batches of an idle service are one text, and the batch before has evicted this code from the core's caches.
+    """
+    tokens = len(encoding)
+    width = row_width(tokens, rules)
+    if width > min(tokens, _COUNTED.size):
+        return row_inputs([encoding], Packing(1, width, (0,)), [head])
+    return {
+        "input_ids": encoding.ids[None],
+        "segment_ids": encoding.segment_ids[None],
+        "position_ids": _COUNTED[:, :tokens],
+        "text_ids": _ZEROS[:, :tokens],
+        "positions": head.astype(np.int32),
+    }
+
+
+def row_inputs(
+    encodings: Sequence[Encoding], packing: Packing, heads: Sequence[Positions], pad_id: int = 0
+) -> dict[str, Ints]:
+    """Return the graph's inputs for layout "rows".
+
+    `heads` holds each text's own positions where the head is evaluated. Returns input_ids, segment_ids, position_ids and
+    text_ids (R, S), text_ids -1 on padding, and positions (P,) among the R * S places, in text order.
+    """
+    lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
+    before = np.cumsum(lengths) - lengths
+    starts = np.asarray(packing.starts, np.int64)
+    inside = np.arange(int(lengths.sum())) - np.repeat(before, lengths)
+    places = inside + np.repeat(starts, lengths)
+
+    def spread(values: NDArray[np.integer], empty: int) -> Ints:
+        out = np.full(packing.places, empty, np.int32)
+        out[places] = values
+        return out.reshape(packing.rows, packing.width)
+
+    counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
+    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
+    return {
+        "input_ids": spread(np.concatenate([e.ids for e in encodings]), pad_id),
+        "segment_ids": spread(np.concatenate([e.segment_ids for e in encodings]), 0),
+        "position_ids": spread(inside, 0),
+        "text_ids": spread(np.repeat(np.arange(len(encodings)), lengths), -1),
+        "positions": positions.astype(np.int32),
+    }
+
+
+def flat_inputs(
+    encodings: Sequence[Encoding], heads: Sequence[Positions], longest: int | None = None
+) -> dict[str, Ints]:
+    """Return the graph's inputs for layout "flat" (CUDA): all T tokens in one row, no padding between texts.
+
+    `heads` holds those of the first texts; the others have none. com.microsoft's packed attention reads token_offset
+    (N, longest): first the T tokens' places in the padded batch, then the padding's. cumulative_lengths is (N + 1,).
+    """
+    lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
+    ends = np.cumsum(lengths)
+    inside = np.arange(int(ends[-1])) - np.repeat(ends - lengths, lengths)
+    longest = longest or int(lengths.max())
+    real = np.arange(longest)[None, :] < lengths[:, None]
+    padded = np.arange(real.size).reshape(real.shape)
+    counts = np.fromiter((len(head) for head in heads), np.int64, len(heads))
+    starts = (ends - lengths)[: len(heads)]
+    positions = np.concatenate([np.asarray(head) for head in heads]) + np.repeat(starts, counts)
+    arrays = {
+        "input_ids": np.concatenate([e.ids for e in encodings]),
+        "segment_ids": np.concatenate([e.segment_ids for e in encodings]),
+        "position_ids": inside,
+        "text_ids": np.repeat(np.arange(len(encodings)), lengths),
+        "positions": positions,
+        "token_offset": np.concatenate([padded[real], padded[~real]]).reshape(real.shape),
+        "cumulative_lengths": np.concatenate([[0], ends]),
+    }
+    return {name: array.astype(np.int32) for name, array in arrays.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Packer:
+    """Batches of encoded texts through one graph."""
+
+    layout: str
+    """"rows" or "flat"."""
+    rules: PackingRules = ANYWHERE
+    cost: CostModel = DEFAULT_COST
+
+    def run(
+        self,
+        encodings: Sequence[Encoding],
+        heads: Sequence[Positions],
+        compute: Callable[[dict[str, Ints]], Floats],
+    ) -> tuple[list[Floats], int]:
+        """Run the graph on a batch, once or more; return each text's output (P_n, K) and the number of tokens computed.
+
+        `heads` holds the positions (P_n,) in each text where the head is evaluated. `compute` is called with the inputs
+        of each run and returns the graph's output (P, K).
+        """
+        outputs: list[Floats] = [np.empty(0, np.float32)] * len(encodings)
+        computed = 0
+        for texts, inputs, tokens in self._runs(encodings, heads):
+            parts = split(compute(inputs), [len(heads[n]) for n in texts])
+            for n, part in zip(texts, parts, strict=True):
+                outputs[n] = part
+            computed += tokens
+        return outputs, computed
+
+    def _runs(
+        self, encodings: Sequence[Encoding], heads: Sequence[Positions]
+    ) -> Iterator[tuple[Sequence[int], dict[str, Ints], int]]:
+        """Yield for each run the indices of its texts, its inputs and the number of tokens that it computes."""
+        lengths = [len(encoding) for encoding in encodings]
+        if self.layout == "flat":
+            for texts in flat_groups(lengths):
+                inputs = flat_inputs([encodings[n] for n in texts], [heads[n] for n in texts])
+                yield texts, inputs, sum(lengths[n] for n in texts)
+        elif len(encodings) == 1:
+            yield (0,), lone_inputs(encodings[0], heads[0], self.rules), row_width(lengths[0], self.rules)
+        else:
+            for run in plan_runs(lengths, self.cost, self.rules):
+                chosen, places = [encodings[n] for n in run.texts], [heads[n] for n in run.texts]
+                yield run.texts, row_inputs(chosen, run.packing, places), run.packing.places
+
+
+def split(output: NDArray[np.float32], counts: Sequence[int]) -> list[NDArray[np.float32]]:
+    """Split the head's output (P, K) into (P_n, K) for each text, in text order."""
+    if len(counts) == 1:
+        return [output]
+    return [output[end - count : end] for end, count in zip(accumulate(counts), counts, strict=True)]
+
+
+def joined(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Undo `split`."""
+    return outputs[0] if len(outputs) == 1 else np.concatenate(outputs)
