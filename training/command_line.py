@@ -1,8 +1,9 @@
-"""How this package's commands end, and what they make of settings that an older version saved."""
+"""How this package's commands end, and what they make of settings of older versions."""
 
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,6 +12,8 @@ from pydantic_settings import BaseSettings
 from bert.errors import BertError
 from bert.settings import INTERRUPTED, USAGE_ERROR, SettingsError
 from training.core.signals import RunStopped
+
+REMOVED_IN = "0.1.0"
 
 
 def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -> dict[str, Any]:
@@ -27,23 +30,40 @@ def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -
     return {**saved, **filled.model_dump(mode="json")}
 
 
-def run(body: Callable[[], object]) -> None:
-    """Run a command's body; a user's mistake ends in one clear sentence and exit code 1, in settings 2.
+def drop_removed(given: Any, name: str, without_effect: object, instead: str) -> Any:
+    """Return settings without the removed one, so that saves of earlier versions can still be read.
+
+    Raises ValueError for a value other than `without_effect`; `instead` says what this version does.
+    """
+    if not isinstance(given, Mapping) or name not in given:
+        return given
+    if given[name] != without_effect:
+        raise ValueError(f"{name} ({given[name]!r}) was removed in version {REMOVED_IN}: {instead}")
+    return {key: value for key, value in given.items() if key != name}
+
+
+def command(body: Callable[[], object]) -> Callable[[], None]:
+    """Turn a function into a command: a user's mistake is one clear sentence and exit code 1, in settings 2.
 
     A stop that was asked for ends in its signal's code (130, 143): a script must not take it for the end.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    try:
-        body()
-    except RunStopped as stopped:
-        if str(stopped):
-            print(stopped, file=sys.stderr)
-        raise SystemExit(stopped.exit_code) from None
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
-    except SettingsError as error:
-        print(error.report(), file=sys.stderr)
-        raise SystemExit(USAGE_ERROR) from None
-    except (BertError, OSError) as error:
-        raise SystemExit(f"error: {error}") from None
+
+    @wraps(body)
+    def main() -> None:
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+        try:
+            body()
+        except RunStopped as stopped:
+            if str(stopped):
+                print(stopped, file=sys.stderr)
+            raise SystemExit(stopped.exit_code) from None
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise SystemExit(INTERRUPTED) from None
+        except SettingsError as error:
+            print(error.report(), file=sys.stderr)
+            raise SystemExit(USAGE_ERROR) from None
+        except (BertError, OSError) as error:
+            raise SystemExit(f"error: {error}") from None
+
+    return main

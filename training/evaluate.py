@@ -2,11 +2,12 @@
 
 import logging
 import os
+import shutil
 
 from bert.errors import BertError, ConfigError, TrainingError
 from bert.files import atomic_write
 from training.evaluation.plan import EvaluationRun, plan
-from training.evaluation.record import EvaluationResult, Finetune, carry_out, finished, forget, write_json
+from training.evaluation.record import EvaluationResult, Finetune, carry_out, finished, write_json
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.table import Cell, as_json, as_markdown
 from training.finetune import finetune
@@ -31,7 +32,7 @@ class Comparison:
         self.cells = {(row, name): Cell() for row in self.rows for name in self.tasks}
         if not settings.resume:
             for run in self.runs:
-                forget(run)
+                shutil.rmtree(run.settings.output_dir, ignore_errors=True)
         self.waiting: list[EvaluationRun] = []
         for run in self.runs:
             if result := finished(run):

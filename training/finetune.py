@@ -4,6 +4,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,8 @@ from training.finetuning.scores import score_base
 from training.finetuning.teacher import Teacher
 from training.finetuning.trainer import FinetuneTrainer, make_loop
 from training.recipe import Recipe, make_recipe
-from training.report import unseen_labels
-from training.settings import FinetuneSettings, TeacherSettings
+from training.report.checks import unseen_labels
+from training.settings import FinetuneSettings
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 
@@ -60,7 +61,9 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
         files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
     _tell(files)
     if settings.teacher:
-        parts = _taught(settings.teacher, task, parts, train, group)
+        with stage("asking the teacher", quiet=not group.leads):
+            teacher = Teacher(settings.teacher, task, group.device)
+            parts = [teacher.mark(part, file.examples) for part, file in zip(parts, train, strict=True)]
     model, trained = models.build(settings, task)
     if not settings.train:
         if TASKS[settings.task].head is not Head.EMBEDDING:
@@ -139,19 +142,6 @@ def name_base(base: str) -> dict[str, str]:
     return {"name": base, "sha256": sha256} if sha256 else {"name": base}
 
 
-def _taught(
-    settings: TeacherSettings,
-    task: FinetuneTask,
-    parts: list[list[Feature]],
-    train: list[Source],
-    group: Processes,
-) -> list[list[Feature]]:
-    """Return each file's features with a teacher's logits."""
-    with stage("asking the teacher", quiet=not group.leads):
-        teacher = Teacher(settings, task, group.device)
-        return [teacher.mark(part, source.examples) for part, source in zip(parts, train, strict=True)]
-
-
 def _summaries(
     settings: FinetuneSettings, task: FinetuneTask, parts: Mapping[str, Sequence[Source]]
 ) -> list[FileSummary]:
@@ -185,20 +175,12 @@ def _drawn_labels(train: Sequence[Source]) -> tuple[dict[str, float], float]:
 
 def _dataset(parts: list[list[Feature]], train: Sequence[Source]) -> Dataset:
     """Lay the files one after another; weights are scaled to a mean of 1 an epoch, which keeps the loss what it was."""
-    weights = [feature.weight for part in parts for feature in part]
-    drawn = [source.repeat for part, source in zip(parts, train, strict=True) for _ in part]
-    mean = np.average(weights, weights=drawn) if weights else 1.0
-    return Dataset(
-        [
-            feature
-            if feature.weight == mean == 1.0
-            else replace(feature, weight=float(feature.weight / mean))
-            for part in parts
-            for feature in part
-        ],
-        [len(part) for part in parts],
-        [source.repeat for source in train],
-    )
+    features, repeats = list(chain.from_iterable(parts)), [source.repeat for source in train]
+    counts, weights = [len(part) for part in parts], [feature.weight for feature in features]
+    mean = np.average(weights, weights=np.repeat(repeats, counts)) if weights else 1.0
+    if mean != 1.0 or set(weights) != {1.0}:
+        features = [replace(feature, weight=float(feature.weight / mean)) for feature in features]
+    return Dataset(features, counts, repeats)
 
 
 def _examples(sources: Sequence[Source]) -> list[Any]:

@@ -131,21 +131,10 @@ def _check_pieces(corpus: Corpus, folder: Path) -> None:
 
 def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> BertConfig:
     """Return the configuration of a new model over a vocabulary."""
-    shape = settings.model
-    multiple = shape.vocab_multiple
-    return replace(
-        BertConfig(),
-        vocab_size=-(-vocab_size // multiple) * multiple,
-        hidden_size=shape.hidden_size,
-        num_hidden_layers=shape.num_hidden_layers,
-        num_attention_heads=shape.num_attention_heads,
-        intermediate_size=shape.intermediate_size or 4 * shape.hidden_size,
-        hidden_dropout_prob=shape.hidden_dropout_prob,
-        attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
-        max_position_embeddings=shape.max_position_embeddings,
-        initializer_range=shape.initializer_range,
-        pad_token_id=pad_id,
-    )
+    shape = settings.model.model_dump()
+    multiple = shape.pop("vocab_multiple")
+    shape["intermediate_size"] = shape["intermediate_size"] or 4 * shape["hidden_size"]
+    return BertConfig(**shape, vocab_size=-(-vocab_size // multiple) * multiple, pad_token_id=pad_id)
 
 
 def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:

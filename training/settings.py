@@ -9,11 +9,10 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.data.labelled_file import LabelledFile
-from bert.settings import CommandSettings, SettingsPart, read_settings
+from bert.settings import CommandSettings, SettingsPart
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
-from training.command_line import fill_in
-from training.removed_settings import drop_removed
+from training.command_line import drop_removed, fill_in
 
 RANDOM = "random:"
 """Prefix of a base's folder that takes its shape and vocabulary, with fresh weights."""
@@ -262,8 +261,3 @@ def _check_made(files: Sequence[DataFile], task: Task) -> None:
 def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a save as this version writes them: what it did not know yet, at its default."""
     return fill_in(FinetuneSettings, saved, output_dir="")
-
-
-def from_command_line(arguments: list[str] | None = None) -> FinetuneSettings:
-    """Read settings; see `read_settings`."""
-    return read_settings(FinetuneSettings, arguments)

@@ -22,10 +22,10 @@ def spearman(gold: ArrayLike, predicted: ArrayLike) -> float:
     first, second = _pair(gold, predicted)
     if np.isnan(first).any() or np.isnan(second).any():
         return float("nan")
-    return pearson(_ranks(first), _ranks(second))
+    return pearson(ranks(first), ranks(second))
 
 
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ranks from 1, (N,); a group of equal values gets the mean of the ranks that it spans."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)

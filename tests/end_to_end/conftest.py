@@ -7,11 +7,12 @@ import pytest
 
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.errors import CheckpointError
+from bert.settings import read_settings
 from tests.support.finetuning import files
 from tests.support.workshop import Workshop
 from tests.training.conftest import tiny_base
 from training.finetune import finetune
-from training.settings import from_command_line
+from training.settings import FinetuneSettings
 
 __all__ = ["tiny_base"]
 
@@ -53,7 +54,8 @@ def tiny_workshop(workshop: Workshop, tiny_base: Path) -> Workshop:
 def train_tiny(task: str, base: Path, folder: Path) -> Path:
     """Train on the sample data, told so on the command line of bert-finetune."""
     epochs, learning_rate = TINY_TASKS[task]
-    settings = from_command_line(
+    settings = read_settings(
+        FinetuneSettings,
         [
             *("--task", task, "--base", str(base), "--output-dir", str(folder)),
             *("--train", json.dumps(files(task, "train"), default=str)),
@@ -61,6 +63,6 @@ def train_tiny(task: str, base: Path, folder: Path) -> Path:
             *("--epochs", str(epochs), "--batch-size", "8", "--learning-rate", str(learning_rate)),
             *("--max-tokens", "60", "--max-question-tokens", "20", "--stride", "16"),
             *("--eval-every-steps", "1000", "--threads", "1"),
-        ]
+        ],
     )
     return finetune(settings)

@@ -10,18 +10,18 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from bert.settings import INTERRUPTED, SettingsError, read_settings
-from training.command_line import run
+from training.command_line import command
 from training.core.optim import is_decayed
 from training.corpus.settings import PrepareSettings
 from training.evaluation.settings import EvaluateSettings
 from training.evaluation.settings import from_command_line as evaluation_from_command_line
 from training.pretraining.settings import PretrainSettings
-from training.settings import FinetuneSettings, from_command_line
+from training.settings import FinetuneSettings
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 READERS: dict[str, Callable[[list[str]], object]] = {
-    "bert-finetune": from_command_line,
+    "bert-finetune": lambda arguments: read_settings(FinetuneSettings, arguments),
     "bert-evaluate": evaluation_from_command_line,
     "bert-pretrain": lambda arguments: read_settings(PretrainSettings, arguments),
 }
@@ -37,30 +37,35 @@ def test_each_shipped_yaml_opens_with_its_command_and_loads_for_it(file: Path) -
 def test_command_line_wins_over_environment_over_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BERT_FINETUNE_EPOCHS", "7")
     monkeypatch.setenv("BERT_FINETUNE_BATCH_SIZE", "7")
-    settings = from_command_line(["--config", str(ROOT / "configs/demo-ner.yaml"), "--epochs", "9"])
+    settings = read_settings(
+        FinetuneSettings, ["--config", str(ROOT / "configs/demo-ner.yaml"), "--epochs", "9"]
+    )
     assert (settings.epochs, settings.batch_size) == (9, 7)
 
 
 def test_the_environment_can_name_the_yaml_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BERT_FINETUNE_CONFIG", str(ROOT / "configs/demo-ner.yaml"))
-    assert (from_command_line([]).task, from_command_line([]).stride) == ("ner", 64)
+    assert (read_settings(FinetuneSettings, []).task, read_settings(FinetuneSettings, []).stride) == (
+        "ner",
+        64,
+    )
     other = tmp_path / "other.yaml"
     other.write_text("task: qa\noutput_dir: x\n", encoding="utf-8")
-    assert from_command_line(["--config", str(other)]).task == "qa"
+    assert read_settings(FinetuneSettings, ["--config", str(other)]).task == "qa"
 
 
 def test_a_file_of_settings_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=r"--config nowhere\.yaml: No such file"):
-        from_command_line(["--config", "nowhere.yaml"])
+        read_settings(FinetuneSettings, ["--config", "nowhere.yaml"])
     monkeypatch.setenv("BERT_FINETUNE_CONFIG", "nowhere.yaml")
     with pytest.raises(SettingsError, match=r"BERT_FINETUNE_CONFIG nowhere\.yaml: No such file"):
-        from_command_line([])
+        read_settings(FinetuneSettings, [])
 
 
 @pytest.mark.parametrize(("flag", "resume"), [("--resume", True), ("--no-resume", False)])
 def test_resume_is_a_flag(flag: str, resume: bool) -> None:
     arguments = ["--task", "qa", "--output-dir", "x"]
-    assert from_command_line([*arguments, flag]).resume is resume
+    assert read_settings(FinetuneSettings, [*arguments, flag]).resume is resume
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_a_broken_yaml_is_a_sentence(tmp_path: Path, content: str, message: str)
     file = tmp_path / "broken.yaml"
     file.write_text(content, encoding="utf-8")
     with pytest.raises(SettingsError, match=message):
-        from_command_line(["--config", str(file)])
+        read_settings(FinetuneSettings, ["--config", str(file)])
 
 
 def types_in(annotation: Any) -> Iterator[Any]:
@@ -184,7 +189,7 @@ def test_numbers_that_are_not_finite_are_said_with_name_and_value(
     file.write_text("task: ner\noutput_dir: x\nlora: {alpha: .nan}\ntrain: [{path: x, repeat: .inf}]\n")
     monkeypatch.setenv("BERT_FINETUNE_WEIGHT_DECAY", "nan")
     with pytest.raises(SystemExit) as end:
-        run(lambda: from_command_line(["--config", str(file), "--epochs", "inf"]))
+        command(lambda: read_settings(FinetuneSettings, ["--config", str(file), "--epochs", "inf"]))()
     told = capsys.readouterr().err
     assert end.value.code == 2
     for line in (
@@ -200,7 +205,7 @@ def test_a_wrong_name_gets_the_one_that_was_meant(tmp_path: Path, capsys: pytest
     file = tmp_path / "a.yaml"
     file.write_text("task: ner\noutput_dir: x\nepoch: 3\nlora: {rang: 3}\ntrain: [{path: a, colums: {}}]\n")
     with pytest.raises(SystemExit) as end:
-        run(lambda: from_command_line(["--config", str(file)]))
+        command(lambda: read_settings(FinetuneSettings, ["--config", str(file)]))()
     assert end.value.code == 2
     told = capsys.readouterr().err
     for line in (
@@ -210,7 +215,7 @@ def test_a_wrong_name_gets_the_one_that_was_meant(tmp_path: Path, capsys: pytest
     ):
         assert f"{line}\n" in told
     with pytest.raises(SystemExit) as end:
-        run(lambda: read_settings(PretrainSettings, ["--learning-rat=3", "--zzz"]))
+        command(lambda: read_settings(PretrainSettings, ["--learning-rat=3", "--zzz"]))()
     assert end.value.code == 2
     told = capsys.readouterr().err
     assert told.startswith(
@@ -220,7 +225,9 @@ def test_a_wrong_name_gets_the_one_that_was_meant(tmp_path: Path, capsys: pytest
 
 def test_a_rule_over_several_settings_is_said_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        run(lambda: from_command_line(["--task", "ner", "--output-dir", "x", "--stride", "126"]))
+        command(
+            lambda: read_settings(FinetuneSettings, ["--task", "ner", "--output-dir", "x", "--stride", "126"])
+        )()
     assert capsys.readouterr().err.startswith("bert-finetune: stride (126) must be below")
 
 
@@ -231,7 +238,7 @@ def test_ctrl_c_ends_with_a_word_and_the_code_that_a_shell_expects(
         raise KeyboardInterrupt
 
     with pytest.raises(SystemExit) as ended:
-        run(interrupted)
+        command(interrupted)()
     assert ended.value.code == INTERRUPTED == 128 + signal.SIGINT
     assert capsys.readouterr().err == "interrupted\n"
 

@@ -3,16 +3,13 @@
 import shlex
 import sys
 
-from training.command_line import run
+from training.command_line import command
 from training.evaluation.settings import from_command_line
 
 
+@command
 def main() -> None:
     """Run from the command line."""
-    run(_body)
-
-
-def _body() -> None:
     settings = from_command_line()
     from training.evaluate import Comparison
 

@@ -6,17 +6,15 @@ Several processes by `torchrun -m training.commands.finetune`.
 import shlex
 import sys
 
-from training.command_line import run
-from training.settings import from_command_line
+from bert.settings import read_settings
+from training.command_line import command
+from training.settings import FinetuneSettings
 
 
+@command
 def main() -> None:
     """Run from the command line."""
-    run(_body)
-
-
-def _body() -> None:
-    settings = from_command_line()
+    settings = read_settings(FinetuneSettings)
     from training.finetune import finetune
 
     finetune(settings, shlex.join(["bert-finetune", *sys.argv[1:]]))

@@ -1,30 +1,24 @@
 """`bert-prepare`: raw text to shards of tokens, and the vocabulary they are made with."""
 
+import signal
 import sys
 
-from bert.settings import INTERRUPTED, read_settings
-from training.command_line import run
+from bert.settings import read_settings
+from training.command_line import command
+from training.core.signals import RunStopped
 from training.corpus.settings import PrepareSettings
 
 
+@command
 def main() -> None:
     """Run from the command line."""
-    run(_stoppable)
-
-
-def _stoppable() -> None:
-    try:
-        _body()
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from here", file=sys.stderr)
-        raise SystemExit(INTERRUPTED) from None
-
-
-def _body() -> None:
     settings = read_settings(PrepareSettings)
     from training.corpus.prepare import prepare
 
-    done = prepare(settings)
+    try:
+        done = prepare(settings)
+    except KeyboardInterrupt:
+        raise RunStopped("stopped; the same command goes on from here", signal.SIGINT) from None
     if settings.vocab_only:
         print(f"vocabulary: {settings.output_dir / 'tokenizer.json'}", file=sys.stderr)
         return

@@ -7,16 +7,13 @@ import shlex
 import sys
 
 from bert.settings import read_settings
-from training.command_line import run
+from training.command_line import command
 from training.pretraining.settings import PretrainSettings
 
 
+@command
 def main() -> None:
     """Run from the command line."""
-    run(_body)
-
-
-def _body() -> None:
     settings = read_settings(PretrainSettings)
     from training.pretrain import pretrain
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,14 +111,10 @@ def pick_device(name: str, local_rank: int = 0) -> torch.device:
     """Return the device asked for; "auto" takes this process's GPU where there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise TrainingError(f"device is {name!r} but torch finds no GPU")
-        if name == "cuda":
-            return torch.device("cuda", local_rank)
-    if not name.startswith(("cpu", "cuda")):
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise TrainingError(f"device is {name!r} but torch finds no GPU")
+    if name == "cuda":
+        return torch.device("cuda", local_rank)
+    if not re.fullmatch(r"(cpu|cuda)(:\d+)?", name):
         raise TrainingError(f"device {name!r} must be cpu, cuda or auto")
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise TrainingError(f"device {name!r} must be cpu, cuda or auto") from None
+    return torch.device(name)

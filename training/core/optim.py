@@ -1,4 +1,4 @@
-"""The paper's optimiser and schedule, with bias correction, which its code left out."""
+"""The paper's optimiser, with bias correction, which its code left out."""
 
 import math
 from collections.abc import Mapping
@@ -24,15 +24,10 @@ def optimizer(
     decayed = [p for name, p in parameters.items() if is_decayed(name)]
     kept = [p for name, p in parameters.items() if not is_decayed(name)]
     groups = [
-        {
-            "params": chosen,
-            "weight_decay": decay,
-            "decay": decay,
-            "epsilon": epsilon,
-        }  # the last two for `set_rate`
+        {"params": chosen, "weight_decay": decay, "decay": decay, "epsilon": epsilon}
         for chosen, decay in ((decayed, weight_decay), (kept, 0.0))
         if chosen
-    ]
+    ]  # `decay` and `epsilon` are for `set_rate`
     return AdamW(groups, lr=rate, betas=(BETA1, beta2), eps=epsilon, fused=True)
 
 
@@ -40,16 +35,6 @@ def is_decayed(name: str) -> bool:
     """Everything decays but biases and LayerNorm (google-research/bert, optimization.py)."""
     # An LSTM's are called bias_ih_l0 and the like; BERT writes LayerNorm, other heads layer_norm.
     return not (name.rsplit(".", 1)[-1].startswith("bias") or "layernorm" in name.lower().replace("_", ""))
-
-
-def linear_rate(step: int, total_steps: int, warmup_steps: int) -> float:
-    """Return the share of the peak rate at a step counted from 0: linear up, then linear down to 0 at the end.
-
-    `schedules.rate_share` is for runs that are measured in shares, which takes each step at its middle.
-    """
-    if step < warmup_steps:
-        return (step + 1) / max(1, warmup_steps)
-    return max(0.0, (total_steps - step) / max(1, total_steps - warmup_steps))
 
 
 def set_rate(optimizer: AdamW, rate: float, step: int, *, bias_correction: bool = True) -> None:

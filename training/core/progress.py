@@ -28,10 +28,8 @@ def progress(
     the clock, whose `total_steps` is 0.
     """
     stream = stream or sys.stderr
-    console = Console(file=stream)
-    if _is_live(stream, console):
-        return Bar(total_steps, done_steps, console, done_tokens=done_tokens, total_s=total_s)
-    return Lines(total_steps, done_steps, stream, done_tokens=done_tokens, total_s=total_s)
+    console, speed = Console(file=stream), Speed(total_steps, done_steps, done_tokens=done_tokens)
+    return Bar(speed, console, total_s) if _is_live(stream, console) else Lines(speed, stream, total_s)
 
 
 class Speed:
@@ -41,7 +39,7 @@ class Speed:
         self,
         total_steps: int,
         done_steps: int,
-        clock: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
         memory_s: float = 30.0,
         *,
         done_tokens: float = 0.0,
@@ -50,14 +48,12 @@ class Speed:
 
         `done_steps` and `done_tokens` are those of an earlier process; they do not count for the speed.
         """
-        self._total, self._clock, self._memory_s = total_steps, clock, memory_s
-        self._marks: list[tuple[float, int, float]] = [
-            (clock(), done_steps, done_tokens)
-        ]  # time, step, tokens
+        self.total_steps, self.clock, self._memory_s = total_steps, clock, memory_s
+        self._marks = [(clock(), done_steps, done_tokens)]  # time, step, tokens
 
     def update(self, step: int, tokens: float) -> None:
         """Count a finished step and the tokens since the start of the run."""
-        now = self._clock()
+        now = self.clock()
         self._marks.append((now, step, tokens))
         while len(self._marks) > 2 and now - self._marks[0][0] > self._memory_s:
             self._marks.pop(0)
@@ -65,7 +61,12 @@ class Speed:
     def begin(self) -> None:
         """Restart the clock before the first step, which does not include the time until then."""
         if len(self._marks) == 1:
-            self._marks = [(self._clock(), *self._marks[0][1:])]
+            self._marks = [(self.clock(), *self._marks[0][1:])]
+
+    @property
+    def step(self) -> int:
+        """Steps that are done."""
+        return self._marks[-1][1]
 
     @property
     def tokens_per_second(self) -> float:
@@ -77,28 +78,18 @@ class Speed:
     def seconds_left(self) -> float | None:
         """Seconds to the last step at this speed; None before anything is known."""
         (began, first, _), (ended, last, _) = self._marks[0], self._marks[-1]
-        return (self._total - last) * (ended - began) / (last - first) if last > first else None
+        return (self.total_steps - last) * (ended - began) / (last - first) if last > first else None
 
 
 class Lines:
     """Lines for log files and services that collect output, one every few seconds; used as a context manager."""
 
     def __init__(
-        self,
-        total_steps: int,
-        done_steps: int,
-        stream: IO[str],
-        every_s: float = LINE_EVERY_S,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        done_tokens: float = 0.0,
-        total_s: float = 0.0,
+        self, speed: Speed, stream: IO[str], total_s: float = 0.0, every_s: float = LINE_EVERY_S
     ) -> None:
-        """Start the clock; the first step always gets a line."""
-        self._total, self._stream, self._every_s, self._clock = total_steps, stream, every_s, clock
-        self._total_s = total_s
-        self._speed = Speed(total_steps, done_steps, clock, done_tokens=done_tokens)
-        self._next_s = clock()
+        """Name the stream; the first step always gets a line."""
+        self._speed, self._stream, self._total_s, self._every_s = speed, stream, total_s, every_s
+        self._next_s = speed.clock()
 
     def __enter__(self) -> Self:
         self._speed.begin()
@@ -129,38 +120,28 @@ class Lines:
 
     def _show(self, step: int, shown: str, numbers: Mapping[str, float]) -> None:
         """Print a line if it is time, and at the last step."""
-        last = numbers["seconds"] >= self._total_s if self._total_s else step == self._total
-        if self._clock() >= self._next_s or last:
-            self._next_s = self._clock() + self._every_s
-            place = f"step {step:,}" if self._total_s else f"step {step:,} of {self._total:,}"
+        now, total = self._speed.clock(), self._speed.total_steps
+        last = numbers["seconds"] >= self._total_s if self._total_s else step == total
+        if now >= self._next_s or last:
+            self._next_s = now + self._every_s
+            place = f"step {step:,}" if self._total_s else f"step {step:,} of {total:,}"
             self.say(f"{place}  {shown}")
 
 
 class Bar(Lines):
     """A progress bar with loss, tokens a second and time left, for a terminal."""
 
-    def __init__(
-        self,
-        total_steps: int,
-        done_steps: int,
-        console: Console,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        done_tokens: float = 0.0,
-        total_s: float = 0.0,
-    ) -> None:
+    def __init__(self, speed: Speed, console: Console, total_s: float = 0.0) -> None:
         """Prepare the bar; entering the context shows it."""
-        super().__init__(
-            total_steps, done_steps, console.file, clock=clock, done_tokens=done_tokens, total_s=total_s
-        )
+        super().__init__(speed, console.file, total_s)
         names = ("{task.description}", "{task.fields[place]}", "{task.fields[numbers]}")
         first, *others = map(TextColumn, names)
         self.bar = Progress(first, BarColumn(bar_width=None), *others, TimeElapsedColumn(), console=console)
         self._task = self.bar.add_task(
             "Training",
-            total=total_s or total_steps,
-            completed=0 if total_s else done_steps,
-            place=self._place(done_steps),
+            total=total_s or speed.total_steps,
+            completed=0 if total_s else speed.step,
+            place=self._place(speed.step),
             numbers="",
         )
 
@@ -180,7 +161,7 @@ class Bar(Lines):
         self.bar.update(self._task, completed=done, place=self._place(step), numbers=shown)
 
     def _place(self, step: int) -> str:
-        return f"step {step}" if self._total_s else f"{step}/{self._total}"
+        return f"step {step}" if self._total_s else f"{step}/{self._speed.total_steps}"
 
 
 @contextmanager

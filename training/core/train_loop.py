@@ -5,10 +5,10 @@ What is trained gives the loop its losses, a source of batches its data, a sched
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
@@ -63,30 +63,12 @@ class RateSchedule(Protocol):
         """Return the learning rate of the step after `step` steps."""
 
 
-class Trainable(Protocol):
-    """What a run trains, an `nn.Module` whose forward pass gives the summed losses of a part."""
-
-    weights: dict[str, float]
-    """Factor of each loss in the sum that is minimised."""
-
-    def targets(self, part: Any) -> Mapping[str, int]:
-        """Count the targets of each loss before the forward pass; nothing where only the one loss can tell."""
-
-
 class LoopSettings(Protocol):
     """The settings that the loop reads."""
 
-    @property
-    def max_grad_norm(self) -> float:
-        """Clip of the global gradient norm."""
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run."""
-
-    @property
-    def precision(self) -> str:
-        """Arithmetic of the matrix products: auto, fp32 or bf16."""
+    max_grad_norm: float
+    seed: int
+    precision: Literal["auto", "fp32", "bf16"]
 
 
 class TrainLoop:
@@ -105,7 +87,10 @@ class TrainLoop:
         seeds_steps: bool,
         bias_correction: bool = True,
     ) -> None:
-        """Keep what is trained. `objective` is a Trainable, and `trained` the same joined with other processes.
+        """Keep what is trained: `objective`, and `trained`, the same joined with other processes.
+
+        Its `weights` are the factors of the losses in their sum, and its forward pass gives the summed losses of a part.
+        `targets(part)` counts the targets of each before it; nothing where only the one loss can tell.
 
         With `seeds_steps`, dropout depends on seed, step and process only; otherwise one stream runs through all steps.
         """

@@ -95,7 +95,7 @@ class Trainer(ABC):
             self.finish()
 
     def _is_stop_asked(self) -> bool:
-        """Return True in all processes where one was asked since the last step, as in the last evaluation."""
+        """Tell all processes whether one of them was asked to stop after the last step."""
         return bool(self.processes.sum([float(self.loop.stop_asked)])[0])
 
     def _train(self) -> None:

@@ -1,6 +1,6 @@
 """Multiple choice: CODAH tsv, SWAG csv, and json lines of {"prompt", "choices", "label"}."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert.data.examples import ChoiceExample
@@ -15,15 +15,9 @@ SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 
 def read_choice(path: str | Path) -> list[ChoiceExample]:
     """Read .tsv as CODAH, .csv as SWAG, .jsonl and .json as objects. Raises DataError with all bad rows."""
-    suffix = Path(path).suffix.lower()
     problems = Problems(path)
-    if suffix == ".tsv":
-        rows = _codah(path, problems)
-    elif suffix == ".csv":
-        rows = _swag(path, problems)
-    else:
-        rows = _objects(path, problems)
-    return choice_examples(rows, problems)
+    read = {".tsv": _codah, ".csv": _swag}.get(Path(path).suffix.lower(), _objects)
+    return choice_examples(read(path, problems), problems)
 
 
 def choice_examples(rows: Iterable[Raw], problems: Problems) -> list[ChoiceExample]:
@@ -62,17 +56,13 @@ def _objects(path: str | Path, problems: Problems) -> Iterator[Raw]:
     if Path(path).suffix.lower() not in (".jsonl", ".json"):
         raise DataError(path, None, "is not .tsv (CODAH), .csv (SWAG), .jsonl or .json")
     for place, row in read_rows(path, ("prompt", "choices", "label"), problems):
-        yield from _object(place, row, problems)
-
-
-def _object(place: Place, row: Mapping[str, object], problems: Problems) -> Iterator[Raw]:
-    prompt, choices = row["prompt"], row["choices"]
-    if not isinstance(prompt, str):
-        problems.add(place, f"'prompt' is {prompt!r}, which is not text")
-    elif not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
-        problems.add(place, "'choices' is not a list of texts")
-    else:
-        yield place, prompt, choices, str(row["label"])
+        prompt, choices = row["prompt"], row["choices"]
+        if not isinstance(prompt, str):
+            problems.add(place, f"'prompt' is {prompt!r}, which is not text")
+        elif not isinstance(choices, list) or not all(isinstance(choice, str) for choice in choices):
+            problems.add(place, "'choices' is not a list of texts")
+        else:
+            yield place, prompt, choices, str(row["label"])
 
 
 def _fault(prompt: str, choices: Sequence[str], label: str) -> str | None:

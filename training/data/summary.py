@@ -1,7 +1,7 @@
 """Summary of a data file: examples of each label, and inputs that are too long to be read whole."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,7 +140,7 @@ def summarize(
     )
 
 
-def label_counts(examples: Sequence[TextExample]) -> Counter[str]:
+def label_counts(examples: Iterable[TextExample]) -> Counter[str]:
     """Count the examples of each label; an example with several counts for each of them."""
     counts = Counter[str]()
     for example in examples:

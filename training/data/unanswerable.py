@@ -5,8 +5,9 @@ model learns that words in common are not yet an answer. Random paragraphs would
 """
 
 import re
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -32,7 +33,7 @@ def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
     if not answerable or per_answerable == 0:
         return []
     rng = np.random.default_rng(seed)
-    index = _Index.of(examples, rng)
+    index = _Index(examples, rng)
     made = []
     for example, wanted in zip(answerable, _share(len(answerable), per_answerable, rng), strict=True):
         if wanted:
@@ -81,48 +82,36 @@ def _words(text: str) -> set[str]:
     return words | {a + b for a, b in pairs if _CHINESE.match(a) and _CHINESE.match(b)}
 
 
-@dataclass(frozen=True)
 class _Index:
     """All different paragraphs, those of one title side by side, with an inverted index of their words."""
 
-    contexts: list[str]
-    titles: list[str]
-    folded: list[str]
-    place_of: dict[str, int]
-    spans: dict[str, tuple[int, int]]  # title -> first paragraph, one past the last
-    postings: dict[str, NDArray[np.int64]]  # word -> paragraphs that hold it
-    weights: dict[str, float]  # word -> inverse document frequency
-    scale: NDArray[np.float64]  # (paragraphs,) divides by length, softened
-    tie: NDArray[np.float64]  # (paragraphs,) tiny random numbers that break ties
-
-    @classmethod
-    def of(cls, examples: Sequence[QaExample], rng: np.random.Generator) -> "_Index":
+    def __init__(self, examples: Sequence[QaExample], rng: np.random.Generator) -> None:
         title_of = {example.context: example.title for example in reversed(examples)}
-        contexts = sorted(title_of, key=lambda context: (title_of[context], context))
-        titles = [title_of[context] for context in contexts]
-        holders: dict[str, list[int]] = {}
-        norms = np.zeros(len(contexts))
-        for place, context in enumerate(contexts):
+        self.contexts = sorted(title_of, key=lambda context: (title_of[context], context))
+        self.titles = [title_of[context] for context in self.contexts]
+        self.folded = [_fold(context) for context in self.contexts]
+        self.place_of = {context: place for place, context in enumerate(self.contexts)}
+        count, holders = len(self.contexts), defaultdict[str, list[int]](list)
+        for place, context in enumerate(self.contexts):
             for word in _words(context):
-                holders.setdefault(word, []).append(place)
-        weights = {word: float(np.log(len(contexts) / len(places))) for word, places in holders.items()}
-        postings = {word: np.array(places, dtype=np.int64) for word, places in holders.items()}
-        for word, places in postings.items():
-            norms[places] += weights[word] ** 2
-        return cls(
-            contexts=contexts, titles=titles, folded=[_fold(context) for context in contexts],
-            place_of={context: place for place, context in enumerate(contexts)}, spans=_spans(titles),
-            postings=postings, weights=weights,
-            # The full norm (cosine) would favour short paragraphs, and none at all long ones: the fourth root
-            # of the sum of squares is half way, and keeps the length from giving the answer away.
-            scale=1.0 / np.maximum(norms, 1e-9) ** 0.25, tie=rng.random(len(contexts)) * 1e-9,
-        )  # fmt: skip
+                holders[word].append(place)
+        self.postings = {word: np.array(places, dtype=np.int64) for word, places in holders.items()}
+        # Inverse document frequencies.
+        self.weights = {word: float(np.log(count / len(places))) for word, places in holders.items()}
+        norms = np.zeros(count)
+        for word, places in self.postings.items():
+            norms[places] += self.weights[word] ** 2
+        # The full norm (cosine) would favour short paragraphs, and none at all long ones: the fourth root of the sum of
+        # squares is half way, and keeps the length from giving the answer away.
+        self.scale = 1.0 / np.maximum(norms, 1e-9) ** 0.25
+        self.tie = rng.random(count) * 1e-9
 
     def ranked(self, example: QaExample) -> Iterator[int]:
         """Yield places from best to worst: those of the same title first, then all the others."""
         scores = self._scores(example.question)
         own = self.place_of[example.context]
-        first, last = self.spans[self.titles[own]]
+        title = self.titles[own]
+        first, last = bisect_left(self.titles, title), bisect_right(self.titles, title)
         near = first + np.argsort(-scores[first:last], kind="stable")
         yield from (int(place) for place in near if place != own)
         far = np.argsort(-scores, kind="stable")
@@ -135,11 +124,3 @@ class _Index:
             if word in self.postings:
                 scores[self.postings[word]] += self.weights[word]
         return scores * self.scale + self.tie
-
-
-def _spans(titles: list[str]) -> dict[str, tuple[int, int]]:
-    spans: dict[str, tuple[int, int]] = {}
-    for place, title in enumerate(titles):
-        first, _ = spans.get(title, (place, place))
-        spans[title] = (first, place + 1)
-    return spans

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.errors import DataError
+from training.data.summary import label_counts
 
 logger = logging.getLogger(__name__)
 Example = TextExample | WordsExample | QaExample | ChoiceExample
@@ -14,13 +15,8 @@ Example = TextExample | WordsExample | QaExample | ChoiceExample
 
 def class_labels(examples: Iterable[TextExample]) -> tuple[str, ...]:
     """Return every class that occurs, numbers by value and names by alphabet: the order of the labels."""
-    found: set[str] = set()
-    for example in examples:
-        label = example.label
-        found.update(label if isinstance(label, tuple) else (label,) if isinstance(label, str) else ())
-    if all(label.isdecimal() for label in found):
-        return tuple(sorted(found, key=int))
-    return tuple(sorted(found))
+    found = label_counts(examples)
+    return tuple(sorted(found, key=int if all(label.isdecimal() for label in found) else None))
 
 
 def validate_training(path: str | Path, examples: Sequence[Example]) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,6 @@ from bert.settings import error_lines
 from training.evaluation.settings import EvaluateSettings
 from training.finetuning.model import base_folder
 from training.settings import FinetuneSettings
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatedCheckpoint:
-    """A checkpoint and its name in the table."""
-
-    name: str
-    base: str
-    """Setting `base` of bert-finetune."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +38,21 @@ def plan(settings: EvaluateSettings) -> list[EvaluationRun]:
     """
     rows = [read_checkpoint(entry) for entry in settings.checkpoints]
     tasks = {name: read_task(name, given) for name, given in settings.tasks.items()}
-    row_folders, task_folders = _folders([row.name for row in rows]), _folders(tasks)
-    for row in rows:
-        BertConfig.read(base_folder(row.base))
-    return [
-        EvaluationRun(
-            row.name,
-            task,
-            seed,
-            _run_settings(
-                task,
-                {
-                    **values,
-                    **settings.overrides,
-                    "base": row.base,
-                    "seed": seed,
-                    "output_dir": settings.output_dir
-                    / "runs"
-                    / row_folders[row.name]
-                    / task_folders[task]
-                    / f"seed-{seed}",
-                },
-            ),
-        )
-        for seed in settings.seeds
-        for row in rows
-        for task, values in tasks.items()
-    ]
+    row_folders, task_folders = _folders([row for row, _ in rows]), _folders(tasks)
+    for _, base in rows:
+        BertConfig.read(base_folder(base))
+    runs = []
+    for seed, (row, base), (task, given) in product(settings.seeds, rows, tasks.items()):
+        folder = settings.output_dir / "runs" / row_folders[row] / task_folders[task] / f"seed-{seed}"
+        values = {**given, **settings.overrides, "base": base, "seed": seed, "output_dir": folder}
+        runs.append(EvaluationRun(row, task, seed, _run_settings(task, values)))
+    return runs
 
 
-def read_checkpoint(entry: str) -> EvaluatedCheckpoint:
-    """Read "NAME=FOLDER" or a bare folder, which is its own name."""
+def read_checkpoint(entry: str) -> tuple[str, str]:
+    """Return name and base of "NAME=FOLDER", or of a bare folder, which is its own name."""
     name, sign, base = entry.partition("=")
-    if sign and not Path(entry).exists():
-        return EvaluatedCheckpoint(name, base)
-    return EvaluatedCheckpoint(entry, entry)
+    return (name, base) if sign and not Path(entry).exists() else (entry, entry)
 
 
 def read_task(name: str, given: Path | dict[str, Any]) -> dict[str, Any]:
@@ -97,6 +69,8 @@ def read_task(name: str, given: Path | dict[str, Any]) -> dict[str, Any]:
 
 
 def _run_settings(task: str, values: dict[str, Any]) -> FinetuneSettings:
+    if "config" in values:
+        raise ConfigError(f"task {task!r} names a `config`, and one settings file cannot name another")
     try:
         settings = FinetuneSettings(**values)
     except ValidationError as error:

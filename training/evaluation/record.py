@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class EvaluationResult:
     score: float
     """Mean of the metric over the dev files."""
     dev: dict[str, dict[str, float]]
-    test: dict[str, dict[str, float]] = field(default_factory=dict)
+    test: dict[str, dict[str, float]]
 
 
 def identity(settings: FinetuneSettings) -> dict[str, Any]:
@@ -64,11 +64,6 @@ def finished(run: EvaluationRun) -> EvaluationResult | None:
     return EvaluationResult(**content["result"]) if content["result"] else None
 
 
-def forget(run: EvaluationRun) -> None:
-    """Remove the files of an earlier run."""
-    shutil.rmtree(run.settings.output_dir, ignore_errors=True)
-
-
 def carry_out(
     run: EvaluationRun, finetune: Finetune, command: str, keep_checkpoint: bool
 ) -> EvaluationResult:
@@ -78,7 +73,7 @@ def carry_out(
     write_json(folder / "run.json", content)
     best = finetune(run.settings, command)
     result = read_result(run.settings, TaskSpec.read(best))
-    write_json(folder / "run.json", {**content, "result": as_json(result)})
+    write_json(folder / "run.json", {**content, "result": asdict(result)})
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     if not keep_checkpoint:
         shutil.rmtree(best, ignore_errors=True)
@@ -102,11 +97,6 @@ def read_result(settings: FinetuneSettings, spec: TaskSpec) -> EvaluationResult:
         dev,
         {name: spec.scores[name] for name in spec.scores if name in tests},
     )
-
-
-def as_json(result: EvaluationResult) -> dict[str, Any]:
-    """Return what `EvaluationResult(**...)` reads."""
-    return {"metric": result.metric, "score": result.score, "dev": result.dev, "test": result.test}
 
 
 def write_json(path: Path, content: Any) -> None:

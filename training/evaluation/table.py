@@ -1,8 +1,8 @@
 """The table: rows are checkpoints, columns tasks, cells the mean and deviation over seeds. Pure functions."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
 
@@ -17,15 +17,23 @@ class Cell:
     @property
     def mean(self) -> float | None:
         """Mean over seeds; None before the first."""
-        return sum(self.scores.values()) / len(self.scores) if self.scores else None
+        return fmean(self.scores.values()) if self.scores else None
 
     @property
     def deviation(self) -> float | None:
         """Sample standard deviation (n - 1); None of fewer than two seeds."""
-        mean, count = self.mean, len(self.scores)
-        if mean is None or count < 2:
-            return None
-        return math.sqrt(sum((score - mean) ** 2 for score in self.scores.values()) / (count - 1))
+        return stdev(self.scores.values()) if len(self.scores) > 1 else None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the same as numbers, unrounded."""
+        return {
+            "metric": self.metric,
+            "mean": self.mean,
+            "sd": self.deviation,
+            "n": len(self.scores),
+            "scores": {str(seed): score for seed, score in sorted(self.scores.items())},
+            "failed": {str(seed): reason for seed, reason in sorted(self.failed.items())},
+        }
 
     def __str__(self) -> str:
         """Hundredths, as published tables have them: "91.3 ± 0.4 (3)"."""
@@ -45,7 +53,7 @@ def average(cells: Cells, row: str, tasks: Sequence[str]) -> float | None:
     """Mean of a row's task means; None where one is missing."""
     means = [cells[row, name].mean for name in tasks]
     known = [mean for mean in means if mean is not None]
-    return sum(known) / len(known) if len(known) == len(means) else None
+    return fmean(known) if len(known) == len(means) else None
 
 
 def as_markdown(cells: Cells, rows: Sequence[str], tasks: Sequence[str]) -> str:
@@ -72,18 +80,7 @@ def as_json(cells: Cells, rows: Sequence[str], tasks: Sequence[str]) -> dict[str
     return {
         row: {
             "average": average(cells, row, tasks),
-            "tasks": {name: _cell_json(cells[row, name]) for name in tasks},
+            "tasks": {name: cells[row, name].as_json() for name in tasks},
         }
         for row in rows
-    }
-
-
-def _cell_json(cell: Cell) -> dict[str, Any]:
-    return {
-        "metric": cell.metric,
-        "mean": cell.mean,
-        "sd": cell.deviation,
-        "n": len(cell.scores),
-        "scores": {str(seed): score for seed, score in sorted(cell.scores.items())},
-        "failed": {str(seed): reason for seed, reason in sorted(cell.failed.items())},
     }

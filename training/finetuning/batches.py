@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from training.core.batches import draw, epoch_batches
 from training.core.distributed import Processes
-from training.core.optim import linear_rate
 from training.core.state import Progress
 from training.core.train_loop import StepData
 from training.settings import FinetuneSettings
@@ -96,5 +95,11 @@ class LinearSchedule:
         return min(1.0, step / max(1, self.total_steps))
 
     def rate(self, step: int, seconds: float) -> float:
-        """Return the learning rate of the step after `step` steps."""
-        return self.peak_rate * linear_rate(step, self.total_steps, self.warmup_steps)
+        """Return the learning rate of the step after `step` steps.
+
+        `schedules.rate_share` is for runs that are measured in shares, which takes each step at its middle.
+        """
+        if step < self.warmup_steps:
+            return self.peak_rate * ((step + 1) / max(1, self.warmup_steps))
+        left = (self.total_steps - step) / max(1, self.total_steps - self.warmup_steps)
+        return self.peak_rate * max(0.0, left)

@@ -1,6 +1,5 @@
 """Starting from what an earlier run of the same task trained."""
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +7,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_config
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
@@ -45,30 +44,19 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
 
 
 def _check_adapter(folder: Path, earlier: TaskSpec, spec: TaskSpec, trained: "peft.PeftModel") -> None:
-    file = folder / ADAPTER_CONFIG
-    if not file.is_file():
+    if not (folder / ADAPTER_CONFIG).is_file():
         raise ConfigError(f"start_from {folder} holds no adapter, and lora is set: leave lora out")
     if earlier.base.get("sha256") != spec.base.get("sha256"):
         raise ConfigError(
             f"start_from {folder} belongs to the base {earlier.base.get('name')!r} with other weights than "
             f"{spec.base.get('name')!r}"
         )
-    theirs, ours = _read_config(file), trained.peft_config["default"]
+    theirs, ours = read_adapter_config(folder), trained.peft_config["default"]
     for name in ("r", "lora_alpha", "use_rslora"):
         if theirs.get(name) != getattr(ours, name):
             raise ConfigError(
                 f"start_from {folder} has {name} {theirs.get(name)!r}, and this run {getattr(ours, name)!r}"
             )
-
-
-def _read_config(file: Path) -> dict[str, object]:
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file} holds no object")
-    return content
 
 
 def _fill_adapter(folder: Path, trained: "peft.PeftModel") -> None:

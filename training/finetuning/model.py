@@ -9,15 +9,14 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from bert.checkpoint.base_models import resolve_base
+from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
-from bert.errors import TrainingError
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from training.core.checkpoints import unwritten_because
 from training.core.optim import trainable
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
@@ -86,39 +85,23 @@ def is_adapted(model: nn.Module) -> bool:
 def save(
     folder: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
 ) -> None:
-    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model.
-
-    Raises TrainingError where the disk is full or cannot be written; what was in the folder stays.
-    """
-    try:
-        with atomic_dir(folder) as aside:
-            _write(aside, model, trained, settings, task)
-    except Exception as error:
-        if reason := unwritten_because(error):
-            raise TrainingError(
-                f"{folder} could not be written: {reason}. Make room and run the same command again"
-            ) from error
-        raise
-
-
-def _write(
-    aside: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
-) -> None:
-    if is_adapted(trained):
-        save_adapter(trained, aside, settings.base)
-    elif settings.features is not None:
-        save_head(model, aside, settings, settings.features)
-    else:
-        save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
-        task.tokenizer.save(aside)
-    task.spec.write(aside)
+    """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
+    with atomic_dir(folder) as aside:
+        if is_adapted(trained):
+            save_adapter(trained, aside, settings.base)
+        elif settings.features is not None:
+            save_head(model, aside, settings, settings.features)
+        else:
+            save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
+            task.tokenizer.save(aside)
+        task.spec.write(aside)
 
 
 def save_adapter(model: "peft.PeftModel", folder: Path, base: str) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them."""
     model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
-    file = folder / "adapter_config.json"
+    file = folder / ADAPTER_CONFIG
     config = json.loads(file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = base
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -141,15 +124,13 @@ def label_maps(spec: TaskSpec) -> dict[str, object]:
     if not spec.labels:
         return {}
     problem = {"single_label": "single_label_classification", "multi_label": "multi_label_classification"}
-    return {
+    maps: dict[str, object] = {
         "id2label": {str(i): label for i, label in enumerate(spec.labels)},
         "label2id": {label: i for i, label in enumerate(spec.labels)},
-        **(
-            {"problem_type": problem.get(spec.problem_type, "regression")}
-            if TASKS[spec.task].has_problems
-            else {}
-        ),
     }
+    if TASKS[spec.task].has_problems:
+        maps["problem_type"] = problem.get(spec.problem_type, "regression")
+    return maps
 
 
 def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
@@ -157,8 +138,7 @@ def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
     if is_adapted(trained):
         import peft
 
-        weights = load_file(folder / "adapter_model.safetensors")
-        peft.set_peft_model_state_dict(trained, weights)
+        peft.set_peft_model_state_dict(trained, load_file(folder / ADAPTER_WEIGHTS))
     elif (folder / HEAD).is_file():
         model.load_state_dict(load_file(folder / HEAD), strict=False)
     else:

@@ -1,22 +1,54 @@
-"""Scores of a fine-tuning on files of labelled data, in memory and in words."""
+"""A model's logits for labelled data, and its scores in memory and in words."""
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
+from bert.encoding import Encoding
+from training.core.batches import by_length
 from training.core.distributed import Processes
 from training.core.progress import format_scores
 from training.data.datasets import Source
-from training.finetuning.predict import predict
-from training.report import DevFile, result_warnings
+from training.report.checks import result_warnings
+from training.report.error_analysis import Baseline
+from training.report.finetuning import DevFile
 from training.settings import FinetuneSettings
-from training.tasks.base import FinetuneTask, Predict
+from training.tasks.base import Evaluation, Feature, FinetuneTask, Floats, Predict, collate
 
+EVAL_BATCH_TOKENS = 8192
 logger = logging.getLogger(__name__)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    encodings: Sequence[Encoding],
+    pad_id: int,
+    device: torch.device,
+    processes: Processes | None = None,
+) -> list[Floats]:
+    """Return the logits of each encoding, in order, in float32: (K,), or (T, K) of a head that scores tokens.
+
+    Several `processes`, which give the same encodings, share the batches.
+    """
+    was_training = model.training
+    model.eval()
+    found: list[tuple[int, Floats]] = []
+    batches = list(by_length([len(e) for e in encodings], EVAL_BATCH_TOKENS))
+    for number in processes.share(batches) if processes else range(len(batches)):
+        indices = batches[number]
+        batch = collate([Feature((encodings[i],), None) for i in indices], pad_id, device)
+        logits = model(batch.input_ids, batch.segment_ids, batch.attention_mask).float().cpu().numpy()
+        for row, i in zip(logits, indices.tolist(), strict=True):
+            found.append((i, row[: len(encodings[i])] if logits.ndim == 3 else row))
+    model.train(was_training)
+    everything = processes.gather(found) if processes else found
+    return [logits for _, logits in sorted(everything, key=lambda item: item[0])]
 
 
 def predictor(trained: nn.Module, task: FinetuneTask, processes: Processes) -> Predict:
@@ -31,8 +63,8 @@ def score_base(
     scores, run_predict = {}, predictor(model.to(processes.device), task, processes)
     for source in dev:
         found = task.evaluate(run_predict, source.examples)
-        scores[source.name] = rounded(source.name, found.scores)
-        file = DevFile(source.name, scores[source.name], found.findings, task.baseline(source.examples))
+        file = scored(source.name, found, task.baseline(source.examples))
+        scores[source.name] = dict(file.scores)
         for line in result_warnings([file], settings.metric or task.metric, []):
             logger.warning("warning: %s", line)
     counts = {source.name: len(source.examples) for source in dev}
@@ -54,11 +86,11 @@ def beside_baseline(file: DevFile, metric: str) -> str:
     return f"{said}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
 
 
-def rounded(file: str, scores: Mapping[str, float]) -> dict[str, float]:
-    """Return scores with four decimals. What is not a number is left out, with a warning: JSON has no NaN."""
-    missing = [name for name, value in scores.items() if math.isnan(value)]
-    if missing:
+def scored(file: str, found: Evaluation, baseline: Baseline) -> DevFile:
+    """Round scores to four decimals. What is not a number is left out, with a warning: JSON has no NaN."""
+    if missing := [name for name, value in found.scores.items() if math.isnan(value)]:
         logger.warning(
             "%s: %s is not a number: all predictions or all labels are alike", file, ", ".join(missing)
         )
-    return {name: round(value, 4) for name, value in scores.items() if name not in missing}
+    scores = {name: round(value, 4) for name, value in found.scores.items() if name not in missing}
+    return DevFile(file, scores, found.findings, baseline)

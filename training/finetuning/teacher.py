@@ -12,7 +12,7 @@ from bert.errors import ConfigError
 from bert.tasks import registry as tasks
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from training.finetuning.predict import predict
+from training.finetuning.scores import predict
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
 from training.tasks.registry import TASKS

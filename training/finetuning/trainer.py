@@ -1,7 +1,7 @@
 """A fine-tuning around its steps: evaluations, the best checkpoint, messages and the report."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from training.data.summary import FileSummary
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.objective import TaskObjective
-from training.finetuning.scores import beside_baseline, predictor, rounded
-from training.report import DevFile, RunReport, data_warnings, result_warnings, write_report
+from training.finetuning.scores import beside_baseline, predictor, scored
+from training.report.checks import data_warnings, result_warnings
 from training.report.error_analysis import Baseline
+from training.report.finetuning import DevFile, RunReport, write_report
 from training.settings import FinetuneSettings, with_newer_settings
 from training.tasks.base import Evaluation, FinetuneTask
 
@@ -156,16 +157,20 @@ class FinetuneTrainer(Trainer):
         self._save_best()
         for file in self.dev_files:
             say(beside_baseline(file, self.metric))
-        warnings = self._warnings()
+        history = read_steps(self.output_dir / LOG)
+        # What starts from trained weights may have little left to learn.
+        may_fall = [] if self.settings.start_from else history
+        warnings = data_warnings(self.data) + result_warnings(self.dev_files, self.metric, may_fall)
         for line in warnings:
             say(f"warning: {line}")
         if self.processes.leads:
-            say(f"report: {self._report(warnings)}")
+            say(f"report: {self._report(history, warnings)}")
         say(f"checkpoint: {self.best}")
 
     def _save_best(self) -> None:
         if self.processes.leads:
-            models.save(self.best, self.model, self.trained, self.settings, self.task)
+            with self.store.writing(self.best):
+                models.save(self.best, self.model, self.trained, self.settings, self.task)
         self.processes.wait()
 
     def _score(self, limit: int) -> float | None:
@@ -176,8 +181,7 @@ class FinetuneTrainer(Trainer):
         self.dev_files = []
         values: list[float] = []
         found_in = [self.task.evaluate(self.predict, source.examples[: limit or None]) for source in self.dev]
-        tuned: dict[str, Any] = dict(self.task.tune(found_in))
-        self.task.spec = replace(self.task.spec, **tuned)
+        self.task.spec = replace(self.task.spec, **self.task.tune(found_in))
         for source, found in zip(self.dev, map(self.task.rescore, found_in), strict=True):
             self.dev_files.append(self._scored(source, found))
             values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
@@ -195,38 +199,26 @@ class FinetuneTrainer(Trainer):
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
             found = self.task.rescore(self.task.evaluate(self.predict, source.examples))
-            spec = self.task.spec
-            file = self._scored(source, found)
-            scores = dict(file.scores)
+            spec, file = self.task.spec, self._scored(source, found)
             self.dev_files.append(file)
+            scores = {source.name: dict(file.scores)}
             counts = {**spec.counts, source.name: len(source.examples)}
-            self.task.spec = replace(spec, scores={**spec.scores, source.name: scores}, counts=counts)
-            self.records.evaluation(self.loop.progress.step, {source.name: scores})
+            self.task.spec = replace(spec, scores=spec.scores | scores, counts=counts)
+            self.records.evaluation(self.loop.progress.step, scores)
 
     def _scored(self, source: Source, found: Evaluation) -> DevFile:
-        scores = rounded(source.name, found.scores)
         if source.name not in self._baselines:
             self._baselines[source.name] = self.task.baseline(source.examples)
-        return DevFile(source.name, scores, found.findings, self._baselines[source.name])
+        return scored(source.name, found, self._baselines[source.name])
 
-    @property
-    def _history(self) -> list[dict[str, float]]:
-        """Numbers of every step."""
-        return read_steps(self.output_dir / LOG)
-
-    def _warnings(self) -> list[str]:
-        # What starts from trained weights may have little left to learn.
-        history = [] if self.settings.start_from else self._history
-        return data_warnings(self.data) + result_warnings(self.dev_files, self.metric, history)
-
-    def _report(self, warnings: Sequence[str]) -> Path:
+    def _report(self, history: Sequence[Mapping[str, float]], warnings: Sequence[str]) -> Path:
         progress = self.loop.progress
         return write_report(
             self.settings.output_dir / "report",
             RunReport(
                 title=f"{self.settings.task} from {self.settings.base}",
                 dev=self.dev_files,
-                history=self._history,
+                history=history,
                 evaluations=progress.evaluations[:-1],
                 metric=self.metric,
                 best_step=progress.best_step,

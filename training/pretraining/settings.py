@@ -8,10 +8,9 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings, SettingsPart
-from training.command_line import fill_in
+from training.command_line import REMOVED_IN, drop_removed, fill_in
 from training.core.schedules import Schedule
 from training.pretraining.recipes import Recipe, with_recipe
-from training.removed_settings import REMOVED_IN, drop_removed
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.metrics.correlation import ranks
 from bert.metrics.entities import bio_spans, entity_f1
 from bert.metrics.squad import squad_em_f1
 
@@ -112,14 +113,12 @@ def multi_label_findings(
 
 
 def number_findings(examples: Sequence[TextExample], predictions: Sequence[float]) -> Findings:
-    """Analyse a number a text: the predictions farthest off.
-
-    Similarity has other scales for gold (0-5) and cosine, so both are first put in ranks from 0 to 1.
-    """
+    """Analyse a number a text: the predictions whose rank is farthest off."""
     gold = np.array([float(e.label) for e in examples if isinstance(e.label, float)])
     if len(gold) != len(predictions):
         raise ValueError(f"{len(predictions)} predictions for {len(gold)} examples with a number")
-    far = np.abs(_ranks(gold) - _ranks(np.asarray(predictions, np.float64)))
+    # Ranks of both have one scale: similarity has 0 to 5 for gold and cosines for predictions.
+    far = np.abs(ranks(gold) - ranks(np.asarray(predictions, np.float64)))
     worst = [
         Mistake(examples[i].id, _text_of(examples[i]), f"{gold[i]:g}", f"{predictions[i]:.3f}")
         for i in np.argsort(-far, kind="stable")[:MISTAKES_SHOWN]
@@ -235,14 +234,6 @@ def _class_scores(both: int, gold: int, given: int) -> dict[str, float]:
 def _worst(wrong: list[tuple[int, Mistake]]) -> tuple[Mistake, ...]:
     """Return the mistakes with the highest counts, equal ones in the order of the file."""
     return tuple(mistake for _, mistake in sorted(wrong, key=lambda pair: -pair[0])[:MISTAKES_SHOWN])
-
-
-def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ranks from 0 to 1; equal values share their mean rank."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    means = (last - counts + last - 1) / 2
-    return np.asarray(means[place] / max(len(values) - 1, 1), np.float64)
 
 
 def _text_of(example: TextExample) -> str:

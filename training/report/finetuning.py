@@ -41,7 +41,7 @@ class RunReport:
     dev: Sequence[DevFile]
     history: History = ()
     evaluations: Sequence[Mapping[str, Any]] = ()
-    """{"step", "scores"} of each evaluation; scores are {metric: value} or {file: {metric: value}}."""
+    """{"step", "scores": {file: {metric: value}}} of each evaluation."""
     metric: str | None = None
     """Score that chose the best checkpoint."""
     best_step: int | None = None
@@ -82,9 +82,7 @@ def score_lines(evaluations: Sequence[Mapping[str, Any]], metric: str | None) ->
     """Return a line a dev file. A file without `metric` shows its first one."""
     lines: dict[str, tuple[list[float], list[float]]] = {}
     for evaluation in evaluations:
-        scores = evaluation["scores"]
-        by_file = scores if any(isinstance(value, Mapping) for value in scores.values()) else {"dev": scores}
-        for name, values in by_file.items():
+        for name, values in evaluation["scores"].items():
             chosen = metric if metric in values else next(iter(values), None)
             if chosen is not None:
                 steps, points = lines.setdefault(f"{name} {chosen}", ([], []))
@@ -197,14 +195,9 @@ def _file_json(file: DevFile) -> dict[str, Any]:
         content["baseline"] = {"rule": file.baseline.rule, "scores": scores}
     found = file.findings
     if found is not None:
-        content |= {
-            "examples": found.examples,
-            "wrong": found.wrong,
-            "counts": dict(found.counts),
-            "never_predicted": list(found.never_predicted),
-            "by_class": {label: dict(scores) for label, scores in found.by_class.items()},
-            "mistakes": [vars(mistake) for mistake in found.mistakes],
-        }
-        if found.confusion is not None:
-            content |= {"labels": list(found.labels), "confusion": found.confusion.tolist()}
+        content |= asdict(found)
+        if found.confusion is None:
+            del content["labels"], content["confusion"]
+        else:
+            content["confusion"] = found.confusion.tolist()
     return content

@@ -142,7 +142,7 @@ class FinetuneTask(ABC):
     def lengths(self, examples: Sequence[Any]) -> Lengths:
         """Return the lengths of the inputs before anything is cut."""
 
-    def tune(self, found: Sequence[Evaluation]) -> dict[str, float]:
+    def tune(self, found: Sequence[Evaluation]) -> dict[str, Any]:
         """Return fields of the TaskSpec, chosen on all held-out files together; most tasks have none."""
         return {}
 
@@ -193,17 +193,9 @@ def token_counts(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int64
     return np.array([count for part in counts for count in part], np.int64)
 
 
-def padded(rows: Sequence[NDArray[np.int64]], tokens: int, fill: int) -> Tensor:
-    """Return targets of a token's head as (B, T), padded."""
-    out = np.full((len(rows), tokens), fill, np.int64)
-    for index, row in enumerate(rows):
-        out[index, : len(row)] = row
-    return torch.from_numpy(out)
-
-
-def padded_logits(rows: Sequence[Floats], tokens: int) -> Tensor:
-    """Return a teacher's logits of a token's head, (T, K) each, as (B, T, K), padded with zeros."""
-    out = np.zeros((len(rows), tokens, rows[0].shape[-1]), np.float32)
+def padded(rows: Sequence[NDArray[Any]], tokens: int, fill: int = 0) -> Tensor:
+    """Return targets or a teacher's logits of a token's head, (T,) or (T, K) each, as (B, T) or (B, T, K)."""
+    out = np.full((len(rows), tokens, *rows[0].shape[1:]), fill, rows[0].dtype)
     for index, row in enumerate(rows):
         out[index, : len(row)] = row
     return torch.from_numpy(out)

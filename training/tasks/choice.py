@@ -24,11 +24,7 @@ class ChoiceFinetuning(FinetuneTask):
 
     architecture = "BertForMultipleChoice"
     head_modules = ("classifier", "pooler")
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide, the default first."""
-        return ("accuracy",)
+    metrics = ("accuracy",)
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with one score a choice."""

@@ -22,7 +22,6 @@ from training.tasks.base import (
     FinetuneTask,
     Predict,
     padded,
-    padded_logits,
     token_counts,
 )
 
@@ -63,15 +62,14 @@ class NerFinetuning(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the cross entropy at the first piece of each word."""
-        return losses.cross_entropy(
-            logits, padded(batch.targets, batch.input_ids.shape[1], IGNORED).to(logits.device)
-        )
+        targets = padded(batch.targets, batch.input_ids.shape[1], IGNORED)
+        return losses.cross_entropy(logits, targets.to(logits.device))
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher at the first piece of each word."""
         tokens = batch.input_ids.shape[1]
         labelled = padded(batch.targets, tokens, IGNORED).to(logits.device) != IGNORED
-        teacher = padded_logits(batch.soft, tokens).to(logits.device)
+        teacher = padded(batch.soft, tokens).to(logits.device)
         return losses.soft_targets(logits[labelled], teacher[labelled], temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[WordsExample]) -> Evaluation:

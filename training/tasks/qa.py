@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from training.tasks.base import (
     FeatureBatch,
     FinetuneTask,
     Predict,
-    padded_logits,
+    padded,
     token_counts,
 )
 
@@ -50,11 +51,7 @@ class QaFinetuning(FinetuneTask):
 
     architecture = "BertForQuestionAnswering"
     head_modules = ("qa_outputs",)
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide, the default first."""
-        return ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served", "best_f1")
+    metrics = ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served", "best_f1")
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with start and end scores."""
@@ -86,7 +83,7 @@ class QaFinetuning(FinetuneTask):
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher's distributions of start and end, half each."""
         barred = ~self._allowed(batch)[..., None]
-        teacher = padded_logits(batch.soft, batch.input_ids.shape[1]).to(logits.device)
+        teacher = padded(batch.soft, batch.input_ids.shape[1]).to(logits.device)
         # (B, 2, T): a distribution over positions for start and end
         ours, theirs = (x.masked_fill(barred, _BARRED).transpose(1, 2) for x in (logits, teacher))
         return Loss(losses.soft_targets(ours, theirs, temperature).total / 2, len(batch.targets))
@@ -103,7 +100,7 @@ class QaFinetuning(FinetuneTask):
         texts = [answer.best.text if answer.best else "" for answer in answers]
         return self._scored(Predicted(examples, texts, [answer.null_margin for answer in answers]))
 
-    def tune(self, found: Sequence[Evaluation]) -> dict[str, float]:
+    def tune(self, found: Sequence[Evaluation]) -> dict[str, Any]:
         """Choose one threshold of "no answer" for all files together, where any has a question without one."""
         files: list[Predicted] = [each.predictions for each in found]
         golds = [gold for file in files for gold in file.golds]

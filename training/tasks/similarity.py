@@ -25,14 +25,10 @@ class SimilarityFinetuning(FinetuneTask):
 
     architecture = "BertModel"
     head_modules = ()
+    metrics = ("spearman", "pearson")
 
     highest: float = 1.0
     """Highest score of the training data, which a cosine of 1 stands for."""
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the scores that may decide, the default first."""
-        return ("spearman", "pearson")
 
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with mean pooling."""

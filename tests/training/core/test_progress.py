@@ -57,7 +57,7 @@ def test_steps_of_an_earlier_run_do_not_count_for_the_speed() -> None:
 
 def test_a_run_that_goes_on_shows_its_own_speed_from_its_first_line() -> None:
     clock, stream = Clock(), io.StringIO()
-    lines = Lines(total_steps=20, done_steps=10, stream=stream, clock=clock, done_tokens=1000)
+    lines = Lines(Speed(20, 10, clock, done_tokens=1000), stream)
     clock.now = 7  # seconds in which the save is read
     with lines:
         clock.now += 60  # the evaluation in which the run was stopped
@@ -69,7 +69,7 @@ def test_a_run_that_goes_on_shows_its_own_speed_from_its_first_line() -> None:
 
 def test_without_a_terminal_a_line_comes_every_few_seconds_and_at_the_end() -> None:
     clock, stream = Clock(), io.StringIO()
-    with Lines(total_steps=30, done_steps=0, stream=stream, every_s=10, clock=clock) as lines:
+    with Lines(Speed(30, 0, clock), stream, every_s=10) as lines:
         for step in range(1, 31):
             clock.now += 1
             lines.step(numbers(step))
@@ -83,7 +83,7 @@ def test_without_a_terminal_a_line_comes_every_few_seconds_and_at_the_end() -> N
 
 def test_a_run_by_the_clock_shows_its_steps_and_the_time_left_and_the_last_line() -> None:
     clock, stream = Clock(), io.StringIO()
-    with Lines(total_steps=0, done_steps=0, stream=stream, clock=clock, total_s=60.0) as lines:
+    with Lines(Speed(0, 0, clock), stream, 60.0) as lines:
         for step in range(1, 9):
             clock.now += 9  # a second of each nine goes to evaluations and saves, which do not count
             lines.step({**numbers(step), "seconds": 8.0 * step})
@@ -96,7 +96,7 @@ def test_a_run_by_the_clock_shows_its_steps_and_the_time_left_and_the_last_line(
 
 def test_the_bar_of_a_run_by_the_clock_fills_with_its_time() -> None:
     stream, clock = io.StringIO(), Clock()
-    with Bar(0, 0, Console(file=stream, force_terminal=True, width=120), clock, total_s=60.0) as bar:
+    with Bar(Speed(0, 0, clock), Console(file=stream, force_terminal=True, width=120), 60.0) as bar:
         clock.now = 15
         bar.step({**numbers(7), "seconds": 15.0})
     shown = stream.getvalue()
@@ -107,7 +107,7 @@ def test_the_bar_of_a_run_by_the_clock_fills_with_its_time() -> None:
 
 def test_the_share_of_the_machine_s_peak_is_shown_where_it_is_known() -> None:
     clock, stream = Clock(), io.StringIO()
-    with Lines(total_steps=2, done_steps=0, stream=stream, clock=clock) as lines:
+    with Lines(Speed(2, 0, clock), stream) as lines:
         clock.now += 2
         lines.step({**numbers(1), "mfu": 0.412})
     assert stream.getvalue() == "step 1 of 2  loss 1.0000  50 tokens/s  MFU 41%  2 s left\n"
@@ -116,7 +116,7 @@ def test_the_share_of_the_machine_s_peak_is_shown_where_it_is_known() -> None:
 def test_on_a_terminal_a_bar_shows_loss_speed_and_time_left() -> None:
     stream, clock = io.StringIO(), Clock()
     console = Console(file=stream, force_terminal=True, width=120)
-    with Bar(30, 0, console, clock) as bar:
+    with Bar(Speed(30, 0, clock), console) as bar:
         clock.now = 2
         bar.step(numbers(2))
         bar.evaluation(2, {"accuracy": 0.9})

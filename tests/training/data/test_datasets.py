@@ -10,8 +10,9 @@ import pytest
 
 from bert.data.read import guess_format
 from bert.errors import ConfigError, DataError
+from bert.settings import read_settings
 from training.data.datasets import Source, check_pairs, read_examples, read_sources
-from training.settings import DataFile, FinetuneSettings, from_command_line
+from training.settings import DataFile, FinetuneSettings
 
 Write = Callable[[str, str], Path]
 PAIRS = [("Warm.", "It is warm.", "yes"), ("Cold.", "It is warm.", "no")]
@@ -86,7 +87,7 @@ def test_task_and_ending_say_the_format(write: Write, name: str, task: str, expe
 def test_a_plain_path_is_a_file(write: Write) -> None:
     path = write("tickets.csv", "label;text\nyes;Warm, I think.\nno;Cold.\n")
     arguments = ["--task", "classification", "--output-dir", "x", "--train", str(path)]
-    settings = from_command_line(arguments)
+    settings = read_settings(FinetuneSettings, arguments)
     (source,) = read_sources(settings.train, settings)
     assert [(e.text, e.label) for e in source.examples] == [("Warm, I think.", "yes"), ("Cold.", "no")]
     (written,) = FinetuneSettings(task="ner", output_dir=Path("x"), train=[str(path)]).train  # as in YAML

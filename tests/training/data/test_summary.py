@@ -12,7 +12,7 @@ from bert.data.examples import QaExample, TextExample, WordsExample
 from tests.support.files import Write
 from training.data.summary import Lengths, summarize
 from training.finetune import finetune
-from training.report import data_warnings
+from training.report.checks import data_warnings
 from training.settings import FinetuneSettings
 
 Make = Callable[..., FinetuneSettings]

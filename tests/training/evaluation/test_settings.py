@@ -89,6 +89,7 @@ def test_a_task_can_be_a_file_of_bert_finetune(make: Make, tmp_path: Path) -> No
             "task 'x': epoch: there is no such setting; did you mean epochs",
         ),
         ({"tasks": {"x": {"task": "ner"}}}, "task 'x' names no dev files"),
+        ({"tasks": {"x": {"task": "ner", "config": "y.yaml"}}}, "task 'x' names a `config`"),
         ({"tasks": {"x": {"task": "qa", "features": {}}}}, "task 'x': features are read for ner"),
         (
             {"overrides": {"epochs": float("inf")}},
@@ -113,5 +114,5 @@ def test_names_that_would_share_a_folder_are_refused(make: Make, tiny_base: Path
 def test_a_folder_with_an_equals_sign_is_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "lr=3"
     folder.mkdir()
-    assert read_checkpoint(str(folder)).base == str(folder)
-    assert (read_checkpoint("small=runs/a").name, read_checkpoint("small=runs/a").base) == ("small", "runs/a")
+    assert read_checkpoint(str(folder)) == (str(folder), str(folder))
+    assert read_checkpoint("small=runs/a") == ("small", "runs/a")

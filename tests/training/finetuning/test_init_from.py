@@ -19,7 +19,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.support.finetuning import short_run
 from training.finetune import finetune
-from training.finetuning.predict import predict
+from training.finetuning.scores import predict
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS

@@ -124,9 +124,9 @@ def test_the_time_of_a_run_is_that_of_its_steps() -> None:
 
 def test_there_is_a_line_for_each_dev_file() -> None:
     assert score_lines(EVALUATIONS, "accuracy") == [Line("dev accuracy", [50, 100], [0.8, 0.9])]
-    flat = [{"step": 1, "scores": {"f1": 0.5, "exact": 0.4}}]
-    assert score_lines(flat, "exact") == [Line("dev exact", [1], [0.4])]
-    assert score_lines(flat, "missing") == [Line("dev f1", [1], [0.5])]
+    both = [{"step": 1, "scores": {"dev": {"f1": 0.5, "exact": 0.4}}}]
+    assert score_lines(both, "exact") == [Line("dev exact", [1], [0.4])]
+    assert score_lines(both, "missing") == [Line("dev f1", [1], [0.5])]
 
 
 def test_the_curve_shows_loss_scores_baseline_and_best_step() -> None:
