@@ -33,7 +33,7 @@ class QueuedRequest(Job):
 
 
 class Dispatcher(ABC):
-    """Gives free slots, a thread each, the batches that a fair queue forms. All but `_threads` is on the event loop."""
+    """Gives the batches that a fair queue forms to free slots. Each slot is a thread; all else runs on the event loop."""
 
     def __init__(self, queue: FairQueue, slots: int, clock: Clock, thread_name: str) -> None:
         """Start the threads."""
@@ -144,6 +144,6 @@ class Dispatcher(ABC):
 
 
 def request_of(job: Job) -> QueuedRequest:
-    """Return a job of a dispatcher's queue as the request that it is."""
+    """Return the job as a request: a dispatcher queues nothing else."""
     assert isinstance(job, QueuedRequest)
     return job
