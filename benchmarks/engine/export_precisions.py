@@ -10,7 +10,7 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -81,44 +81,12 @@ class PerTensorOps(CpuOps):
         )
 
 
-class TokenInt8Ops(Int8Ops):
-    """A scale for each token everywhere, behind LayerNorms too."""
-
-    def _fixed_products(self, x: str, linears: Sequence[Any], *, in_rows: bool = False) -> list[str]:
-        products = [self._product(x, linear) for linear in linears]
-        return [self.w.node("Reshape", p, self._row_shape) for p in products] if in_rows else products
-
-
-class PlainInt8Ops(TokenInt8Ops):
-    """A scale for each token, and nothing more: the first of the steps that make the written form."""
+class NearestInt8Ops(Int8Ops):
+    """The written form with each weight rounded to the nearest level, whatever it is multiplied with."""
 
     def _rounded(self, linear: Any) -> Any:
         scale = (np.abs(linear.weight).max(axis=0) / 127).astype(np.float32)
         return np.rint(linear.weight / scale).astype(np.int8), scale
-
-    def _smoothed(self, x: str, linear: Any) -> Any:
-        return x, linear
-
-    def _quantised_activation(self, x: str, linear: Any) -> Any:
-        return self._quantised_signed(x, linear)
-
-    def intermediate(self, x: str, name: str) -> str:
-        """Write it as any other layer: what follows is quantised as signed."""
-        return self.activation(self._product(x, self._from_checkpoint(name)))
-
-
-class SmoothInt8Ops(PlainInt8Ops):
-    """And outlier features divided down."""
-
-    def _smoothed(self, x: str, linear: Any) -> Any:
-        return Int8Ops._smoothed(self, x, linear)
-
-
-class ShiftedInt8Ops(TokenInt8Ops):
-    """And GELU's output shifted up."""
-
-    def _rounded(self, linear: Any) -> Any:
-        return PlainInt8Ops._rounded(self, linear)  # type: ignore[arg-type]
 
 
 class WeaklySmoothedInt8Ops(Int8Ops):
@@ -178,11 +146,10 @@ def forms(checkpoint: Checkpoint, texts: list[EncodedText]) -> dict[str, Make]:
         "fp32, SkipLayerNormalization and BiasGelu": FusedOps,
         "int8, MatMulNBits": NBitsOps,
         "int8, one scale for the batch": PerTensorOps,
-        "int8, a scale for each token": partial(PlainInt8Ops, calibration=calibration),
-        "int8, and smoothing": partial(SmoothInt8Ops, calibration=calibration),
-        "int8, and GELU shifted": partial(ShiftedInt8Ops, calibration=calibration),
-        "int8, and weights rounded for their inputs": partial(TokenInt8Ops, calibration=calibration),
-        "int8, and fixed scales behind LayerNorms (written)": partial(Int8Ops, calibration=calibration),
+        "int8 (written)": partial(Int8Ops, calibration=calibration),
+        "int8, the written form with weights rounded to the nearest": partial(
+            NearestInt8Ops, calibration=calibration
+        ),
         "int8, the written form on 127 levels": partial(AllLevelsOps, calibration=calibration),
         "int8, the written form on 63 levels": partial(FewLevelsOps, calibration=calibration),
         "int8, the written form with smoothing 0.5": partial(WeaklySmoothedInt8Ops, calibration=calibration),

@@ -4,15 +4,17 @@ No scale comes from the batch. What a LayerNorm gave has always much the same ra
 serves every text (queries, keys and values; the feed-forward layer's first half: the widest outputs, where a scale for
 each token costs most). Attention's sums and the activation's output vary from token to token: each of these vectors is
 quantised by a scale of its own, taken from that vector alone. Weights have one scale for each output. Three things make
-the error small at little cost, the first two exact in real arithmetic:
+the error small, the first exact in real arithmetic:
 - outlier features are divided by factors that the weights take back (SmoothQuant, Xiao et al. 2022, 2211.10438); where
   the scale is fixed, each feature's range is moved to its middle first, and the bias takes it back;
-- the activation's output is shifted up by its lowest value, so that all 256 levels are used; the bias takes it back;
+- the activation's output is almost never below 0, so that 0 is among the lowest of its 256 levels;
 - weights are rounded with regard to what they are multiplied with (`rounding.py`).
+Each pass over a tensor counts, so two are spared: the values' weights divide attention's sums by their smoothing
+factors, and a LayerNorm adds the bias of the layer to whose output its own is added.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +34,22 @@ FIXED_SMOOTHING = (
     0.8  # of 0.5 ... 1.0 the best for fixed scales, which must hold every feature of every token
 )
 MIDDLE = 128  # what 0 becomes in unsigned bytes
+ZERO = (
+    24  # what 0 becomes behind an activation that goes a little below it; of 8 ... 48 the best on real text
+)
+EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
 SMALLEST = 1e-10  # a vector of zeros is not divided by zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Linear:
-    """x W + b: weight (in, out), bias (out,), some of the vectors x (M, in)."""
+    """(x W + b) * output_factors: weight (in, out), bias (out,), some of the vectors x (M, in)."""
 
     name: str
     weight: Floats
     bias: Floats
     inputs: Floats
+    output_factors: Floats | float = 1.0
 
 
 class Int8Ops(CpuOps):
@@ -56,14 +63,15 @@ class Int8Ops(CpuOps):
         """`calibration` holds what the checkpoint's linear layers read on real texts."""
         super().__init__(writer, config, weights)
         self._calibration = calibration
-        self._activations: set[str] = set()
 
     def attention(self, x: str, name: str) -> str:
-        """Write self-attention, its three projections of one quantised input; (T, H) → (T, H)."""
-        parts = [self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value")]
+        """Write self-attention, its three projections of one quantised input; (T, H) → (T, H), each feature smoothed."""
+        query, key, value = (self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value"))
+        output = self._from_checkpoint(f"{name.removesuffix('.self')}.output.dense")
+        smooth_value = replace(value, output_factors=np.float32(1) / self._factors(output))
         attended = self.w.node(
             "MultiHeadAttention",
-            *self._fixed_products(x, parts, in_rows=True),
+            *self._fixed_products(x, [query, key, smooth_value], output, in_rows=True),
             "",
             "",
             self._attention_bias,
@@ -74,19 +82,52 @@ class Int8Ops(CpuOps):
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half; (T, H) → (T, I)."""
-        (wide,) = self._fixed_products(x, [self._from_checkpoint(name)])
-        activated = self.activation(wide)
-        self._activations.add(activated)
-        return activated
+        output = self._from_checkpoint(f"{name.removesuffix('.intermediate.dense')}.output.dense")
+        (wide,) = self._fixed_products(x, [self._from_checkpoint(name)], output)
+        return self.activation(wide)
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
-        """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
-        return self._add_norm(self._product(x, self._from_checkpoint(dense)), residual, norm)
+        """Write LayerNorm(x W + residual), b being in the residual; (T, in) → (T, H)."""
+        linear = self._from_checkpoint(dense)
+        if dense.endswith(".attention.output.dense"):
+            factors = self._factors(linear)
+            linear = replace(linear, weight=linear.weight * factors[:, None], inputs=linear.inputs / factors)
+            quantised, scale, zero = self._quantised_signed(x)
+        else:
+            quantised, scale, zero = self._quantised_activation(x)
+        return self._add_norm(self._product(quantised, scale, zero, linear), residual, norm)
 
-    def _fixed_products(self, x: str, linears: Sequence[_Linear], *, in_rows: bool = False) -> list[str]:
+    def norm_parameters(self, name: str) -> tuple[str, str]:
+        """Write a norm's scale, and its shift with the bias of the layer to whose output its own is added."""
+        dense = self._dense_after(name)
+        if dense is None:
+            return super().norm_parameters(name)
+        shift = self.weights[f"{name}.bias"] + self.weights[f"{dense}.bias"]
+        return self.tensor(f"{name}.weight"), self.w.constant(f"{name}.bias.residual", shift)
+
+    def _dense_after(self, norm: str) -> str | None:
+        """Return the linear layer to whose output a norm's is added; None for the last norm."""
+        if norm.endswith(".attention.output.LayerNorm"):
+            return f"{norm.removesuffix('.attention.output.LayerNorm')}.output.dense"
+        layer = 0 if norm == EMBEDDINGS_NORM else int(norm.split(".")[3]) + 1
+        return (
+            f"bert.encoder.layer.{layer}.attention.output.dense"
+            if layer < self.config.num_hidden_layers
+            else None
+        )
+
+    def _fixed_products(
+        self,
+        x: str,
+        linears: Sequence[_Linear],
+        residual: _Linear,
+        *,
+        in_rows: bool = False,
+    ) -> list[str]:
         """Write x W + b in 8 bits for layers that read the same x, a LayerNorm's output; each (T, in) → (T, out).
 
-        One scale that calibration found serves all tokens, so that it, and the bias, go into the product.
+        One scale that calibration found serves all tokens, so that it, and the bias, go into the product. x holds the bias
+        of `residual`, which is taken out.
         """
         name, read = linears[0].name, linears[0].inputs
         weights = np.concatenate([linear.weight for linear in linears], axis=1)
@@ -96,7 +137,7 @@ class Int8Ops(CpuOps):
         inputs = (read - shift) / factors
         # No margin for outliers of other texts: to cut off those few costs less than coarser steps for all.
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
-        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift))
+        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift + residual.bias))
         smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / factors))
         fixed, middle = self.w.constant(f"{name}.scale", scale), self._middle()
         quantised = self.w.node("QuantizeLinear", smooth, fixed, middle)
@@ -104,30 +145,25 @@ class Int8Ops(CpuOps):
             quantised = self.w.node("Reshape", quantised, self._row_shape)
         products = []
         for linear in linears:
-            smoothed = _Linear(linear.name, linear.weight * factors[:, None], linear.bias, inputs)
+            smoothed = replace(linear, weight=linear.weight * factors[:, None], inputs=inputs)
             weight, weight_scale = self._rounded(smoothed)
+            bias = linear.bias + shift @ linear.weight
             product = self.w.node(
                 "MatMulIntegerToFloat",
                 quantised,
                 self.w.constant(f"{linear.name}.weight.int8", weight),
                 fixed,
-                self.w.constant(f"{linear.name}.weight.scale", weight_scale),
+                self.w.constant(f"{linear.name}.weight.scale", weight_scale * linear.output_factors),
                 middle,
                 "",
-                self.w.constant(f"{linear.name}.bias.int8", linear.bias + shift @ linear.weight),
+                self.w.constant(f"{linear.name}.bias.int8", bias * linear.output_factors),
                 domain=MICROSOFT,
             )
             products.append(product)
         return products
 
-    def _product(self, x: str, linear: _Linear) -> str:
-        """Write x W + b in 8 bits, a scale for each token; (T, in) → (T, out)."""
-        if x in self._activations:
-            quantised, scale, linear = self._quantised_activation(x, linear)
-            zero = self.w.constant("zero_0", np.array(0, np.uint8))
-        else:
-            quantised, scale, linear = self._quantised_signed(x, linear)
-            zero = self._middle()
+    def _product(self, quantised: str, scale: str, zero: str, linear: _Linear) -> str:
+        """Write x W in 8 bits, with a scale for each token (T,); (T, in) → (T, out)."""
         weight, weight_scale = self._rounded(linear)
         product = self.w.node(
             "MatMulIntegerToFloat",
@@ -138,46 +174,39 @@ class Int8Ops(CpuOps):
             zero,
             domain=MICROSOFT,
         )
-        down = self.w.node("Unsqueeze", scale, self.w.constant("axis_1", [1]))
-        scaled = self.w.node("Mul", product, down)
-        return self.w.node("Add", scaled, self.w.constant(f"{linear.name}.bias.int8", linear.bias))
+        return self.w.node("Mul", product, self.w.node("Unsqueeze", scale, self.w.constant("axis_1", [1])))
 
-    def _quantised_activation(self, x: str, linear: _Linear) -> tuple[str, str, _Linear]:
-        """Write GELU's output as 0 ... 255; returns it, its scales (T,), and the layer that undoes the shift."""
-        lowest = np.float32(LOWEST[self.config.hidden_act])
-        bias = linear.bias + lowest * linear.weight.sum(axis=0)
-        linear = _Linear(linear.name, linear.weight, bias, linear.inputs - lowest)
-        shifted = self.w.node("Add", x, self.w.constant("activation_shift", float(-lowest))) if lowest else x
-        smooth, linear = self._smoothed(shifted, linear)
-        largest = self.w.node("ReduceMax", smooth, self.w.constant("last_axis", [-1]), keepdims=0)
-        scale = self._scale(largest, levels=255)
-        return self.w.node("QuantizeLinear", smooth, scale, axis=0), scale, linear
+    def _quantised_activation(self, x: str) -> tuple[str, str, str]:
+        """Write an activation's output in 256 levels, ZERO of them below 0; returns it, its scales (T,) and 0's level."""
+        largest = self.w.node("ReduceMax", x, self.w.constant("last_axis", [-1]), keepdims=0)
+        below = ZERO if LOWEST[self.config.hidden_act] else 0
+        smallest = max(-LOWEST[self.config.hidden_act] / below, SMALLEST) if below else SMALLEST
+        scale = self._scale(largest, levels=255 - below, smallest=smallest)
+        return self._quantised(x, scale, below)
 
-    def _quantised_signed(self, x: str, linear: _Linear) -> tuple[str, str, _Linear]:
-        """Write a vector of both signs as 128 ± 127; returns it, its scales (T,), and the layer that it is for."""
-        smooth, linear = self._smoothed(x, linear)
-        axis = self.w.constant("last_axis", [-1])
-        largest = self.w.node("ReduceMax", self.w.node("Abs", smooth), axis, keepdims=0)
-        scale = self._scale(largest, levels=127)
-        middle = self.w.constant("middles", np.array([MIDDLE], np.uint8))
-        zeros = self.w.node("Expand", middle, self.w.node("Shape", scale))
-        return self.w.node("QuantizeLinear", smooth, scale, zeros, axis=0), scale, linear
+    def _quantised_signed(self, x: str) -> tuple[str, str, str]:
+        """Write a vector of both signs as 128 ± 127; returns it, its scales (T,) and 0's level."""
+        largest = self.w.node(
+            "ReduceMax", self.w.node("Abs", x), self.w.constant("last_axis", [-1]), keepdims=0
+        )
+        return self._quantised(x, self._scale(largest, levels=127, smallest=SMALLEST), MIDDLE)
+
+    def _quantised(self, x: str, scale: str, zero: int) -> tuple[str, str, str]:
+        zeros = self.w.constant(f"zeros_{zero}", np.array([zero], np.uint8))
+        each = self.w.node("Expand", zeros, self.w.node("Shape", scale))
+        quantised = self.w.node("QuantizeLinear", x, scale, each, axis=0)
+        return quantised, scale, self.w.constant(f"zero_{zero}", np.array(zero, np.uint8))
 
     def _rounded(self, linear: _Linear) -> tuple[NDArray[np.int8], Floats]:
         """Return the weight in 8 bits and a scale for each output (out,)."""
         return round_weight(linear.weight, linear.inputs)
 
-    def _smoothed(self, x: str, linear: _Linear) -> tuple[str, _Linear]:
-        """Write x with its outlier features divided down; returns it, and the layer that multiplies them back."""
-        factors = _smoothing_factors(linear.weight, linear.inputs, self.smoothing)
-        smooth = self.w.node("Mul", x, self.w.constant(f"{linear.name}.smoothing", 1 / factors))
-        return smooth, _Linear(
-            linear.name, linear.weight * factors[:, None], linear.bias, linear.inputs / factors
-        )
+    def _factors(self, linear: _Linear) -> Floats:
+        return _smoothing_factors(linear.weight, linear.inputs, self.smoothing)
 
-    def _scale(self, largest: str, levels: int) -> str:
+    def _scale(self, largest: str, levels: int, smallest: float) -> str:
         scale = self.w.node("Mul", largest, self.w.constant(f"per_level_{levels}", 1 / levels))
-        return self.w.node("Max", scale, self.w.constant("smallest", SMALLEST))
+        return self.w.node("Max", scale, self.w.constant(f"smallest_for_{levels}", smallest))
 
     def _from_checkpoint(self, name: str) -> _Linear:
         weight, bias = self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"]
