@@ -27,6 +27,9 @@ Ints = NDArray[np.int32]
 Positions = NDArray[np.integer]
 Floats = NDArray[np.float32]
 
+MIN_ROW_HEADS = 2
+"""Minimum number of head positions of a row. ONNX Runtime multiplies a single one by other code, and so to other bits."""
+
 _COUNTED = np.arange(512, dtype=np.int32)[None]
 _ZEROS = np.zeros_like(_COUNTED)
 
@@ -46,7 +49,13 @@ def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWH
         "position_ids": _COUNTED[:, :tokens],
         "text_ids": _ZEROS[:, :tokens],
         "positions": head.astype(np.int32),
+        **(_one_head(head) if len(head) == 1 else {}),
     }
+
+
+def _one_head(head: Positions) -> dict[str, Ints]:
+    """Return `_heads_by_row` of one position in one row."""
+    return {"row_heads": np.array([[head[0], 0]], np.int32), "head_order": _ZEROS[0, :1]}
 
 
 def row_inputs(
@@ -55,7 +64,8 @@ def row_inputs(
     """Return the graph's inputs for layout "rows".
 
     `heads` holds each text's own positions where the head is evaluated. Returns input_ids, segment_ids, position_ids and
-    text_ids (R, S), text_ids -1 on padding, and positions (P,) among the R * S places, in text order.
+    text_ids (R, S), text_ids -1 on padding, and positions (P,) among the R * S places, in text order. Where each text has
+    one, the same as row_heads (R, Q), any places filling up, with head_order (P,), the index of each text's among them.
     """
     lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
     before = np.cumsum(lengths) - lengths
@@ -76,7 +86,22 @@ def row_inputs(
         "position_ids": spread(inside, 0),
         "text_ids": spread(np.repeat(np.arange(len(encodings)), lengths), -1),
         "positions": positions.astype(np.int32),
+        **(_heads_by_row(positions, packing.rows, packing.width) if (counts == 1).all() else {}),
     }
+
+
+def _heads_by_row(positions: Positions, rows: int, width: int) -> dict[str, Ints]:
+    """Return row_heads (R, Q) and head_order (P,) of positions (P,) among the R * S places."""
+    row_of = positions // width
+    counts = np.bincount(row_of, minlength=rows)
+    most = max(MIN_ROW_HEADS, int(counts.max()))
+    order = np.argsort(row_of, kind="stable")
+    head_order = np.empty(len(positions), np.int32)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    head_order[order] = row_of[order] * most + np.arange(len(positions)) - before
+    row_heads = np.repeat(np.arange(0, rows * width, width, dtype=np.int32), most)
+    row_heads[head_order] = positions
+    return {"row_heads": row_heads.reshape(rows, most), "head_order": head_order}
 
 
 def flat_inputs(

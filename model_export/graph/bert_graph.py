@@ -21,14 +21,17 @@ class GraphOps(Protocol):
 
     w: GraphWriter
 
-    def inputs(self, *, text_ids: bool) -> None:
-        """Declare the inputs."""
+    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
+        """Declare the inputs. With `one_position` the head is evaluated at one token of each text."""
 
     def embeddings(self) -> str:
         """Write (T, H): word, position and segment, normalised."""
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its projections; (T, H) → (T, H)."""
+
+    def attention_at_heads(self, x: str, name: str) -> str:
+        """Write the same for each text's one head position, which reads all its tokens; (T, H) → (P, H)."""
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half; (T, H) → (T, I)."""
@@ -57,12 +60,20 @@ def build_graph(
     ops = make_ops(writer, config, weights)
     task = TASKS[spec.task]
     needs_all = task.head is Head.EMBEDDING and spec.pooling == "mean"
-    ops.inputs(text_ids=needs_all)
+    one_position = task.has_one_position and not needs_all
+    ops.inputs(text_ids=needs_all, one_position=one_position)
     x = ops.embeddings()
     # All after the last attention works token by token, and the head sees few of them: gather there.
     for layer in range(config.num_hidden_layers):
-        is_last = layer == config.num_hidden_layers - 1
-        x = _layer(ops, x, f"bert.encoder.layer.{layer}", gather=is_last and not needs_all)
+        name, is_last = f"bert.encoder.layer.{layer}", layer == config.num_hidden_layers - 1
+        if is_last and one_position:
+            attended = ops.attention_at_heads(x, f"{name}.attention.self")
+        else:
+            attended = ops.attention(x, f"{name}.attention.self")
+        if is_last and not needs_all:
+            x = writer.node("Gather", x, "positions", axis=0)
+            attended = attended if one_position else writer.node("Gather", attended, "positions", axis=0)
+        x = _rest_of_layer(ops, attended, x, name)
     if task.head is Head.EMBEDDING:
         pooled = _mean_pooling(ops, x) if needs_all else ops.to_float32(x)
         writer.output(_unit_length(writer, pooled), "embeddings", ["texts", config.hidden_size])
@@ -74,11 +85,8 @@ def build_graph(
     return writer.model(f"bert-{spec.task}")
 
 
-def _layer(ops: GraphOps, x: str, name: str, *, gather: bool) -> str:
-    """Write one encoder layer; (T, H) → (T, H), or (P, H) with `gather`."""
-    attended = ops.attention(x, f"{name}.attention.self")
-    if gather:
-        attended, x = (ops.w.node("Gather", tensor, "positions", axis=0) for tensor in (attended, x))
+def _rest_of_layer(ops: GraphOps, attended: str, x: str, name: str) -> str:
+    """Write what follows attention in an encoder layer; shapes stay."""
     out = f"{name}.attention.output"
     x = ops.project_add_norm(attended, x, f"{out}.dense", f"{out}.LayerNorm")
     wide = ops.intermediate(x, f"{name}.intermediate.dense")

@@ -20,11 +20,14 @@ class CpuOps:
         """Write into `writer`; `weights` by Hugging Face's names."""
         self.w, self.config, self.weights = writer, config, weights
 
-    def inputs(self, *, text_ids: bool) -> None:
+    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs; the text ids always, as attention needs them."""
         for name in ("input_ids", "segment_ids", "position_ids", "text_ids"):
             self.w.input(name, ["rows", "row_tokens"])
         self.w.input("positions", ["positions"])
+        if one_position:
+            self.w.input("row_heads", ["rows", "row_heads"])
+            self.w.input("head_order", ["positions"])
 
     def embeddings(self) -> str:
         """Write the sum of three embeddings and its norm; (T, H). Also what every attention shares."""
@@ -37,16 +40,16 @@ class CpuOps:
             for kind, ids in read
         )
         embedded = self._add_norm(self.w.node("Add", words, segments), places, "bert.embeddings.LayerNorm")
-        self._attention_bias = self.attention_bias()
+        self._attention_bias = self._bias("text_ids")
         shape = self.w.node("Shape", "input_ids")
         width = self.w.constant("width", [self.config.hidden_size])
         self._row_shape = self.w.node("Concat", shape, width, axis=0)
         return embedded
 
-    def attention_bias(self) -> str:
-        """Write (R, 1, S, S): 0 where two tokens are of one text, else a score that softmax makes 0."""
+    def _bias(self, text_ids: str) -> str:
+        """Write (R, 1, Q, S) for queries of these texts (R, Q): 0 at tokens of the same text, else MASKED_SCORE."""
         across = self.w.node("Unsqueeze", "text_ids", self.w.constant("axes_1_2", [1, 2]))
-        down = self.w.node("Unsqueeze", "text_ids", self.w.constant("axes_1_3", [1, 3]))
+        down = self.w.node("Unsqueeze", text_ids, self.w.constant("axes_1_3", [1, 3]))
         same = self.w.node("Equal", down, across)
         allowed, masked = self.w.constant("allowed", 0.0), self.w.constant("masked", MASKED_SCORE)
         return self.w.node("Where", same, allowed, masked)
@@ -58,7 +61,7 @@ class CpuOps:
         bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
         attended = self.w.node(
             "Attention",
-            self.w.node("Reshape", x, self._row_shape),
+            self._in_rows(x),
             self.w.constant(f"{name}.weight", weight),
             self.w.constant(f"{name}.bias", bias),
             "",
@@ -68,6 +71,29 @@ class CpuOps:
             num_heads=self.config.num_attention_heads,
         )
         return self.as_tokens(attended)
+
+    def attention_at_heads(self, x: str, name: str) -> str:
+        """Write self-attention whose queries are each row's head positions; (T, H) → (P, H)."""
+        weight = self.w.constant(f"{name}.query.weight.T", self.weights[f"{name}.query.weight"].T)
+        product = self.w.node("MatMul", self.w.node("Gather", x, "row_heads"), weight)
+        query = self.w.node("Add", product, self.tensor(f"{name}.query.bias"))
+        key, value = (self._in_rows(self._linear(x, f"{name}.{part}")) for part in ("key", "value"))
+        return self._attended_heads(query, key, value)
+
+    def _attended_heads(self, query: str, key: str, value: str) -> str:
+        """Write attention of queries (R, Q, H) to rows (R, S, H), in the texts' order; (P, H)."""
+        texts = self.w.node("Gather", self.text_ids(), "row_heads")
+        attended = self.w.node(
+            "MultiHeadAttention",
+            *(query, key, value, "", "", self._bias(texts)),
+            domain=MICROSOFT,
+            num_heads=self.config.num_attention_heads,
+        )
+        return self.w.node("Gather", self.as_tokens(attended), "head_order", axis=0)
+
+    def _in_rows(self, x: str) -> str:
+        """Write (T, ...) → (R, S, H)."""
+        return self.w.node("Reshape", x, self._row_shape)
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""

@@ -19,7 +19,7 @@ class CudaOps:
         """Write into `writer`; raises ExportError for a weight that float16 cannot hold."""
         self.w, self.config, self._weights = writer, config, weights
 
-    def inputs(self, *, text_ids: bool) -> None:
+    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs; `token_offset` and `cumulative_lengths` are those of PackedAttention."""
         for name in ("input_ids", "segment_ids", "position_ids", *(["text_ids"] if text_ids else [])):
             self.w.input(name, ["tokens"])
@@ -63,6 +63,10 @@ class CudaOps:
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
+
+    def attention_at_heads(self, x: str, name: str) -> str:
+        """Write self-attention and take the head positions; (T, H) → (P, H)."""
+        return self.w.node("Gather", self.attention(x, name), "positions", axis=0)
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""

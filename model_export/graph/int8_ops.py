@@ -52,6 +52,18 @@ class _Linear:
     output_factors: Floats | float = 1.0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _FixedInput:
+    """((x - shift) / factors) in 8 bits with a scale for all tokens; x is (T, in)."""
+
+    quantised: str
+    scale: str
+    shift: Floats
+    factors: Floats
+    inputs: Floats
+    """Some of the vectors (x - shift) / factors, (M, in)."""
+
+
 class Int8Ops(CpuOps):
     """Writes 8-bit products in place of the encoder's linear layers; heads and attention stay float32."""
 
@@ -66,12 +78,11 @@ class Int8Ops(CpuOps):
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention, its three projections of one quantised input; (T, H) → (T, H), each feature smoothed."""
-        query, key, value = (self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value"))
-        output = self._from_checkpoint(f"{name.removesuffix('.self')}.output.dense")
-        smooth_value = replace(value, output_factors=np.float32(1) / self._factors(output))
+        linears, fixed = self._attention_input(x, name)
+        rows = self._in_rows(fixed.quantised)
         attended = self.w.node(
             "MultiHeadAttention",
-            *self._fixed_products(x, [query, key, smooth_value], output, in_rows=True),
+            *(self._fixed_product(rows, linear, fixed) for linear in linears),
             "",
             "",
             self._attention_bias,
@@ -80,11 +91,29 @@ class Int8Ops(CpuOps):
         )
         return self.as_tokens(attended)
 
+    def attention_at_heads(self, x: str, name: str) -> str:
+        """Write the same for queries at each row's head positions; (T, H) → (P, H)."""
+        (query, key, value), fixed = self._attention_input(x, name)
+        heads, rows = self.w.node("Gather", fixed.quantised, "row_heads"), self._in_rows(fixed.quantised)
+        return self._attended_heads(
+            self._fixed_product(heads, query, fixed),
+            self._fixed_product(rows, key, fixed),
+            self._fixed_product(rows, value, fixed),
+        )
+
+    def _attention_input(self, x: str, name: str) -> tuple[list[_Linear], _FixedInput]:
+        """Write the input of queries, keys and values; returns their layers with it."""
+        query, key, value = (self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value"))
+        output = self._from_checkpoint(f"{name.removesuffix('.self')}.output.dense")
+        value = replace(value, output_factors=np.float32(1) / self._factors(output))
+        return [query, key, value], self._fixed_input(x, [query, key, value], output)
+
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half; (T, H) → (T, I)."""
         output = self._from_checkpoint(f"{name.removesuffix('.intermediate.dense')}.output.dense")
-        (wide,) = self._fixed_products(x, [self._from_checkpoint(name)], output)
-        return self.activation(wide)
+        linear = self._from_checkpoint(name)
+        fixed = self._fixed_input(x, [linear], output)
+        return self.activation(self._fixed_product(fixed.quantised, linear, fixed))
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + residual), b being in the residual; (T, in) → (T, H)."""
@@ -116,15 +145,8 @@ class Int8Ops(CpuOps):
             else None
         )
 
-    def _fixed_products(
-        self,
-        x: str,
-        linears: Sequence[_Linear],
-        residual: _Linear,
-        *,
-        in_rows: bool = False,
-    ) -> list[str]:
-        """Write x W + b in 8 bits for layers that read the same x, a LayerNorm's output; each (T, in) → (T, out).
+    def _fixed_input(self, x: str, linears: Sequence[_Linear], residual: _Linear) -> _FixedInput:
+        """Write x, a LayerNorm's output, in 8 bits for layers that read it; (T, in) → (T, in).
 
         One scale that calibration found serves all tokens, so that it, and the bias, go into the product. x holds the bias
         of `residual`, which is taken out.
@@ -139,28 +161,26 @@ class Int8Ops(CpuOps):
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
         shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift + residual.bias))
         smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / factors))
-        fixed, middle = self.w.constant(f"{name}.scale", scale), self._middle()
-        quantised = self.w.node("QuantizeLinear", smooth, fixed, middle)
-        if in_rows:
-            quantised = self.w.node("Reshape", quantised, self._row_shape)
-        products = []
-        for linear in linears:
-            smoothed = replace(linear, weight=linear.weight * factors[:, None], inputs=inputs)
-            weight, weight_scale = self._rounded(smoothed)
-            bias = linear.bias + shift @ linear.weight
-            product = self.w.node(
-                "MatMulIntegerToFloat",
-                quantised,
-                self.w.constant(f"{linear.name}.weight.int8", weight),
-                fixed,
-                self.w.constant(f"{linear.name}.weight.scale", weight_scale * linear.output_factors),
-                middle,
-                "",
-                self.w.constant(f"{linear.name}.bias.int8", bias * linear.output_factors),
-                domain=MICROSOFT,
-            )
-            products.append(product)
-        return products
+        fixed = self.w.constant(f"{name}.scale", scale)
+        quantised = self.w.node("QuantizeLinear", smooth, fixed, self._level(MIDDLE))
+        return _FixedInput(quantised, fixed, shift, factors, inputs)
+
+    def _fixed_product(self, quantised: str, linear: _Linear, fixed: _FixedInput) -> str:
+        """Write x W + b in 8 bits for a part of a quantised x; (..., in) → (..., out)."""
+        smoothed = replace(linear, weight=linear.weight * fixed.factors[:, None], inputs=fixed.inputs)
+        weight, weight_scale = self._rounded(smoothed)
+        bias = linear.bias + fixed.shift @ linear.weight
+        return self.w.node(
+            "MatMulIntegerToFloat",
+            quantised,
+            self.w.constant(f"{linear.name}.weight.int8", weight),
+            fixed.scale,
+            self.w.constant(f"{linear.name}.weight.scale", weight_scale * linear.output_factors),
+            self._level(MIDDLE),
+            "",
+            self.w.constant(f"{linear.name}.bias.int8", bias * linear.output_factors),
+            domain=MICROSOFT,
+        )
 
     def _product(self, quantised: str, scale: str, zero: str, linear: _Linear) -> str:
         """Write x W in 8 bits, with a scale for each token (T,); (T, in) → (T, out)."""
@@ -195,7 +215,7 @@ class Int8Ops(CpuOps):
         zeros = self.w.constant(f"zeros_{zero}", np.array([zero], np.uint8))
         each = self.w.node("Expand", zeros, self.w.node("Shape", scale))
         quantised = self.w.node("QuantizeLinear", x, scale, each, axis=0)
-        return quantised, scale, self.w.constant(f"zero_{zero}", np.array(zero, np.uint8))
+        return quantised, scale, self._level(zero)
 
     def _rounded(self, linear: _Linear) -> tuple[NDArray[np.int8], Floats]:
         """Return the weight in 8 bits and a scale for each output (out,)."""
@@ -212,8 +232,8 @@ class Int8Ops(CpuOps):
         weight, bias = self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"]
         return _Linear(name, weight, bias, self._calibration.inputs(name))
 
-    def _middle(self) -> str:
-        return self.w.constant("middle", np.array(MIDDLE, np.uint8))
+    def _level(self, level: int) -> str:
+        return self.w.constant(f"level_{level}", np.array(level, np.uint8))
 
 
 def _smoothing_factors(weight: Floats, inputs: Floats, smoothing: float) -> Floats:

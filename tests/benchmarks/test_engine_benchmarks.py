@@ -108,4 +108,6 @@ def test_operators_are_timed(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert operators.main([str(tmp_path / "mood"), *brief]) == 0
     printed = capsys.readouterr().out
     assert "| sum and LayerNorm | SkipLayerNormalization |" in printed
-    assert "Large products: Gemm " in printed and "| Attention | 2 |" in printed
+    assert "Large products: Gemm " in printed and "| Attention | 1 |" in printed
+    # The last layer, whose queries are the head positions alone.
+    assert "| MultiHeadAttention | 1 |" in printed

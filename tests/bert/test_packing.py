@@ -82,7 +82,28 @@ def slow_inputs(
             inputs["position_ids"][start + place] = place
             inputs["text_ids"][start + place] = number
         inputs["positions"] += [start + place for place in head]
+    if all(len(head) == 1 for head in heads):
+        inputs |= slow_heads_by_row(inputs["positions"], packing)
     return inputs
+
+
+def slow_heads_by_row(positions: Sequence[int], packing: Packing) -> dict[str, list[int]]:
+    rows: list[list[int]] = [[] for _ in range(packing.rows)]
+    for position in positions:
+        rows[position // packing.width].append(position)
+    most = max(2, max(map(len, rows)))
+    filled = [
+        place
+        for number, row in enumerate(rows)
+        for place in row + [number * packing.width] * (most - len(row))
+    ]
+    taken = [0] * packing.rows
+    order = []
+    for position in positions:
+        row = position // packing.width
+        order.append(row * most + taken[row])
+        taken[row] += 1
+    return {"row_heads": filled, "head_order": order}
 
 
 COSTS = st.builds(CostModel, st.floats(50, 5000), st.floats(0, 100))
@@ -114,10 +135,11 @@ def test_runs_take_no_longer_than_one_and_hold_each_text_once(
         assert bound <= plan_time(parts, cost) * (1 + 1e-9)
 
 
-@given(st.lists(st.integers(1, 200), min_size=1, max_size=30), RULES)
-def test_each_run_is_written_token_by_token(lengths: list[int], rules: PackingRules) -> None:
+@given(st.lists(st.integers(1, 200), min_size=1, max_size=30), RULES, st.booleans())
+def test_each_run_is_written_token_by_token(lengths: list[int], rules: PackingRules, one_head: bool) -> None:
     encodings = [encoding(length, seed) for seed, length in enumerate(lengths)]
-    heads = [np.arange(0, length, 3) for length in lengths]
+    heads = [np.arange(0, length, 3)[: 1 if one_head else None] + length % 2 * one_head for length in lengths]
+    heads = [head % length for head, length in zip(heads, lengths, strict=True)]
     cost = CostModel(300.0, 5.0)
     runs = iter(plan_runs(lengths, cost, rules))
 
@@ -229,9 +251,10 @@ def test_row_inputs_hold_each_text_where_the_packing_says(lengths: list[int]) ->
     assert all(array.dtype == np.int32 for array in inputs.values())
 
 
+@pytest.mark.parametrize("one_head", [False, True])
 @pytest.mark.parametrize("length", [1, 13, 512, 513, 2000])
-def test_a_lone_texts_inputs_are_those_of_a_row_of_its_own(length: int) -> None:
-    text, head = encoding(length), np.arange(0, length, 3)
+def test_a_lone_texts_inputs_are_those_of_a_row_of_its_own(length: int, one_head: bool) -> None:
+    text, head = encoding(length), np.array([length // 2]) if one_head else np.arange(0, length, 3)
     usual = row_inputs([text], pack([length]), [head])
     lone = lone_inputs(text, head)
     assert lone.keys() == usual.keys()
