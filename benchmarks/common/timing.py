@@ -6,11 +6,16 @@ from collections.abc import Callable, Mapping
 
 def least_seconds(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Return the least seconds of each; they take turns, and the first round warms up."""
-    best = dict.fromkeys(runs, float("inf"))
+    return {name: min(taken) for name, taken in seconds_in_turns(runs, rounds).items()}
+
+
+def seconds_in_turns(runs: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each round; the runs take turns, and the first round, left out, warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
     for number in range(rounds + 1):
         for name, run in runs.items():
             started = time.perf_counter()
             run()
             if number:
-                best[name] = min(best[name], time.perf_counter() - started)
-    return best
+                seconds[name].append(time.perf_counter() - started)
+    return seconds

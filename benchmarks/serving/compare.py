@@ -11,16 +11,15 @@ import argparse
 import datetime
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.serving.baselines.plain_checkpoint import is_written, write_plain
+from benchmarks.serving.baselines.plain_checkpoint import export_standard, is_written, write_plain
 from benchmarks.serving.baselines.registry import CONTENDERS, CoreSplit, Place, ServerBaseline, shapes
 from benchmarks.serving.load import measure
 from benchmarks.serving.load.answers import Expected
-from benchmarks.serving.load.running import ENVIRONMENT, ROOT, BaselineError, prepare_process
+from benchmarks.serving.load.running import BaselineError, prepare_process
 from benchmarks.serving.load.workloads import DOCUMENT, LIST, NAMES, Workload, workload
 from benchmarks.serving.report import report
 from bert.bundle import read_bundle
@@ -139,15 +138,6 @@ def _check_float32(bundle: Path) -> None:
     precision = read_bundle(bundle, verify_hashes=False).manifest.precision
     if precision != "fp32":
         raise BaselineError(f"{bundle} is {precision}; make one with bert-export --precision fp32")
-
-
-def export_standard(folder: Path, python: str) -> None:
-    """Write `model.onnx` as torch.onnx makes it, in the baselines' environment."""
-    command = [python, "-m", "benchmarks.serving.baselines.export_onnx", str(folder.resolve())]
-    environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"the standard export failed:\n{done.stderr[-3000:]}")
 
 
 class Session:

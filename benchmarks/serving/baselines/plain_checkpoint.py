@@ -1,11 +1,14 @@
 """A checkpoint as a plain folder in Hugging Face's format, adapters merged: the form that baselines load."""
 
 import json
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 from safetensors.numpy import save_file
 
+from benchmarks.serving.load.running import ENVIRONMENT, ROOT
 from bert.checkpoint.weights import Checkpoint
 from bert.tasks.spec import TaskSpec
 
@@ -38,6 +41,15 @@ def is_written(checkpoint: Checkpoint, folder: Path) -> bool:
     """Tell whether the folder was written from this checkpoint, by the hashes of its files."""
     file = folder / MADE_FROM
     return file.is_file() and json.loads(file.read_text(encoding="utf-8")) == checkpoint.sources
+
+
+def export_standard(folder: Path, python: str) -> None:
+    """Write `model.onnx` as torch.onnx makes it, in the baselines' environment."""
+    command = [python, "-m", "benchmarks.serving.baselines.export_onnx", str(folder.resolve())]
+    environment = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"the standard export failed:\n{done.stderr[-3000:]}")
 
 
 def _about(spec: TaskSpec) -> dict[str, object]:
