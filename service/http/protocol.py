@@ -20,7 +20,7 @@ from service.http.request_body import BODY_ERROR
 from service.metrics import Metrics
 
 MAX_HEAD_BYTES = 2**16
-"""Maximum bytes of request line and headers, or between the chunks of a body; one read may exceed it."""
+"""Maximum bytes of request line and headers, or between the chunks of a body."""
 MAX_PIPELINED = 16
 """Maximum requests that wait on a connection behind an earlier one."""
 PARSED_AT_ONCE_BYTES = 2**16
@@ -93,10 +93,10 @@ class BoundedProtocol(LingeringProtocol):
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             return  # parsed again without its Upgrade header
         self._check_head()
-        self._unbounded, self._in_head = 0, False
         self._stop_arrival()
         self._unset_keepalive_if_required()
-        super().on_headers_complete()
+        super().on_headers_complete()  # raises if the target is no path: the head's error, as there is no cycle yet
+        self._unbounded, self._in_head = 0, False
         self.cycle.transport = cast(asyncio.Transport, self)  # for its `close`
         self.cycle.keep_alive = self.cycle.keep_alive and not self._is_excess
         self._open.append(self.cycle)
@@ -158,8 +158,7 @@ class BoundedProtocol(LingeringProtocol):
         try:
             self._feed(part)
             if self._unbounded > MAX_HEAD_BYTES:
-                detail = f"the request's headers are over {MAX_HEAD_BYTES} bytes"
-                raise ProblemError(431, "headers-too-large", detail)
+                raise _headers_too_large()
         except httptools.HttpParserError as error:
             self._refuse(_problem_of(error))
         except ProblemError as problem:
@@ -201,6 +200,8 @@ class BoundedProtocol(LingeringProtocol):
         """Raise the error of a head that is not accepted."""
         if self.parser.get_method() == b"CONNECT":
             raise ProblemError(400, "malformed-http", "CONNECT asks for a proxy, and this is none")
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+            raise _headers_too_large()  # its end came with the bytes that exceed the limit
         hosts = [value for name, value in self.headers if name == b"host"]
         is_missing = not hosts and self.parser.get_http_version() != "1.0"
         if is_missing or len(hosts) > 1 or not all(map(HOST.fullmatch, hosts)):
@@ -273,6 +274,10 @@ class BoundedProtocol(LingeringProtocol):
         elif not self._open and not self.is_closing():
             detail = f"the request's head had not arrived after {self.head_timeout_s:g} s (body_timeout_ms)"
             self._refuse(ProblemError(408, "body-timeout", detail))
+
+
+def _headers_too_large() -> ProblemError:
+    return ProblemError(431, "headers-too-large", f"the request's headers are over {MAX_HEAD_BYTES} bytes")
 
 
 def _problem_of(error: httptools.HttpParserError) -> ProblemError:

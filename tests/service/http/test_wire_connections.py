@@ -11,7 +11,7 @@ import pytest
 from service.http.protocol import MAX_HEAD_BYTES
 from tests.support.live import Live, eventually, serving
 from tests.support.slow import gated
-from tests.support.wire import ASK, BODY, head_of, read_all
+from tests.support.wire import ASK, BODY, GET, head_of, read_all
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,17 @@ def test_a_head_without_an_end_is_refused(live: Live, start: bytes) -> None:
     headers, body = head_of(answer)
     assert headers["content-type"] == "application/problem+json"
     assert json.loads(body)["request_id"] == headers["x-request-id"]
+
+
+@pytest.mark.parametrize("where", ["path", "header"])
+def test_a_large_head_is_refused_though_its_end_arrives_with_it(live: Live, where: str) -> None:
+    many = b"a" * (MAX_HEAD_BYTES + 1)
+    request = (
+        GET.replace(b" /", b" /" + many, 1) if where == "path" else GET[:-2] + b"x: " + many + b"\r\n\r\n"
+    )
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        raw.sendall(request)
+        assert read_all(raw).startswith(b"HTTP/1.1 431 ")
 
 
 def test_a_head_within_the_limit_and_a_large_body_after_it_are_read(live: Live) -> None:

@@ -3,6 +3,8 @@
 import socket
 import time
 
+import pytest
+
 from service.http.protocol import MAX_PIPELINED
 from tests.support.live import Live, eventually
 from tests.support.slow import gated
@@ -36,6 +38,15 @@ def test_what_is_malformed_behind_a_request_is_told_after_its_answer(live: Live)
         received = read_all(raw)
     assert statuses(received) == [200, 400]
     assert last_problem(received)["type"] == "urn:bert-serve:malformed-http"
+
+
+@pytest.mark.parametrize("before", [b"", GET, GET + ASK + b"\r\n" + BODY])
+def test_a_target_that_is_no_path_is_told_in_turn(live: Live, before: bytes) -> None:
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        raw.sendall(before + b"GET http://x:99999/ HTTP/1.1\r\nhost: x\r\n\r\n" + GET)
+        received = read_all(raw)
+    assert statuses(received) == [200] * before.count(b"HTTP/1.1") + [400]
+    assert last_problem(received)["detail"] == "this is not HTTP/1.1: the request's target is no path"
 
 
 def test_a_malformed_chunk_is_told_in_turn(live: Live) -> None:
