@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.engine import operators, speed
+from benchmarks.engine import operators, packing, speed
 from benchmarks.engine.op_variants import GraphSize, inputs_of, parts
 from benchmarks.engine.operators import opened, table
 from benchmarks.engine.shapes import flops
 from benchmarks.engine.texts import MIXED, in_batches, random_texts
 from bert.config import BertConfig
+from bert.packing import CostModel
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 SMALL = GraphSize(tokens=32, row=16, width=64, heads=4, inner=128)
@@ -111,3 +112,16 @@ def test_operators_are_timed(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "Large products: Gemm " in printed and "| Attention | 1 |" in printed
     # The last layer, whose queries are the head positions alone.
     assert "| MultiHeadAttention | 1 |" in printed
+
+
+@pytest.mark.slow
+def test_packing_is_timed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    write_tiny_bundle(tmp_path / "mood", "mood", SPECS["mood"], 0)
+    monkeypatch.setattr(packing, "SIZES", (1, 3))
+    monkeypatch.setattr(packing, "fitted_cost", lambda *_: CostModel(200.0, 1.0))
+    assert packing.main([str(tmp_path / "mood"), "--batches", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "rows of 200 tokens, a run as much as 1 tokens" in printed
+    assert printed.count("\n| 1 | ") == printed.count("\n| 3 | ") == 1
