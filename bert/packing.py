@@ -108,7 +108,7 @@ def pack(lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingR
     narrow = min(len(lengths), -(-taken // longest))
     best, least = None, math.inf
     # From rows of the longest text's width the expected time grows both ways: with more rows, and with wider ones.
-    for counts in (range(narrow, len(lengths) + 1), range(narrow - 1, 0, -1)):
+    for counts in (_more_rows(narrow, len(lengths)), _fewer_rows(narrow)):
         for rows in counts:
             if cost.places(rows, max(longest, taken / rows - slack)) >= least:
                 break
@@ -118,6 +118,26 @@ def pack(lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingR
                 best, least = packing, time
     assert best is not None
     return best
+
+
+ROW_STEPS = 16
+"""The next number of rows tried differs by the number over this, rounded down, and at least by 1.
+
+To try each number would take longer than the run itself for 1,000 texts.
+"""
+
+
+def _more_rows(rows: int, most: int) -> Iterator[int]:
+    """Yield from `rows` up to `most` the numbers of rows to try."""
+    while rows <= most:
+        yield rows
+        rows += max(1, rows // ROW_STEPS)
+
+
+def _fewer_rows(rows: int) -> Iterator[int]:
+    """Yield the numbers of rows to try below `rows`."""
+    while (rows := rows - max(1, rows // ROW_STEPS)) >= 1:
+        yield rows
 
 
 def _fill_evenly(lengths: Sequence[int], order: Sequence[int], rows: int, rules: PackingRules) -> Packing:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert import packing
 from bert.encoding import Encoding
 from bert.graph_inputs import Floats, Ints, Packer, flat_inputs, lone_inputs, row_inputs, split
 from bert.packing import (
@@ -163,6 +164,21 @@ def test_one_long_text_among_short_ones_gets_a_run_of_its_own() -> None:
     runs = plan_runs(lengths, CostModel(550.0, 14.0))
     assert [list(run.texts) for run in runs] == [[1], [6, 5, 2, 4, 7, 0, 3]]
     assert len(plan_runs(lengths, CostModel(550.0, 1000.0))) == 1
+
+
+def test_a_batch_of_many_texts_is_not_planned_for_longer_than_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = list[int]()
+    fill = packing._fill_evenly
+
+    def counted(lengths: Sequence[int], order: Sequence[int], rows: int, rules: PackingRules) -> Packing:
+        tried.append(rows)
+        return fill(lengths, order, rows, rules)
+
+    monkeypatch.setattr(packing, "_fill_evenly", counted)
+    plan_runs([3 + text * 7 % 10 for text in range(1000)], CostModel(550.0, 14.0), PackingRules(4, 512))
+    assert len(tried) < 250  # each takes 1 ms, and the texts 500
 
 
 def test_lengths_that_just_miss_even_rows_get_them_all_the_same() -> None:
