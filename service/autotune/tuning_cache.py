@@ -28,6 +28,8 @@ MAX_MACHINES = 32
 """Maximum entries in a file; the oldest is dropped first."""
 MAX_TOKENS = 2**20
 """Maximum batch size in tokens of a plausible entry."""
+MIN_SECONDS = 1e-6
+"""Minimum time of a batch of a plausible entry; no shorter one is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
 
 
 def _is_sound(measured: Measurement) -> bool:
-    """Tell whether a measurement is plausible: rising sizes, times above 0."""
+    """Tell whether a measurement is plausible: rising sizes, times of at least MIN_SECONDS."""
     sizes = [point.tokens for point in measured.curve]
     times = [s for point in measured.curve for s in (point.seconds, point.wall_s or point.seconds)]
     return (
@@ -92,7 +94,7 @@ def _is_sound(measured: Measurement) -> bool:
         and sizes == sorted(set(sizes))
         and sizes[0] > 0
         and sizes[-1] <= MAX_TOKENS
-        and all(0 < seconds < math.inf for seconds in times)
+        and all(MIN_SECONDS <= seconds < math.inf for seconds in times)
     )
 
 
@@ -119,7 +121,7 @@ def _entries(file: Path) -> list[dict[str, Any]]:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return []
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         LOGGER.warning("%s cannot be read, and the models are measured again: %s", file, error)
         return []
     return [entry for entry in content if isinstance(entry, dict)] if isinstance(content, list) else []

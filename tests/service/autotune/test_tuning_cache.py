@@ -69,7 +69,7 @@ def test_a_new_entry_replaces_the_old_one_and_the_oldest_machines_are_dropped(mo
     assert len(json.loads(cache_file(model.bundle).read_text())) == MAX_MACHINES
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "[3]", '{"a": 1}', "[[]]", "\ud800"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "[3]", '{"a": 1}', "[[]]", "\ud800", "[" * 100_000])
 def test_a_file_that_cannot_be_read_is_measured_again(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
@@ -99,12 +99,15 @@ def test_an_entry_without_a_plausible_cost_model_is_measured_again(model: Opened
     assert tuning_cache.read(model.bundle, machine) is None
 
 
-@pytest.mark.parametrize("curve", [None, [], [{}], [{"tokens": "a"}], [[1, 2]], 3])
+@pytest.mark.parametrize(
+    "curve",
+    [None, [], [{}], [{"tokens": "a"}], [[1, 2]], 3, [{"tokens": 16, "seconds": 5e-324, "wall_s": 0.0}]],
+)
 def test_a_malformed_entry_is_measured_again(
     model: OpenedModel, monkeypatch: pytest.MonkeyPatch, curve: object
 ) -> None:
     machine = machine_of(model, ONE)
-    content = [{"machine": machine, "curve": curve, "wide_from": None}]
+    content = [{"machine": machine, "curve": curve, "wide_from": None, "cost": None}]
     cache_file(model.bundle).write_text(json.dumps(content), encoding="utf-8")
     asked = count_measurements(monkeypatch)
     assert measure([model], ONE, use_cache=True) == {"mood": Measurement(CURVE)} and asked == ["mood"]
