@@ -55,9 +55,9 @@ class CancelOnDisconnect:
     ) -> None:
         """Stop both watches and raise the error of the one that ended the block."""
         self._timer.cancel()
-        if self._watch is not None:
-            self._watch.remove_done_callback(self._client_left)
-            self._watch.cancel()
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.cancel()
         try:
             await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError:
@@ -72,8 +72,10 @@ class CancelOnDisconnect:
         self._watch.add_done_callback(self._client_left)
 
     def _client_left(self, watch: asyncio.Future[Message]) -> None:
-        if not watch.cancelled() and not self._timeout.expired():
-            watch.exception()
+        if watch.cancelled():
+            return
+        watch.exception()
+        if watch is self._watch and not self._timeout.expired():  # else the block has ended meanwhile
             self._left = True
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
