@@ -1,4 +1,4 @@
-"""BERT's shape, read from and written as the ecosystem's `config.json`."""
+"""BERT's shape, read from and written as the ecosystem's `config.json`, in the words of its family."""
 
 import json
 import math
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
+from bert.families import Family, family_of
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
 
@@ -38,6 +39,8 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
     pad_token_id: int = 0
+    model_type: str = "bert"
+    """Family whose words a checkpoint is written in."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
@@ -64,6 +67,11 @@ class BertConfig:
             )
 
     @property
+    def family(self) -> Family:
+        """Words of its checkpoints, and what sets it apart from BERT."""
+        return family_of({"model_type": self.model_type})
+
+    @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
@@ -72,9 +80,10 @@ class BertConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> "BertConfig":
         """Build from the content of a `config.json`; keys that do not shape the graph are left out.
 
-        Raises UnsupportedModelError where the graph is not plain BERT, ConfigError for a broken value.
+        Raises UnsupportedModelError where the graph is not BERT's or a known relative's, ConfigError for a broken value.
         """
         refuse_other_graphs(values)
+        values = family_of(values).bert_config(values)
         known = {f.name for f in fields(cls)}
         # A null (some hub checkpoints write `pad_token_id: null`) means the default.
         return cls(**{k: v for k, v in values.items() if k in known and v is not None})
@@ -109,15 +118,18 @@ class BertConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of a `config.json` that `transformers` loads as BERT."""
-        return {"model_type": "bert", "position_embedding_type": "absolute", **asdict(self)}
+        """Return the content of a `config.json` that `transformers` loads as the family's own class."""
+        return self.family.own_config({"position_embedding_type": "absolute", **asdict(self)})
+
+
+def read_family(folder: Path) -> Family:
+    """Return the family of the checkpoint in a folder; without a `config.json` it is BERT's. Raises CheckpointError."""
+    return (BertConfig.read(folder) if (folder / "config.json").is_file() else BertConfig()).family
 
 
 def refuse_other_graphs(values: Mapping[str, Any]) -> None:
-    """Raise UnsupportedModelError, with the reason, if a `config.json` describes anything but plain BERT."""
-    model_type = values.get("model_type", "bert")
-    if model_type != "bert":
-        raise UnsupportedModelError(f"model_type is {model_type!r}; only plain BERT ('bert') is read")
+    """Raise UnsupportedModelError, with the reason, if a `config.json` describes another body than BERT's."""
+    family_of(values)
     for key, reason in _FOREIGN_KEYS.items():
         if key in values:
             raise UnsupportedModelError(f"the config has {key!r}, so this is not plain BERT: {reason}")

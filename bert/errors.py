@@ -4,7 +4,7 @@ BertError
 ├── ConfigError            a configuration value breaks a rule
 ├── DataError              labelled data that cannot be read: file, line, reason
 ├── CheckpointError        a checkpoint folder that is incomplete or damaged
-│   └── UnsupportedModelError      not the plain BERT graph
+│   └── UnsupportedModelError      not the graph of BERT or a known relative
 ├── BundleError            a bundle folder that is incomplete or of another schema
 │   └── BundleIntegrityError       a file's hash is not the one in the manifest
 ├── ExportError            a graph that could not be built
@@ -53,7 +53,7 @@ class CheckpointError(BertError):
 
 
 class UnsupportedModelError(CheckpointError):
-    """The checkpoint is not the plain BERT graph."""
+    """The checkpoint is not the graph of BERT or of a known relative."""
 
 
 class BundleError(BertError):

@@ -77,11 +77,15 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{file} cannot be read as a tokenizer: {error}") from None
 
-    def save(self, folder: Path) -> None:
-        """Write `tokenizer.json`, and for `transformers` `tokenizer_config.json` beside it."""
+    def save(self, folder: Path, *, segments: bool = True) -> None:
+        """Write `tokenizer.json`, and for `transformers` `tokenizer_config.json` beside it.
+
+        Without `segments` that says that the model takes no segment ids.
+        """
         self._backend.save(str(folder / "tokenizer.json"))
         if config := stated_config(self._backend):
-            text = json.dumps(config, indent=2) + "\n"
+            inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
+            text = json.dumps({**config, **inputs}, indent=2) + "\n"
             (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
 
     def token_to_id(self, piece: str) -> int | None:

@@ -46,7 +46,7 @@ class Reference:
         if self._task.head is Head.VOCABULARY:
             return self._pieces(x)
         if self._task.head is Head.POOLED:
-            x = np.tanh(self._linear(x, "bert.pooler.dense"))
+            x = _ACTIVATIONS[self._config.family.pooler_act](self._linear(x, "bert.pooler.dense"))
         return self._linear(x, self._task.head_name)
 
     def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
@@ -124,7 +124,9 @@ def _relu(x: Floats) -> Floats:
 
 
 _EMBEDDINGS = ("word", "position", "token_type")
-_ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {"gelu": _gelu, "gelu_new": _gelu_new, "relu": _relu}
+_ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
+    "gelu": _gelu, "gelu_new": _gelu_new, "relu": _relu, "tanh": np.tanh,
+}  # fmt: skip
 _ERFC = (
     -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806,
     0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277,

@@ -103,6 +103,7 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
         config,
         hidden_dropout_prob=shape.hidden_dropout_prob,
         attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
+        model_type="bert",  # a relative goes on as a BERT, whose heads every objective knows
     )
     objective = build(settings, dropout)
     if fresh := load_into(objective.model, folder):

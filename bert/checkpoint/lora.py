@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint.tensor_names import Weights, canonical_name
+from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
+from bert.families import Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -57,11 +58,14 @@ def _check_alphas(file: Path, config: Mapping[str, Any]) -> None:
             raise CheckpointError(f"{file}: alpha_pattern {pattern!r} is no expression: {error}") from None
 
 
-def merge(base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Mapping[str, Any]) -> Weights:
+def merge(
+    base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Mapping[str, Any], family: Family
+) -> Weights:
     """Return the base's weights with the adapter in them.
 
-    `adapter` has peft's names. A pair of factors B (out, r), A (r, in) adds scale * B @ A to the weight of its module;
-    every other tensor (peft's `modules_to_save`, trained biases) replaces the one of the base.
+    `adapter` has peft's names of its family's modules. A pair of factors B (out, r), A (r, in) adds
+    scale * B @ A to the weight of its module; every other tensor (peft's `modules_to_save`, trained biases)
+    replaces the one of the base.
     """
     merged = dict(base)
     factors: dict[str, Weights] = {}
@@ -76,9 +80,9 @@ def merge(base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Map
         elif "lora_" in name:
             raise CheckpointError(f"the adapter's tensor {key!r} belongs to another method than plain LoRA")
         else:
-            merged[canonical_name(name)] = tensor
+            merged[family.bert_name(name)] = tensor
     for module, parts in factors.items():
-        _add_product(merged, module, parts, config)
+        _add_product(merged, module, parts, config, family)
     return merged
 
 
@@ -87,8 +91,10 @@ def _base_name(key: str) -> str:
     return name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".")
 
 
-def _add_product(merged: Weights, module: str, parts: Weights, config: Mapping[str, Any]) -> None:
-    name = canonical_name(f"{module}.weight")
+def _add_product(
+    merged: Weights, module: str, parts: Weights, config: Mapping[str, Any], family: Family
+) -> None:
+    name = family.bert_name(f"{module}.weight")
     if name not in merged:
         raise CheckpointError(f"the adapter changes {name!r}, which the base does not have")
     embedding = "lora_embedding_A" in parts
@@ -108,7 +114,7 @@ def _add_product(merged: Weights, module: str, parts: Weights, config: Mapping[s
         )
     merged[name] = (merged[name] + product).astype(np.float32)
     if "lora_B.bias" in parts:  # peft's `lora_bias`
-        bias = canonical_name(f"{module}.bias")
+        bias = family.bert_name(f"{module}.bias")
         merged[bias] = (merged[bias] + scale * parts["lora_B.bias"]).astype(np.float32)
 
 

@@ -26,20 +26,6 @@ def is_weight(key: str) -> bool:
     return not key.endswith(_NO_WEIGHTS)
 
 
-def canonical_name(key: str) -> str:
-    """Return the name under which a tensor is known here: Hugging Face's, the encoder's prefixed `bert.`.
-
-    TensorFlow's gamma and beta become weight and bias; a bare encoder has no prefix in its file.
-    """
-    if key.endswith(".gamma"):
-        key = key.removesuffix("gamma") + "weight"
-    elif key.endswith(".beta"):
-        key = key.removesuffix("beta") + "bias"
-    if key.startswith(("embeddings.", "encoder.", "pooler.")):
-        key = f"bert.{key}"
-    return key
-
-
 def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
     h, i = config.hidden_size, config.intermediate_size
@@ -75,12 +61,14 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
             f"the checkpoint has the tensor {left_over!r}, which a BERT of {config.num_hidden_layers} layers has not"
         )
     for name, shape in needed.items():
-        tensor = weights.get(name)
+        tensor, own_name = weights.get(name), config.family.own_name(name)
         if tensor is None:
-            raise CheckpointError(f"the checkpoint has no tensor {name!r}, which a {spec.task} model needs")
+            raise CheckpointError(
+                f"the checkpoint has no tensor {own_name!r}, which a {spec.task} model needs"
+            )
         if tensor.shape != shape:
             raise CheckpointError(
-                f"tensor {name!r} has shape {tensor.shape}; config and task ask for {shape}"
+                f"tensor {own_name!r} has shape {tensor.shape}; config and task ask for {shape}"
             )
         if not np.isfinite(tensor).all():
             raise CheckpointError(f"tensor {name!r} holds values that are no numbers (inf or nan)")

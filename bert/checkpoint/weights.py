@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from bert.checkpoint import lora
 from bert.checkpoint.base_models import resolve_base
-from bert.checkpoint.tensor_names import Weights, canonical_name, check_shapes, is_weight
+from bert.checkpoint.tensor_names import Weights, check_shapes, is_weight
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
-from bert.config import BertConfig
+from bert.config import BertConfig, read_family
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.hub_config import UNKNOWN_PAIR, reads_pairs, spec_from_config
 from bert.tasks.registry import TASKS
@@ -30,7 +30,7 @@ class Checkpoint:
     config: BertConfig
     spec: TaskSpec
     weights: Weights
-    """Float32 weights by Hugging Face's names, the encoder's prefixed `bert.`; adapters are merged."""
+    """Float32 weights by BERT's names in Hugging Face's files, the encoder's prefixed `bert.`; adapters are merged."""
     tokenizer: Tokenizer
     sources: dict[str, Any]
     """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""
@@ -80,12 +80,11 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def read_weights(folder: Path) -> Weights:
-    """Read `model.safetensors`, or the files that its index names, as float32 under one set of names."""
+    """Read `model.safetensors`, or the files that its index names, as float32 under BERT's names."""
     weights: Weights = {}
     for file in weight_files(folder):
-        tensors = read_safetensors(file)
-        weights |= {canonical_name(key): value for key, value in tensors.items() if is_weight(key)}
-    return weights
+        weights |= {key: value for key, value in read_safetensors(file).items() if is_weight(key)}
+    return read_family(folder).bert_weights(weights, lambda rows, like: np.zeros_like(like[:rows]))
 
 
 def read_safetensors(file: Path) -> Weights:
@@ -125,7 +124,7 @@ def _read_with_base(folder: Path, base: Path | None) -> Checkpoint:
         _check_pooling(base_folder, whole)
         return replace(whole, sources=sources)
     adapter = read_safetensors(folder / lora.ADAPTER_WEIGHTS)
-    merged = lora.merge(whole.weights, adapter, adapter_config)
+    merged = lora.merge(whole.weights, adapter, adapter_config, whole.config.family)
     return replace(whole, weights=merged, sources=sources)
 
 
@@ -135,8 +134,10 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
         _check_pooling(folder, checkpoint)
         return checkpoint
     values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    positions = BertConfig.read(folder).max_position_embeddings
-    return _described(folder, _read_base(folder, spec_from_config(values, positions)), values, stated)
+    config = BertConfig.read(folder)
+    values = config.family.bert_config(values)
+    spec = spec_from_config(values, config.max_position_embeddings)
+    return _described(folder, _read_base(folder, spec), values, stated)
 
 
 def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:

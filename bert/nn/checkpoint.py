@@ -6,32 +6,27 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, equal
+from torch import Tensor, equal, zeros_like
 
-from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, canonical_name, is_weight
+from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, is_weight
 from bert.checkpoint.weight_files import WEIGHTS, weight_files
-from bert.config import BertConfig
+from bert.config import BertConfig, read_family
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
 
 
-def normalise_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights under today's names: `gamma`/`beta` renamed, `bert.` in front of the encoder, buffers gone."""
-    return {canonical_name(name): tensor for name, tensor in weights.items() if is_weight(name)}
-
-
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read `model.safetensors` (or its shards) with normalised names. Pickles are never loaded.
+    """Read `model.safetensors` (or its shards) under BERT's names. Pickles are never loaded.
 
     Raises CheckpointError for what is missing or damaged.
     """
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
         try:
-            weights |= load_file(file)
+            weights |= {name: tensor for name, tensor in load_file(file).items() if is_weight(name)}
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{file} cannot be read: {error}") from None
-    return normalise_names(weights)
+    return read_family(folder).bert_weights(weights, lambda rows, like: zeros_like(like[:rows]))
 
 
 def load_into(model: BertHead, folder: Path) -> list[str]:
@@ -71,9 +66,12 @@ def save_weights(
     architecture: str,
     extra: Mapping[str, object],
 ) -> None:
-    """Write weights of a BertHead, by its names, as `save_checkpoint` does."""
+    """Write weights of a BertHead, by its names, as `save_checkpoint` does.
+
+    The files are in the words of the config's family; `architecture` is the name of BERT's class.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     kept = {name: tensor.contiguous() for name, tensor in weights.items() if name != DECODER}
-    save_file(kept, folder / WEIGHTS, metadata={"format": "pt"})
-    values = {**config.to_dict(), "architectures": [architecture], **extra}
+    save_file(config.family.own_weights(kept), folder / WEIGHTS, metadata={"format": "pt"})
+    values = {**config.to_dict(), "architectures": [config.family.own_class(architecture)], **extra}
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

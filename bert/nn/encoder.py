@@ -13,8 +13,9 @@ from bert.config import BertConfig
 
 
 def activation(name: str) -> nn.Module:
-    """Return GELU (erf), its tanh approximation, or ReLU."""
-    return {"gelu": nn.GELU(), "gelu_new": nn.GELU(approximate="tanh"), "relu": nn.ReLU()}[name]
+    """Return GELU (erf), its tanh approximation, ReLU, or tanh."""
+    known = {"gelu": nn.GELU(), "gelu_new": nn.GELU(approximate="tanh"), "relu": nn.ReLU(), "tanh": nn.Tanh()}
+    return known[name]
 
 
 class BertEmbeddings(nn.Module):
@@ -163,16 +164,18 @@ class BertLayers(nn.Module):
 
 
 class BertPooler(nn.Module):
-    """The [CLS] token through a dense layer and tanh."""
+    """The [CLS] token through a dense layer and an activation: tanh, unless the family has another."""
 
     def __init__(self, config: BertConfig) -> None:
         """Shape the projection, H to H."""
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation(config.family.pooler_act)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Pool (B, T, H) to (B, H)."""
-        return torch.tanh(self.dense(hidden[:, 0]))
+        pooled: Tensor = self.activation(self.dense(hidden[:, 0]))
+        return pooled
 
 
 class BertModel(nn.Module):
@@ -186,6 +189,8 @@ class BertModel(nn.Module):
         self.encoder = BertLayers(config)
         self.pooler = BertPooler(config) if pooler else None
         self.apply(lambda module: initialize(module, config.initializer_range))
+        if not config.family.has_segments:
+            nn.init.zeros_(self.embeddings.token_type_embeddings.weight.requires_grad_(False))
 
     def forward(
         self,

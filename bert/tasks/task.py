@@ -20,7 +20,7 @@ class Head(Enum):
     """Kind of layers after the encoder, in a checkpoint and in a graph."""
 
     LINEAR = "one linear layer at each position"
-    POOLED = "the pooler (a linear layer and tanh), then one linear layer"
+    POOLED = "the pooler (a linear layer and an activation), then one linear layer"
     VOCABULARY = "the masked language model's head, whose decoder is the word embedding"
     EMBEDDING = "pooling to a vector of length 1; no weights"
 

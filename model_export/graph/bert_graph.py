@@ -20,6 +20,7 @@ class GraphOps(Protocol):
     """Operators of one kind of device: `cpu_ops`, `int8_ops` and `cuda_ops` implement it."""
 
     w: GraphWriter
+    config: BertConfig
 
     def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs. With `one_position` the head is evaluated at one token of each text."""
@@ -98,7 +99,8 @@ def _head(ops: GraphOps, x: str, weights: Weights, task: Task) -> str:
     """Write the head; (P, H) → (P, K). It is small, and always float32."""
     x = ops.to_float32(x)
     if task.head is Head.POOLED:
-        x = ops.w.node("Tanh", _linear(ops.w, x, weights, "bert.pooler.dense"))
+        dense = _linear(ops.w, x, weights, "bert.pooler.dense")
+        x = ops.w.activation(dense, ops.config.family.pooler_act)
     return _linear(ops.w, x, weights, task.head_name)
 
 

@@ -59,9 +59,9 @@ class GraphWriter:
         return names
 
     def activation(self, x: str, name: str) -> str:
-        """Add the activation that a config's `hidden_act` names."""
-        if name == "relu":
-            return self.node("Relu", x)
+        """Add the activation that a config names."""
+        if name in ("relu", "tanh"):
+            return self.node(name.capitalize(), x)
         return self.node("Gelu", x, approximate="tanh" if name == "gelu_new" else "none")
 
     def model(self, name: str) -> onnx.ModelProto:

@@ -6,15 +6,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from bert.config import BertConfig
 from bert.errors import ConfigError, TrainingError
 from bert.tokenizer import Tokenizer
+from tests.support.checkpoints import SPECS
+from tests.support.families import relative
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL
 from training.corpus.shards import Corpus
 from training.pretrain import make_objective, pretrain, run_fingerprint
 from training.pretraining.examples.base import SpecialIds
+from training.pretraining.objectives.mlm import MaskedLanguageModel
 from training.pretraining.settings import PretrainSettings
 
 
@@ -46,6 +50,20 @@ def opened(corpus: Path, base: Path, **changes: Any) -> object:
 
 def test_a_base_of_the_same_pieces_is_taken(corpus: Path, base: Path) -> None:
     assert opened(corpus, base, objective="mlm") is not None
+
+
+def test_a_relative_of_bert_goes_on_as_a_bert(corpus: Path, tmp_path: Path) -> None:
+    pieces = Corpus.open(corpus).vocab_size
+    theirs = relative("distilbert", SPECS["fill_mask"], vocab_size=pieces)
+    theirs.save_pretrained(tmp_path / "distilbert")
+    objective = opened(corpus, tmp_path / "distilbert", objective="mlm")
+    assert isinstance(objective, MaskedLanguageModel)
+    assert objective.model.config.model_type == "bert"
+    ids = torch.arange(5, 12)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            objective.model.eval()(ids), theirs(ids, torch.ones_like(ids)).logits, atol=1e-5, rtol=1e-5
+        )
 
 
 def test_a_base_whose_ids_mean_other_pieces_is_refused(corpus: Path, base: Path, tmp_path: Path) -> None:

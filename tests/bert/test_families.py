@@ -1,0 +1,187 @@
+"""Checkpoints of BERT's relatives: read as BERT's, of the same answers and gradients, and written back as their own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bert.checkpoint.tensor_names import needed_shapes
+from bert.checkpoint.weights import read_checkpoint, read_weights
+from bert.config import BertConfig
+from bert.errors import CheckpointError
+from bert.families import FAMILIES, SEGMENTS
+from bert.nn import heads
+from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.heads import BertHead
+from bert.tasks.spec import TaskSpec
+from tests.support.checkpoints import ARCHITECTURES, SPECS
+from tests.support.families import CLASSES, relative, their_outputs, write_relative
+
+TASKS = ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
+LENGTHS = (20, 7, 2, 1)
+
+
+def our_model(config: BertConfig, spec: TaskSpec) -> BertHead:
+    if spec.task in ("classification", "ner"):
+        head: type = (
+            heads.BertForSequenceClassification
+            if spec.task == "classification"
+            else heads.BertForTokenClassification
+        )
+        model: BertHead = head(config, len(spec.labels))
+    else:
+        model = getattr(heads, ARCHITECTURES[spec.task].replace("BertModel", "BertForSimilarity"))(config)
+    return model.eval()
+
+
+def our_outputs(model: BertHead, spec: TaskSpec, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
+    encoder = model.bert if spec.task == "similarity" else model
+    found: Tensor = encoder(ids, segments, mask)
+    return found
+
+
+def batch(vocab_size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, mask and segment ids (B, T) of texts of LENGTHS, all but the last with a second segment."""
+    drawn, at = torch.Generator().manual_seed(3), torch.arange(max(LENGTHS)).expand(len(LENGTHS), -1)
+    mask = (at < torch.tensor(LENGTHS)[:, None]).long()
+    ids = torch.randint(5, vocab_size, mask.shape, generator=drawn) * mask
+    return ids, mask, (at > 3).long()
+
+
+def real(values: Tensor, spec: TaskSpec, mask: Tensor) -> Tensor:
+    """Return the values at tokens: what stands at padding means nothing."""
+    by_token = spec.task in ("ner", "qa", "similarity", "fill_mask")
+    return values[mask.bool()] if by_token else values.flatten()
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_and_gradients_are_those_of_transformers(task: str, model_type: str, tmp_path: Path) -> None:
+    spec = SPECS[task]
+    theirs = write_relative(tmp_path, model_type, spec)
+    config = BertConfig.read(tmp_path)
+    ours = our_model(config, spec)
+    assert load_into(ours, tmp_path) == []
+    ids, mask, segments = batch(config.vocab_size)
+    found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
+    expected = real(their_outputs(theirs, ids, mask), spec, mask)
+    torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
+    drawn = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
+    (found * drawn).sum().backward()
+    (expected.view_as(found) * drawn).sum().backward()
+    their_gradients = {
+        config.family.bert_name(name): parameter.grad for name, parameter in theirs.named_parameters()
+    }
+    compared = 0
+    for name, parameter in ours.named_parameters():
+        if parameter.requires_grad and (their := their_gradients.get(name)) is not None:
+            assert parameter.grad is not None
+            assert torch.allclose(parameter.grad, their, atol=1e-4, rtol=1e-4), name
+            compared += 1
+    assert compared == sum(gradient is not None for gradient in their_gradients.values())
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@given(data=st.data())
+def test_any_shape_is_read(
+    model_type: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("shape")
+    heads_count = data.draw(st.integers(1, 3))
+    changes: dict[str, Any] = {
+        "n_layers": data.draw(st.integers(1, 3)),
+        "n_heads": heads_count,
+        "dim": heads_count * 2 * data.draw(st.integers(2, 6)),
+        "hidden_dim": data.draw(st.integers(4, 40)),
+        "activation": data.draw(st.sampled_from(["gelu", "relu"])),
+        "max_position_embeddings": data.draw(st.integers(20, 40)),
+        "sinusoidal_pos_embds": data.draw(st.booleans()),
+    }
+    spec = SPECS[data.draw(st.sampled_from(TASKS))]
+    theirs = write_relative(folder, model_type, spec, **changes)
+    config = BertConfig.read(folder)
+    ours = our_model(config, spec)
+    load_into(ours, folder)
+    ids, mask, segments = batch(config.vocab_size)
+    with torch.no_grad():
+        found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
+        expected = real(their_outputs(theirs, ids, mask), spec, mask)
+    torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("task", TASKS)
+def test_transformers_loads_what_is_saved_as_its_own_class(
+    task: str, model_type: str, tmp_path: Path
+) -> None:
+    spec = SPECS[task]
+    write_relative(tmp_path / "base", model_type, spec)
+    ours = our_model(BertConfig.read(tmp_path / "base"), spec)
+    load_into(ours, tmp_path / "base")
+    extra = {"id2label": {str(n): label for n, label in enumerate(spec.labels)}} if spec.labels else {}
+    save_checkpoint(ours, tmp_path / "saved", ARCHITECTURES[task], extra)
+    name = CLASSES[model_type] + ARCHITECTURES[task].removeprefix("Bert")
+    values = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
+    assert (values["model_type"], values["architectures"]) == (model_type, [name])
+    theirs, report = getattr(transformers, name).from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not any(report.values()), report
+    before, after = read_weights(tmp_path / "base"), read_weights(tmp_path / "saved")
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+    ids, mask, segments = batch(ours.config.vocab_size)
+    with torch.no_grad():
+        found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
+        expected = real(their_outputs(theirs.eval(), ids, mask), spec, mask)
+    torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
+    assert BertConfig.read(tmp_path / "saved") == ours.config
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("task", TASKS)
+def test_the_task_is_found_without_a_task_json(task: str, model_type: str, tmp_path: Path) -> None:
+    write_relative(tmp_path, model_type, SPECS[task])
+    checkpoint = read_checkpoint(tmp_path)
+    assert (checkpoint.spec.task, checkpoint.spec.labels) == (task, SPECS[task].labels)
+    assert {name for name, _ in needed_shapes(checkpoint.config, checkpoint.spec)} <= set(checkpoint.weights)
+
+
+def test_a_bare_body_needs_no_prefix(tmp_path: Path) -> None:
+    model = relative("distilbert", SPECS["similarity"])
+    bare = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("transformer.")}
+    assert bare
+    named = FAMILIES["distilbert"].bert_weights(bare, lambda rows, like: torch.zeros_like(like[:rows]))
+    assert all(name.startswith("bert.encoder.layer.") for name in named)
+
+
+def test_what_a_family_lacks_is_zero_and_is_not_trained(tmp_path: Path) -> None:
+    write_relative(tmp_path, "distilbert", SPECS["ner"])
+    config = BertConfig.read(tmp_path)
+    assert read_weights(tmp_path)[SEGMENTS].tolist() == [[0.0] * 32] * 2
+    for model in (our_model(config, SPECS["ner"]), our_model(config, SPECS["classification"])):
+        table = model.bert.embeddings.token_type_embeddings.weight
+        assert not table.requires_grad and not table.any()
+
+
+def test_the_common_names_of_a_shape_are_read_too() -> None:
+    config = BertConfig.from_dict(
+        {"model_type": "distilbert", "hidden_size": 24, "n_heads": 3, "num_hidden_layers": 1}
+    )
+    assert (config.hidden_size, config.num_attention_heads, config.num_hidden_layers) == (24, 3, 1)
+    assert BertConfig.from_dict({"model_type": "distilbert", "layer_norm_eps": 1e-3}) == BertConfig(
+        num_hidden_layers=6, model_type="distilbert"
+    )
+    assert BertConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_missing_tensor_has_the_name_that_it_has_in_the_file(tmp_path: Path) -> None:
+    write_relative(tmp_path, "distilbert", SPECS["similarity"])
+    TaskSpec("classification", ("a", "b"), max_tokens=64).write(tmp_path)
+    with pytest.raises(CheckpointError, match=r"no tensor 'pre_classifier\.weight'"):
+        read_checkpoint(tmp_path)

@@ -1,0 +1,87 @@
+"""Checkpoints of BERT's relatives from the folder to the bundle: their graphs answer as `transformers` does."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from bert.bundle import read_bundle
+from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
+from bert.graph_inputs import Packer
+from bert.tasks.spec import TaskSpec
+from model_export.cli import main
+from model_export.graph.bert_graph import build_graph
+from model_export.graph.cuda_ops import CudaOps
+from model_export.reference import Floats, Reference
+from model_export.verify.fp16_reference import run_flat
+from model_export.verify.precision import GraphSession, Int8
+from model_export.verify.texts import EncodedText, shipped_texts
+from tests.support.checkpoints import SPECS
+from tests.support.families import CLASSES, their_outputs, write_relative
+
+HEADS = ["classification", "pair", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
+STATED = {"pair": Stated(pair=True), "cls": Stated(pooling="cls")}
+
+
+def read(folder: Path, name: str) -> tuple[Checkpoint, list[EncodedText]]:
+    checkpoint = read_checkpoint(folder, stated=STATED.get(name))
+    texts = shipped_texts(checkpoint.tokenizer, checkpoint.spec)
+    return checkpoint, texts[::6]
+
+
+def expected(model: torch.nn.Module, spec: TaskSpec, text: EncodedText) -> Floats:
+    ids = torch.tensor(text.encoding.ids)[None].long()
+    with torch.no_grad():
+        found = their_outputs(model, ids, torch.ones_like(ids))
+    if spec.task == "similarity":
+        pooled = found[:, 0] if spec.pooling == "cls" else found.mean(dim=1)
+        found = torch.nn.functional.normalize(pooled)
+    array: Floats = found.reshape(-1, found.shape[-1]).numpy()
+    return array[text.positions] if spec.task in ("ner", "qa", "fill_mask") else array
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("name", HEADS)
+def test_reference_and_half_precision_answer_as_transformers(
+    name: str, model_type: str, tmp_path: Path
+) -> None:
+    model = write_relative(tmp_path, model_type, SPECS[name])
+    checkpoint, texts = read(tmp_path, name)
+    spec = checkpoint.spec
+    reference = Reference(checkpoint.config, spec, checkpoint.weights)
+    half = run_flat(build_graph(checkpoint.config, spec, checkpoint.weights, CudaOps), texts)
+    for text, rounded in zip(texts, half, strict=True):
+        theirs = expected(model, spec, text)
+        ours = reference.outputs(text.encoding.ids, text.encoding.segment_ids, text.positions)
+        assert np.abs(ours - theirs).max() < 1e-5
+        assert np.allclose(rounded, theirs, atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("name", HEADS)
+def test_the_exported_graph_answers_as_transformers(name: str, model_type: str, tmp_path: Path) -> None:
+    model = write_relative(tmp_path / "m", model_type, SPECS[name])
+    arguments = ["--checkpoint", str(tmp_path / "m"), "--out", str(tmp_path / "b"), "--precision", "fp32"]
+    if name == "pair":
+        arguments.append("--pair")
+    if name == "cls":
+        arguments += ["--pooling", "cls"]
+    assert main(arguments) == 0
+    spec = read_bundle(tmp_path / "b").manifest.task
+    _, texts = read(tmp_path / "m", name)
+    session = GraphSession(onnx.load(tmp_path / "b" / "model.onnx"), Packer("rows"), threads=1)
+    for text, found in zip(texts, session.packed(texts), strict=True):
+        assert np.abs(found - expected(model, spec, text)).max() < 1e-5
+
+
+@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("name", ["classification", "ner", "qa", "similarity"])
+def test_8_bits_stay_near_the_checkpoint(name: str, model_type: str, tmp_path: Path) -> None:
+    model = write_relative(tmp_path, model_type, SPECS[name])
+    checkpoint, texts = read(tmp_path, name)
+    exported = Int8(checkpoint, shipped_texts(checkpoint.tokenizer, checkpoint.spec))
+    found = np.concatenate(exported.packed(texts))
+    theirs = np.concatenate([expected(model, checkpoint.spec, text) for text in texts])
+    assert np.linalg.norm(found - theirs) < 0.1 * np.linalg.norm(theirs)

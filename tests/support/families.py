@@ -1,0 +1,67 @@
+"""Random checkpoints of BERT's relatives, written by `transformers`, which is also what is compared with."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from bert.tasks.registry import TASKS
+from bert.tasks.spec import TaskSpec
+from tests.support.checkpoints import ARCHITECTURES, vocabulary
+
+CLASSES = {"distilbert": "DistilBert"}
+"""`model_type` → beginning of the class names."""
+SHAPES: dict[str, dict[str, Any]] = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"},
+}
+DROPOUT = {
+    "distilbert": {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0},
+}
+
+
+def relative(model_type: str, spec: TaskSpec, seed: int = 0, **changes: Any) -> transformers.PreTrainedModel:
+    """Return a random model with noise on every parameter: fresh biases are 0, norms 1, and hide what is left out."""
+    task = TASKS[spec.task]
+    values = {
+        "vocab_size": len(vocabulary()),
+        "max_position_embeddings": 128,
+        "num_labels": task.head_outputs(spec) or 2,
+        **SHAPES[model_type],
+        **DROPOUT[model_type],
+        **changes,
+    }
+    if task.needs_labels:
+        values["id2label"] = dict(enumerate(spec.labels))
+        values["label2id"] = {label: number for number, label in enumerate(spec.labels)}
+    config = transformers.AutoConfig.for_model(model_type, **values)
+    name = CLASSES[model_type] + ARCHITECTURES[spec.task].removeprefix("Bert")
+    model: transformers.PreTrainedModel = getattr(transformers, name)(config).eval()
+    drawn = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            scale = 0.15 if parameter.dim() > 1 else 0.3
+            parameter.add_(torch.empty_like(parameter).normal_(0.0, scale, generator=drawn))
+    return model
+
+
+def write_relative(
+    folder: Path, model_type: str, spec: TaskSpec, **changes: Any
+) -> transformers.PreTrainedModel:
+    """Write a random model as one of the hub, without a `task.json`; return it."""
+    model = relative(model_type, spec, **changes)
+    model.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(vocabulary()), encoding="utf-8")
+    return model
+
+
+def their_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return scores or hidden states of ids (B, T), or of (B * C, T) for multiple choice; QA's (B, T, 2)."""
+    if "MultipleChoice" in type(model).__name__:
+        ids, mask = ids[None], mask[None]
+    output = model(input_ids=ids, attention_mask=mask)
+    if "start_logits" in output:
+        return torch.stack([output.start_logits, output.end_logits], dim=-1)
+    found: Tensor = output.logits if "logits" in output else output.last_hidden_state
+    return found
