@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import time
 import zlib
 from typing import TypeVar
 
@@ -12,9 +13,16 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from bert.encoding import is_unicode
-from bert.errors import MAX_FIELD_ERRORS, BertError, FieldError, InvalidRequestError, displayed
+from bert.errors import (
+    MAX_FIELD_ERRORS,
+    BertError,
+    DeadlineExceededError,
+    FieldError,
+    InvalidRequestError,
+    displayed,
+)
 from service.http.problems import ClientGoneError, ProblemError, field_errors
-from service.pipeline.inputs import too_many_texts
+from service.pipeline.inputs import RequestContext, too_many_texts
 from service.settings import ServeSettings
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -60,11 +68,11 @@ def timeout_ms(scope: Scope, limit_ms: int) -> float:
     return min(int(sent[:12]), limit_ms)
 
 
-async def read_body(request: Request, settings: ServeSettings) -> bytes:
+async def read_body(request: Request, settings: ServeSettings, context: RequestContext) -> bytes:
     """Return the body, decompressed.
 
     Raises the 415 of a type other than JSON or an encoding other than gzip, the 413 of a large body, the 408 of a slow
-    one, and ClientGoneError.
+    one, DeadlineExceededError if the request's deadline comes before that, and ClientGoneError.
     """
     sent = header(request.scope, b"content-type") or ""
     if sent != JSON:
@@ -77,10 +85,13 @@ async def read_body(request: Request, settings: ServeSettings) -> bytes:
     length = header(request.scope, b"content-length") or ""
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)
+    allowed_s, left_s = settings.body_timeout_ms / 1000, context.deadline - time.monotonic()
     try:
-        async with asyncio.timeout(settings.body_timeout_ms / 1000):
+        async with asyncio.timeout(min(allowed_s, left_s)):
             body = await _read_bounded(request, limit)
     except TimeoutError:
+        if left_s < allowed_s:
+            raise DeadlineExceededError(context.timeout_ms) from None
         detail = f"the body had not arrived after {settings.body_timeout_ms} ms (body_timeout_ms)"
         raise ProblemError(408, "body-timeout", detail, headers={"Connection": "close"}) from None
     if coding == "identity":

@@ -127,7 +127,8 @@ class TaskRoute(APIRoute):
         service, context = service_of(request), request.scope["state"]["context"]
         request.context, request.pipeline = context, service.loaded.pipeline
         context.timeout_ms = timeout_ms(request.scope, service.settings.request_timeout_ms)
-        raw, max_texts = await read_body(request, service.settings), service.settings.max_texts_per_request
+        raw = await read_body(request, service.settings, context)
+        max_texts = service.settings.max_texts_per_request
         async with CancelOnDisconnect(request, context):
             if len(raw) <= INLINE_BYTES:
                 body = parse(self.schema, raw, max_texts)

@@ -1,9 +1,11 @@
 """Limits over a real socket: size, time, queue, key, readiness; and that nothing leaks when clients leave."""
 
+import json
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,24 @@ def test_a_body_that_does_not_arrive_is_given_up(small: Live) -> None:
             b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 20\r\n\r\n{"
         )
         assert raw.recv(1000).startswith(b"HTTP/1.1 408 ")
+    eventually(lambda: is_idle(small))
+
+
+def test_a_body_that_does_not_arrive_by_the_deadline_is_given_up_then(small: Live) -> None:
+    before, began = rejected(small, "deadline"), time.monotonic()
+    with closing(small.connect()) as connection:
+        connection.putrequest("POST", "/ner")
+        connection.putheader("content-type", "application/json")
+        connection.putheader("content-length", "20")
+        connection.putheader("x-timeout-ms", "100")
+        connection.endheaders(b"{")
+        response = connection.getresponse()
+        assert time.monotonic() - began >= 0.1
+        assert (response.status, response.getheader("content-type")) == (504, "application/problem+json")
+        problem = json.loads(response.read())
+    assert problem["type"] == "urn:bert-serve:deadline-exceeded"
+    assert problem["detail"] == "no answer within 100 ms"
+    assert rejected(small, "deadline") == before + 1
     eventually(lambda: is_idle(small))
 
 
