@@ -4,12 +4,15 @@ Requests are validated with these models. Responses are documented by them and b
 Each example of a response is what the demo model answers to the example of the request.
 """
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Example = dict[str, Any]
-Text = str | list[str]
+Item = TypeVar("Item")
+NonEmpty = Annotated[list[Item], Field(json_schema_extra={"minItems": 1})]
+"""A list for which the document says that it is not empty; `check_count` refuses an empty one, in its own words."""
+Text = str | NonEmpty[str]
 TopK = Annotated[int, Field(strict=True, ge=1)]
 Truncate = Annotated[
     bool,

@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from bert.tasks.fill_mask import MAX_CANDIDATES, FilledMask
 from bert.tasks.ner import Entity
-from service.http.schemas import Example, ModelName, Schema, TaskResponse, Text, response_example
+from service.http.schemas import Example, ModelName, NonEmpty, Schema, TaskResponse, Text, response_example
 from service.pipeline.pipeline import Token
 
 NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
@@ -58,8 +58,8 @@ class QaRequest(Schema):
         "context": "Marie Curie was born in Warsaw in 1867 and moved to Paris to study physics.",
     }
 
-    question: NotBlank | list[NotBlank]
-    context: NotBlank | list[NotBlank] = Field(description="Of any length.")
+    question: NotBlank | NonEmpty[NotBlank]
+    context: NotBlank | NonEmpty[NotBlank] = Field(description="Of any length.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
         1,
         description="Maximum number of answers: the best, then alternatives. At most `n_best` of the model's "
@@ -115,7 +115,7 @@ class FillMaskRequest(Schema):
     """One text or a list of texts, each with at least one [MASK]."""
 
     example: ClassVar[Example] = {"text": "Paris is the [MASK] of France.", "top_k": 2}
-    text: Masked | list[Masked] = Field(
+    text: Masked | NonEmpty[Masked] = Field(
         description="Text with [MASK] in each place to fill, at most as long as the model reads."
     )
     top_k: Annotated[int, Field(strict=True, ge=1, le=MAX_CANDIDATES)] = Field(

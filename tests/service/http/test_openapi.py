@@ -56,6 +56,23 @@ def test_fields_take_a_string_or_a_list(document: dict[str, Any]) -> None:
     assert {option["type"] for option in text["anyOf"]} == {"string", "array"}
 
 
+def test_lists_that_the_service_refuses_when_empty_are_documented_as_not_empty(
+    document: dict[str, Any], live: Live
+) -> None:
+    fields = [
+        (endpoint, name, option)
+        for endpoint in TASK_ENDPOINTS
+        for name, field in document["components"]["schemas"][endpoint.request.__name__]["properties"].items()
+        for option in field.get("anyOf", [])
+        if option["type"] == "array"
+    ]
+    assert len(fields) == 10
+    for endpoint, name, option in fields:
+        assert option["minItems"] == 1, (endpoint.path, name)
+        reply = live.post(endpoint.path, endpoint.sent | {name: []})
+        assert reply.status == 422 and name in reply.json["detail"], (endpoint.path, name)
+
+
 def test_building_the_app_loads_nothing(app: FastAPI) -> None:
     assert app.state.service.why_not_ready() is not None
 
