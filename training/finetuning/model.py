@@ -1,17 +1,19 @@
 """The model of a run: base weights loaded, an adapter put in if asked for, and saved as checkpoints."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
+from bert.families import Family
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
@@ -26,6 +28,13 @@ if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the
 
 # Every linear layer of the encoder; the pooler belongs to the head.
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
+LAYER_PARTS = (
+    "attention.self.query", "attention.self.key", "attention.self.value",
+    "attention.output.dense", "intermediate.dense", "output.dense",
+)  # fmt: skip
+"""The same layers by name, within a layer of the encoder."""
+PEFT = "base_model.model."
+"""Beginning of the names in a file of peft."""
 HEAD = "head.safetensors"
 """Weights that were trained beside a frozen encoder."""
 
@@ -88,7 +97,7 @@ def save(
     """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
     with atomic_dir(folder) as aside:
         if is_adapted(trained):
-            save_adapter(trained, aside, settings.base)
+            save_adapter(trained, aside, settings.base, model.config.family)
         elif settings.features is not None:
             save_head(model, aside, settings, settings.features)
         else:
@@ -97,14 +106,30 @@ def save(
         task.spec.write(aside)
 
 
-def save_adapter(model: "peft.PeftModel", folder: Path, base: str) -> None:
-    """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them."""
+def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Family) -> None:
+    """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them beside the family's own class."""
     model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
     file = folder / ADAPTER_CONFIG
     config = json.loads(file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = base
+    if family.body_names:
+        names = (family.own_name(f"bert.encoder.layer.0.{part}") for part in LAYER_PARTS)
+        config["target_modules"] = [name.partition("layer.0.")[2] for name in names]
+        pooler = family.own_name("bert.pooler.dense").removesuffix(".dense")
+        config["modules_to_save"] = [pooler if n == "pooler" else n for n in config["modules_to_save"] or ()]
+        weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), family.own_name)
+        save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def read_adapter(folder: Path, family: Family) -> dict[str, Tensor]:
+    """Read `adapter_model.safetensors`, with the names that peft gives the modules of BertHead."""
+    return _renamed(load_file(folder / ADAPTER_WEIGHTS), family.bert_name)
+
+
+def _renamed(weights: Mapping[str, Tensor], name_of: Callable[[str], str]) -> dict[str, Tensor]:
+    return {f"{PEFT}{name_of(name.removeprefix(PEFT))}": tensor for name, tensor in weights.items()}
 
 
 def save_head(model: BertHead, folder: Path, settings: FinetuneSettings, features: FeatureSettings) -> None:
@@ -138,7 +163,7 @@ def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
     if is_adapted(trained):
         import peft
 
-        peft.set_peft_model_state_dict(trained, load_file(folder / ADAPTER_WEIGHTS))
+        peft.set_peft_model_state_dict(trained, read_adapter(folder, model.config.family))
     elif (folder / HEAD).is_file():
         model.load_state_dict(load_file(folder / HEAD), strict=False)
     else:

@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from benchmarks.serving.load.running import ENVIRONMENT, ROOT
 from bert.checkpoint.weights import Checkpoint
+from bert.families import Family
 from bert.tasks.spec import TaskSpec
 
 CACHE = "cache"
@@ -27,8 +28,9 @@ def write_plain(checkpoint: Checkpoint, folder: Path) -> None:
     (folder / "model.onnx").unlink(missing_ok=True)
     shutil.rmtree(folder / CACHE, ignore_errors=True)
     spec = checkpoint.spec
-    save_file(checkpoint.weights, folder / "model.safetensors", {"format": "pt"})
-    _write(folder / "config.json", {**checkpoint.config.to_dict(), **_about(spec)})
+    family = checkpoint.config.family
+    save_file(family.own_weights(checkpoint.weights), folder / "model.safetensors", {"format": "pt"})
+    _write(folder / "config.json", {**checkpoint.config.to_dict(), **_about(spec, family)})
     checkpoint.tokenizer.save(folder)
     file = folder / "tokenizer_config.json"
     stated = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -52,8 +54,8 @@ def export_standard(folder: Path, python: str) -> None:
         raise SystemExit(f"the standard export failed:\n{done.stderr[-3000:]}")
 
 
-def _about(spec: TaskSpec) -> dict[str, object]:
-    about: dict[str, object] = {"architectures": [CLASSES[spec.task]]}
+def _about(spec: TaskSpec, family: Family) -> dict[str, object]:
+    about: dict[str, object] = {"architectures": [family.own_class(CLASSES[spec.task])]}
     if spec.labels:
         about |= {
             "id2label": {str(number): label for number, label in enumerate(spec.labels)},
