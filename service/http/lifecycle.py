@@ -31,6 +31,9 @@ WAITING_BODIES = 8
 WARM_UP_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
+ACCEPT_AFTER_S = 10.0
+"""Longest time that a successor waits for its models before it accepts connections; probes must get an answer."""
+ACCEPT_POLL_S = 0.1
 STOPPING = "stopping"
 SWITCH_INTERVAL_S = 0.0005
 
@@ -61,6 +64,8 @@ class Service:
         """Called when requests can be answered."""
         self.on_failure: Callable[[Exception], None] = log_failure
         """Called with the error that kept the models from loading."""
+        self.is_successor = False
+        """True for a process that takes the place of one of several; it accepts no connections without models."""
         self.metrics.watch_ready(lambda: self.why_not_ready() is None)
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
@@ -126,9 +131,16 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, prepare: Callable[[], object]) -> AsyncIterator[None]:
-        """Run `prepare` in a thread and then load the models, in the background; close at the end."""
+        """Run `prepare` in a thread and then load the models, in the background; close at the end.
+
+        Connections are accepted from when the block is entered. A successor enters it with its models, since others accept
+        on the same socket meanwhile.
+        """
         loading = asyncio.create_task(self._load_and_report(prepare))
         try:
+            accept_at = time.monotonic() + (ACCEPT_AFTER_S if self.is_successor else 0)
+            while not (loading.done() or self.is_stopping()) and time.monotonic() < accept_at:
+                await asyncio.wait([loading], timeout=ACCEPT_POLL_S)
             yield
         finally:
             loading.cancel()

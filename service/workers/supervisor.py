@@ -83,6 +83,8 @@ class StartMessage:
     """Number of such processes that have ended."""
     announces: bool
     """The process prints that the service is ready."""
+    is_successor: bool
+    """The service was ready before this process started."""
 
     def to_line(self) -> bytes:
         """Write it as one line of JSON, the API key included."""
@@ -209,6 +211,7 @@ class Supervisor:
             child.monitor.child_fd,
             restarts=child.restarts,
             announces=child.announces,
+            is_successor=self._was_ready,
         )
         child.process = self._spawn(
             child.kind, [message.heartbeat, *([] if listener is None else [listener])]

@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[-1] == ENGINE:
         return _run_engine(settings, runtime_dir, start.restarts, beat)
     app = create_app(settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
+    app.service.is_successor = start.is_successor
     sock = socket.socket(fileno=start.listener)
     server = Server(app, app.service, address(sock), announces=start.announces)
     # As by Ctrl-C: requests taken during `drain_s` would find no engine.

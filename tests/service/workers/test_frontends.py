@@ -184,6 +184,14 @@ def test_the_engine_may_be_killed_and_every_request_is_answered(several: Fleet) 
     assert several.metric("bert_requests_in_flight") == several.metric("bert_queue_tokens") == 0
 
 
+def test_a_frontend_that_starts_again_accepts_when_it_has_the_models(several: Fleet) -> None:
+    killed, other = several.frontends
+    with frozen(other):  # so that only the successor can accept
+        kill(killed)
+        assert several.readiness() == (200, "")
+        assert several.post("/embed", TEXT).status == 200
+
+
 def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(several: Fleet) -> None:
     killed, other = several.frontends
     files = sorted(several.temporary.glob("*/*.db"))
