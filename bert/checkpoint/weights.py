@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from bert.checkpoint import lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.tensor_names import Weights, check_shapes, is_weight
-from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
+from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
+from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig, read_family
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.hub_config import UNKNOWN_PAIR, reads_pairs, spec_from_config
@@ -75,15 +77,18 @@ def read_checkpoint(folder: Path, base: Path | None = None, stated: Stated | Non
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of the files that make a checkpoint, by name."""
     suffixes = (".json", ".safetensors", ".txt")
-    files = (file for file in sorted(folder.iterdir()) if file.suffix in suffixes and file.is_file())
-    return {file.name: _sha256(file) for file in files}
+    files = {file for file in folder.iterdir() if file.suffix in suffixes and file.is_file()}
+    if has_weights(folder):
+        files |= set(weight_files(folder))
+    return {file.name: _sha256(file) for file in sorted(files)}
 
 
 def read_weights(folder: Path) -> Weights:
-    """Read `model.safetensors`, or the files that its index names, as float32 under BERT's names."""
+    """Read the folder's weights, whole or in shards, as float32 under BERT's names."""
     weights: Weights = {}
     for file in weight_files(folder):
-        weights |= {key: value for key, value in read_safetensors(file).items() if is_weight(key)}
+        tensors = read_torch_file(file) if file.suffix == ".bin" else read_safetensors(file)
+        weights |= {key: value for key, value in tensors.items() if is_weight(key)}
     return read_family(folder).bert_weights(weights, lambda rows, like: np.zeros_like(like[:rows]))
 
 
@@ -109,7 +114,7 @@ def _read_with_base(folder: Path, base: Path | None) -> Checkpoint:
     is_adapter = (folder / lora.ADAPTER_CONFIG).is_file()
     if not is_adapter and not (folder / "task.json").is_file():
         raise CheckpointError(
-            f"{folder} holds neither {WEIGHTS} nor {lora.ADAPTER_CONFIG} nor task.json; pickles are never read"
+            f"{folder} holds none of {WEIGHTS}, {PICKLED}, {lora.ADAPTER_CONFIG} and task.json"
         )
     spec = TaskSpec.read(folder)
     adapter_config = lora.read_adapter_config(folder) if is_adapter else {}
@@ -194,14 +199,9 @@ def _sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _from_bfloat16(data: bytes) -> NDArray[np.float32]:
-    # bfloat16 is the upper half of a float32.
-    return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
-
-
-_TO_FLOAT32 = {
+_TO_FLOAT32: dict[str, Callable[[bytes], NDArray[np.float32]]] = {
     "F64": lambda data: np.frombuffer(data, np.float64).astype(np.float32),
     "F32": lambda data: np.frombuffer(data, np.float32),
     "F16": lambda data: np.frombuffer(data, np.float16).astype(np.float32),
-    "BF16": _from_bfloat16,
+    "BF16": lambda data: widen_bfloat16(np.frombuffer(data, np.uint16)),
 }

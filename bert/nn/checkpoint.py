@@ -6,9 +6,10 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, equal, zeros_like
+from torch import Tensor, equal, from_numpy, zeros_like
 
 from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, is_weight
+from bert.checkpoint.torch_files import read_torch_file
 from bert.checkpoint.weight_files import WEIGHTS, weight_files
 from bert.config import BertConfig, read_family
 from bert.errors import CheckpointError, UnsupportedModelError
@@ -16,17 +17,23 @@ from bert.nn.heads import BertHead
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read `model.safetensors` (or its shards) under BERT's names. Pickles are never loaded.
+    """Read the folder's weights, whole or in shards, under BERT's names.
 
     Raises CheckpointError for what is missing or damaged.
     """
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
-        try:
-            weights |= {name: tensor for name, tensor in load_file(file).items() if is_weight(name)}
-        except (SafetensorError, OSError) as error:
-            raise CheckpointError(f"{file} cannot be read: {error}") from None
+        weights |= {name: tensor for name, tensor in _read_file(file).items() if is_weight(name)}
     return read_family(folder).bert_weights(weights, lambda rows, like: zeros_like(like[:rows]))
+
+
+def _read_file(file: Path) -> dict[str, Tensor]:
+    if file.suffix == ".bin":
+        return {name: from_numpy(values) for name, values in read_torch_file(file).items()}
+    try:
+        return load_file(file)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from None
 
 
 def load_into(model: BertHead, folder: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Base weights by name, by folder, and never other weights than those asked for."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,11 @@ def test_a_folder_is_checked_where_a_hash_is_given(folder: Path) -> None:
 
 def test_weights_in_several_files_are_checked_together(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    (folder / "model-00002-of-00002.safetensors").write_bytes(b"hts")
-    (folder / "model-00001-of-00002.safetensors").write_bytes(b"weig")
+    names = ["model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors"]
+    (folder / names[0]).write_bytes(b"hts")
+    (folder / names[1]).write_bytes(b"weig")
+    index = {"weight_map": dict(zip("ab", names, strict=True))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     sha256 = hashlib.sha256(b"weights").hexdigest()
     assert weights_sha256(folder) == sha256
     assert resolve_base(str(folder), sha256) == folder
