@@ -92,16 +92,7 @@ class BertConfig:
     @classmethod
     def read(cls, path: Path) -> "BertConfig":
         """Read `config.json`, given itself or its folder."""
-        file = path / "config.json" if path.is_dir() else path
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise CheckpointError(f"{file} is missing: a checkpoint folder holds config.json") from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{file} is not JSON: {error}") from None
-        if not isinstance(values, dict):
-            raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
-        return cls.from_dict(values)
+        return cls.from_dict(read_values(path))
 
     def check_fits(self, pieces: int, max_tokens: int) -> None:
         """Raise ConfigError for a vocabulary or a length that the weights cannot serve.
@@ -123,9 +114,18 @@ class BertConfig:
         return self.family.own_config({"position_embedding_type": "absolute", **asdict(self)})
 
 
-def read_family(folder: Path) -> Family:
-    """Return the family of the checkpoint in a folder; without a `config.json` it is BERT's. Raises CheckpointError."""
-    return (BertConfig.read(folder) if (folder / "config.json").is_file() else BertConfig()).family
+def read_values(path: Path) -> dict[str, Any]:
+    """Return the content of a `config.json`, given itself or its folder. Raises CheckpointError."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{file} is missing: a checkpoint folder holds config.json") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{file} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
+    return values
 
 
 def refuse_other_graphs(values: Mapping[str, Any]) -> None:

@@ -5,18 +5,19 @@ it as its own class. Here alone a family has a name; all other code knows one BE
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from bert.errors import UnsupportedModelError
 
-Tensor = TypeVar("Tensor")
+Array = TypeVar("Array")
 Names = tuple[tuple[str, str], ...]
 """Pairs of BERT's name and the family's: the beginnings of tensor names, `*` for a layer's number."""
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
+TASKS = "bert.embeddings.task_type_embeddings.weight"
 _BODY = "bert."
 _BARE = ("embeddings.", "encoder.", "pooler.")
 
@@ -40,6 +41,8 @@ class Family:
     body_names: Names = ()
     """Names without the prefix."""
     head_names: Names = ()
+    task_ids: str = ""
+    """Key of `config.json` that says whether the first row of TASKS is added to every token's embedding."""
     pooler_act: str = "tanh"
     """Activation of the layer between the first token's vector and the classifier."""
     has_segments: bool = True
@@ -91,19 +94,20 @@ class Family:
         named = (found for ours, theirs in self.body_names if (found := _replaced(body, ours, theirs)))
         return self.prefix + next(named, body)
 
-    def bert_weights(
-        self, weights: Mapping[str, Tensor], zeros: Callable[[int, Tensor], Tensor]
-    ) -> dict[str, Tensor]:
-        """Return a file's tensors under BERT's names, with a table of zeros in place of what the family lacks.
+    def bert_weights(self, weights: Mapping[str, Array], config: Mapping[str, Any]) -> dict[str, Array]:
+        """Return a file's tensors, numpy's or torch's, under BERT's names, with zeros in place of what the family lacks.
 
-        `zeros` makes so many rows, as wide as those of another table.
+        `config` is the content of `config.json`.
         """
-        found = {self.bert_name(name): tensor for name, tensor in weights.items()}
+        found: dict[str, Any] = {self.bert_name(name): tensor for name, tensor in weights.items()}
         if not self.has_segments and WORDS in found:
-            found[SEGMENTS] = zeros(self.config_fixed["type_vocab_size"], found[WORDS])
+            rows = found[WORDS][: self.config_fixed["type_vocab_size"]]
+            found[SEGMENTS] = rows - rows
+        if self.task_ids and (tasks := found.pop(TASKS, None)) is not None and config.get(self.task_ids):
+            found[SEGMENTS] = found[SEGMENTS] + tasks[:1]
         return found
 
-    def own_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def own_weights(self, weights: Mapping[str, Array]) -> dict[str, Array]:
         """Return tensors under the family's names, without what it lacks, of those under BERT's."""
         kept = (name for name in weights if self.has_segments or name != SEGMENTS)
         return {self.own_name(name): weights[name] for name in kept}
@@ -163,6 +167,8 @@ FAMILIES = {
             pooler_act="relu",
             has_segments=False,
         ),
+        # Written back with its task in the segments: without task ids.
+        Family("ernie", classes="Ernie", prefix="ernie.", task_ids="use_task_id"),
     )
 }
 """`model_type` → family. A new one with BERT's body is one row here."""

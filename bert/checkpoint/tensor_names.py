@@ -1,12 +1,14 @@
 """The tensors of a BERT checkpoint: names as this project knows them, and the shapes that a config asks for."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.config import BertConfig
+from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, UnsupportedModelError
+from bert.families import Array, family_of
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
@@ -24,6 +26,12 @@ _NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids", f"{MLM_HE
 def is_weight(key: str) -> bool:
     """Tell whether a file's tensor is one of the model's own."""
     return not key.endswith(_NO_WEIGHTS)
+
+
+def bert_weights(weights: Mapping[str, Array], folder: Path) -> dict[str, Array]:
+    """Return a folder's tensors as its family's are read; without a `config.json` they are BERT's own."""
+    values = read_values(folder) if (folder / "config.json").is_file() else {}
+    return family_of(values).bert_weights(weights, values)
 
 
 def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -1,7 +1,6 @@
 """Checkpoint folders as numpy weights under one set of names; adapters are merged on the way. No torch."""
 
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from numpy.typing import NDArray
 
 from bert.checkpoint import lora
 from bert.checkpoint.base_models import resolve_base
-from bert.checkpoint.tensor_names import Weights, check_shapes, is_weight
+from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, is_weight
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
-from bert.config import BertConfig, read_family
+from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.hub_config import UNKNOWN_PAIR, reads_pairs, spec_from_config
 from bert.tasks.registry import TASKS
@@ -89,7 +88,7 @@ def read_weights(folder: Path) -> Weights:
     for file in weight_files(folder):
         tensors = read_torch_file(file) if file.suffix == ".bin" else read_safetensors(file)
         weights |= {key: value for key, value in tensors.items() if is_weight(key)}
-    return read_family(folder).bert_weights(weights, lambda rows, like: np.zeros_like(like[:rows]))
+    return bert_weights(weights, folder)
 
 
 def read_safetensors(file: Path) -> Weights:
@@ -138,8 +137,8 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
         checkpoint = _read_base(folder, TaskSpec.read(folder))
         _check_pooling(folder, checkpoint)
         return checkpoint
-    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config = BertConfig.read(folder)
+    values = read_values(folder)
+    config = BertConfig.from_dict(values)
     values = config.family.bert_config(values)
     spec = spec_from_config(values, config.max_position_embeddings)
     return _described(folder, _read_base(folder, spec), values, stated)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, equal, from_numpy, zeros_like
+from torch import Tensor, equal, from_numpy
 
-from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, is_weight
+from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, bert_weights, is_weight
 from bert.checkpoint.torch_files import read_torch_file
 from bert.checkpoint.weight_files import WEIGHTS, weight_files
-from bert.config import BertConfig, read_family
+from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
 
@@ -23,8 +23,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
-        weights |= {name: tensor for name, tensor in _read_file(file).items() if is_weight(name)}
-    return read_family(folder).bert_weights(weights, lambda rows, like: zeros_like(like[:rows]))
+        weights |= {name: tensor.float() for name, tensor in _read_file(file).items() if is_weight(name)}
+    return bert_weights(weights, folder)
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:

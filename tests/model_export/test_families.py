@@ -32,9 +32,9 @@ def read(folder: Path, name: str) -> tuple[Checkpoint, list[EncodedText]]:
 
 
 def expected(model: torch.nn.Module, spec: TaskSpec, text: EncodedText) -> Floats:
-    ids = torch.tensor(text.encoding.ids)[None].long()
+    ids, segments = (torch.tensor(x)[None].long() for x in (text.encoding.ids, text.encoding.segment_ids))
     with torch.no_grad():
-        found = their_outputs(model, ids, torch.ones_like(ids))
+        found = their_outputs(model, ids, torch.ones_like(ids), segments)
     if spec.task == "similarity":
         pooled = found[:, 0] if spec.pooling == "cls" else found.mean(dim=1)
         found = torch.nn.functional.normalize(pooled)

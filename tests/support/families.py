@@ -11,13 +11,23 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import ARCHITECTURES, vocabulary
 
-CLASSES = {"distilbert": "DistilBert"}
+CLASSES = {"distilbert": "DistilBert", "ernie": "Ernie"}
 """`model_type` → beginning of the class names."""
 SHAPES: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"},
+    "ernie": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "type_vocab_size": 4,
+        "use_task_id": True,
+        "layer_norm_eps": 1e-5,
+    },
 }
 DROPOUT = {
     "distilbert": {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0},
+    "ernie": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
 
 
@@ -56,11 +66,12 @@ def write_relative(
     return model
 
 
-def their_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor) -> Tensor:
+def their_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor, segments: Tensor) -> Tensor:
     """Return scores or hidden states of ids (B, T), or of (B * C, T) for multiple choice; QA's (B, T, 2)."""
     if "MultipleChoice" in type(model).__name__:
-        ids, mask = ids[None], mask[None]
-    output = model(input_ids=ids, attention_mask=mask)
+        ids, mask, segments = ids[None], mask[None], segments[None]
+    more = {"token_type_ids": segments} if hasattr(model.config, "type_vocab_size") else {}
+    output = model(input_ids=ids, attention_mask=mask, **more)
     if "start_logits" in output:
         return torch.stack([output.start_logits, output.end_logits], dim=-1)
     found: Tensor = output.logits if "logits" in output else output.last_hidden_state

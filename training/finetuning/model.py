@@ -118,8 +118,8 @@ def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Famil
         config["target_modules"] = [name.partition("layer.0.")[2] for name in names]
         pooler = family.own_name("bert.pooler.dense").removesuffix(".dense")
         config["modules_to_save"] = [pooler if n == "pooler" else n for n in config["modules_to_save"] or ()]
-        weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), family.own_name)
-        save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
+    weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), family.own_name)
+    save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
