@@ -1,7 +1,7 @@
 """Write a batch's texts as the graph's inputs.
 
-Layout "rows" (CPU) has R rows of S tokens, several texts in each; "flat" (CUDA) has one row without padding.
-Shapes: N texts, T tokens of all of them together, P head positions.
+Layout "rows" (CPU) has R rows of S tokens, with several texts in each; "flat" (CUDA) has one row without padding.
+Shapes: N texts, T tokens in all texts together, P head positions, Q head positions in a row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,16 +28,16 @@ Positions = NDArray[np.integer]
 Floats = NDArray[np.float32]
 
 MIN_ROW_HEADS = 2
-"""Minimum number of head positions of a row. ONNX Runtime multiplies a single one by other code, and so to other bits."""
+"""Minimum number of head positions in a row. For a single one ONNX Runtime takes another product whose bits differ."""
 
 _COUNTED = np.arange(512, dtype=np.int32)[None]
 _ZEROS = np.zeros_like(_COUNTED)
 
 
 def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWHERE) -> dict[str, Ints]:
-    """Return `row_inputs` of one text in a row of its own length, in a fifth of the time.
+    """Return what `row_inputs` returns for one text in a row of its own length, in a fifth of the time.
 
-    Most batches of an idle service are one text, and the batch before has evicted this code from the core's caches.
+    Most batches of an idle service are one text, and the previous batch has evicted this code from the core's caches.
     """
     tokens = len(encoding)
     width = row_width(tokens, rules)
@@ -54,7 +54,7 @@ def lone_inputs(encoding: Encoding, head: Positions, rules: PackingRules = ANYWH
 
 
 def _one_head(head: Positions) -> dict[str, Ints]:
-    """Return `_heads_by_row` of one position in one row."""
+    """Return what `_heads_by_row` returns for one position in one row."""
     return {"row_heads": np.array([[head[0], 0]], np.int32), "head_order": _ZEROS[0, :1]}
 
 
@@ -63,9 +63,11 @@ def row_inputs(
 ) -> dict[str, Ints]:
     """Return the graph's inputs for layout "rows".
 
-    `heads` holds each text's own positions where the head is evaluated. Returns input_ids, segment_ids, position_ids and
-    text_ids (R, S), text_ids -1 on padding, and positions (P,) among the R * S places, in text order. Where each text has
-    one, the same as row_heads (R, Q), any places filling up, with head_order (P,), the index of each text's among them.
+    `heads` holds, for each text, the positions in it where the head is evaluated. Returns:
+    - input_ids, segment_ids, position_ids and text_ids (R, S); text_ids is -1 on padding;
+    - positions (P,): the head positions as indices into the R * S places, in text order;
+    - if each text has one head position: row_heads (R, Q), the same indices by row, each row filled up with the index of
+      its first place; and head_order (P,), where each text's position is in row_heads.
     """
     lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
     before = np.cumsum(lengths) - lengths
@@ -91,7 +93,7 @@ def row_inputs(
 
 
 def _heads_by_row(positions: Positions, rows: int, width: int) -> dict[str, Ints]:
-    """Return row_heads (R, Q) and head_order (P,) of positions (P,) among the R * S places."""
+    """Return row_heads (R, Q) and head_order (P,) for positions (P,), which are indices into the R * S places."""
     row_of = positions // width
     counts = np.bincount(row_of, minlength=rows)
     most = max(MIN_ROW_HEADS, int(counts.max()))
@@ -109,8 +111,9 @@ def flat_inputs(
 ) -> dict[str, Ints]:
     """Return the graph's inputs for layout "flat" (CUDA): all T tokens in one row, no padding between texts.
 
-    `heads` holds those of the first texts; the others have none. com.microsoft's packed attention reads token_offset
-    (N, longest): first the T tokens' places in the padded batch, then the padding's. cumulative_lengths is (N + 1,).
+    `heads` holds the head positions of the first len(heads) texts; the others have none. com.microsoft's packed attention
+    reads token_offset (N, longest): first the places of the T tokens in the padded batch, then those of the padding.
+    cumulative_lengths is (N + 1,).
     """
     lengths = np.fromiter((len(e) for e in encodings), np.int64, len(encodings))
     ends = np.cumsum(lengths)
@@ -135,7 +138,7 @@ def flat_inputs(
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """Batches of encoded texts through one graph."""
+    """Runs batches of encoded texts through one graph."""
 
     layout: str
     """"rows" or "flat"."""

@@ -1,6 +1,6 @@
-"""Decide where a batch's texts lie: in which run of the engine, and where in the run's rows. Pure.
+"""Decide in which run of the engine each text of a batch lies, and where in the run's rows. Pure functions.
 
-A run on a CPU computes R rows of S tokens, several texts in each. N texts.
+A run on a CPU computes R rows of S tokens, with several texts in each row. N is the number of texts.
 """
 
 import heapq
@@ -21,22 +21,23 @@ class CostModel:
     attention_width: float = 1000.0
     """Row width S at which attention costs as much as all other operations.
 
-    By operations alone it is 6 H (24 H^2 a token outside attention, 4 S H inside). Softmax and the bias are bound by memory
-    and cost more. 8 bits make products cheaper, but not attention.
+    Counted in operations alone it is 6 H: a token costs 24 H^2 outside attention and 4 S H inside (H: hidden size). In
+    practice it is less: softmax and the bias are bound by memory. 8 bits make products cheaper, but not attention.
     """
     run_tokens: float = 10.0
-    """Time of a run beside its tokens: it calls the graph's operators and reads the weights."""
+    """Fixed time of a run, whatever its tokens: calling the graph's operators and reading the weights."""
 
     @classmethod
     def for_model(cls, hidden_size: int) -> "CostModel":
         """Return a guess for a model that was not measured.
 
-        It is that of MiniLM L6 x 384 in fp32 on a Zen 3. On a Zen 4, 1,500 and 8 were fitted; in 8 bits, 550 and 14.
+        The guess is that of MiniLM L6 x 384 in fp32 on a Zen 3, its width scaled by hidden size. On a Zen 4 the fit gave a
+        width of 1,500 and 8 tokens a run; in 8 bits 550 and 14.
         """
         return cls(1000.0 / 384 * hidden_size)
 
     def places(self, rows: int, width: float) -> float:
-        """Return the expected time of R rows of S tokens without that of the run itself."""
+        """Return the expected time of R rows of S tokens, without the fixed time of the run."""
         return rows * width * (1.0 + width / self.attention_width)
 
 
@@ -47,7 +48,7 @@ DEFAULT_COST = CostModel()
 class PackingRules:
     """Token positions at which a text may start in a row: a bundle's `packing`.
 
-    Texts that keep to them get bit for bit the answer that they get alone, which 8-bit graphs need:
+    A text that starts at one of them gets, bit for bit, the answer that it gets alone. 8-bit graphs need this:
     docs/decisions/0007-eight-bits.md.
     """
 
@@ -72,10 +73,10 @@ def round_up(tokens: int, step: int) -> int:
 ANYWHERE = PackingRules()
 
 MASKS_TAILS = platform.machine().lower() in ("x86_64", "amd64")
-"""True where a row's last tokens go through the same operations as the others.
+"""True where ONNX Runtime's softmax treats the last tokens of a row like the others.
 
-ONNX Runtime's softmax masks them in vectors of x86. Elsewhere it sums a row's remainder one by one, so that a text's last
-bits depend on its row's width. There a row's width is a multiple of `align_tokens`.
+On x86 it masks what exceeds the row in its last vector. Elsewhere it sums the last tokens one by one, so a text's last
+bits would depend on its row's width. There, row widths are rounded up to a multiple of `align_tokens`.
 """
 
 
@@ -95,10 +96,11 @@ class Packing:
 
 
 def pack(lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingRules = ANYWHERE) -> Packing:
-    """Place texts of these lengths (at least 1 each) in rows so that the expected time of one run is least.
+    """Place texts of these lengths (at least 1 each) in rows so that one run takes the least expected time.
 
-    For each number of rows worth trying, texts go one by one, longest first, to the row that is least full. None is split.
-    Rows are as wide as the fullest: the engine's time grows with each place, not in steps. Raises ValueError without a text.
+    For each number of rows worth trying, each text, longest first, goes to the row that is least full. None is split.
+    Rows are as wide as the fullest, because the engine's time grows with each place, not in steps. Raises ValueError
+    without a text.
     """
     if not lengths:
         raise ValueError("there is no text to pack")
@@ -107,7 +109,7 @@ def pack(lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingR
     taken = sum(round_up(length, rules.align_tokens) for length in lengths)
     narrow = min(len(lengths), -(-taken // longest))
     best, least = None, math.inf
-    # From rows of the longest text's width the expected time grows both ways: with more rows, and with wider ones.
+    # Start with rows as wide as the longest text. From there the bound grows with more rows, and with fewer, wider ones.
     for counts in (_more_rows(narrow, len(lengths)), _fewer_rows(narrow)):
         for rows in counts:
             if cost.places(rows, max(longest, taken / rows - slack)) >= least:
@@ -121,9 +123,9 @@ def pack(lengths: Sequence[int], cost: CostModel = DEFAULT_COST, rules: PackingR
 
 
 ROW_STEPS = 16
-"""The next number of rows tried differs by the number over this, rounded down, and at least by 1.
+"""Divisor of the number of rows that gives the step to the next number tried, which is at least 1.
 
-To try each number would take longer than the run itself for 1,000 texts.
+With 1,000 texts, trying every number would take longer than the run itself.
 """
 
 
@@ -154,7 +156,7 @@ def _fill_evenly(lengths: Sequence[int], order: Sequence[int], rows: int, rules:
 
 
 def row_width(tokens: int, rules: PackingRules) -> int:
-    """Return the rows' width where the fullest has `tokens` tokens."""
+    """Return the width of all rows, given that the fullest has `tokens` tokens."""
     return tokens if MASKS_TAILS else round_up(tokens, rules.align_tokens)
 
 
@@ -163,13 +165,13 @@ class RowRun:
     """Texts of a batch that the engine computes in one run."""
 
     texts: Sequence[int]
-    """Their indices in the batch."""
+    """Indices of the texts in the batch."""
     packing: Packing
-    """Their places, in the order of `texts`."""
+    """Places of the texts, in the order of `texts`."""
 
 
 MAX_TRIED_SPLITS = 3
-"""Maximum number of divisions into two runs that are packed, the most promising first."""
+"""Maximum number of divisions into two runs that are tried, the most promising first."""
 
 
 def plan_runs(
@@ -200,7 +202,10 @@ def _time(runs: Sequence[RowRun], cost: CostModel) -> float:
 
 
 def _splits(lengths: Sequence[int], cost: CostModel, rules: PackingRules) -> Iterator[tuple[float, int]]:
-    """Yield a lower bound of the time and the size of the first run for each division of texts, longest first."""
+    """Yield each division of the texts into two runs: a lower bound of its time, and the number of texts in the first run.
+
+    `lengths` are sorted, longest first, and the first run takes the longest texts.
+    """
     taken = list(accumulate(round_up(length, rules.align_tokens) for length in lengths))
     slack = rules.align_tokens - 1
     for count in range(1, len(lengths)):
@@ -211,15 +216,20 @@ def _splits(lengths: Sequence[int], cost: CostModel, rules: PackingRules) -> Ite
 
 
 def _least_time(taken: int, longest: int, cost: CostModel, slack: int) -> float:
-    """Return a lower bound of the time of texts that take so many tokens, each row's last text `slack` fewer."""
+    """Return a lower bound of the time of texts that take `taken` tokens when aligned.
+
+    The last text of a row needs no alignment after it, which saves up to `slack` tokens.
+    """
     rows = -(-taken // (longest + slack))
     narrow = cost.places(rows, longest)
     return min(narrow, cost.places(rows - 1, taken / (rows - 1) - slack)) if rows > 1 else narrow
 
 
 PADDED_SHARE, PADDED_TOKENS = 4, 16_384
-"""Limit of packed attention's scratch, which is as large as the padded batch: this multiple of the texts' tokens, plus
-these tokens."""
+"""Limit of packed attention's scratch memory, in tokens: PADDED_SHARE times the texts' tokens, plus PADDED_TOKENS.
+
+The scratch is as large as the batch would be if padded to its longest text.
+"""
 
 
 def flat_groups(lengths: Sequence[int]) -> list[list[int]]:

@@ -1,16 +1,20 @@
-"""The encoder's products in 8 bits on the CPU, with answers that do not depend on the batch. T tokens.
+"""The encoder's products in 8 bits on the CPU, with answers that do not depend on the batch. T tokens, H width.
 
-No scale comes from the batch. What a LayerNorm gave has always much the same range, so a scale that is fixed at export
-serves every text (queries, keys and values; the feed-forward layer's first half: the widest outputs, where a scale for
-each token costs most). Attention's sums and the activation's output vary from token to token: each of these vectors is
-quantised by a scale of its own, taken from that vector alone. Weights have one scale for each output. Three things make
-the error small, the first exact in real arithmetic:
-- outlier features are divided by factors that the weights take back (SmoothQuant, Xiao et al. 2022, 2211.10438); where
-  the scale is fixed, each feature's range is moved to its middle first, and the bias takes it back;
-- the activation's output is almost never below 0, so that 0 is among the lowest of its 256 levels;
-- weights are rounded with regard to what they are multiplied with (`rounding.py`).
-Each pass over a tensor counts, so two are spared: the values' weights divide attention's sums by their smoothing
-factors, and a LayerNorm adds the bias of the layer to whose output its own is added.
+No scale comes from the batch:
+- A LayerNorm's output always has much the same range, so one scale, fixed at export, serves every text. Queries, keys and
+  values read it, and the feed-forward layer's first half. Their outputs are the widest, where a scale for each token
+  would cost most.
+- Attention's sums and the activation's output vary from token to token. Each token's vector has a scale of its own.
+- Weights have one scale for each output.
+
+Three things make the error small, the first exact in real arithmetic:
+- Outlier features are divided by factors that the weights take back (SmoothQuant, Xiao et al. 2022, 2211.10438). Where
+  the scale is fixed, each feature is first shifted so that its range is symmetric, and the bias takes the shift back.
+- The activation's output is almost never below 0, so 0 is among the lowest of its 256 levels.
+- Weights are rounded with regard to the inputs that they are multiplied with (`rounding.py`).
+
+Two passes over tensors are saved. The values' weights also divide by the smoothing factors of attention's sums. A
+LayerNorm also adds the bias of the next layer that its output is added to as the residual.
 """
 
 from collections.abc import Sequence
@@ -29,21 +33,19 @@ from model_export.reference import Floats
 
 LOWEST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0}
 """A little below each activation's minimum."""
-SMOOTHING = 0.5  # of 0.3 ... 1.0 among the best on real text (docs/export.md), and the paper's own
+SMOOTHING = 0.5  # among the best of 0.3 ... 1.0 on real text (docs/export.md), and the paper's value
 FIXED_SMOOTHING = (
-    0.8  # of 0.5 ... 1.0 the best for fixed scales, which must hold every feature of every token
+    0.8  # the best of 0.5 ... 1.0 for fixed scales, which must cover every feature of every token
 )
-MIDDLE = 128  # what 0 becomes in unsigned bytes
-ZERO = (
-    24  # what 0 becomes behind an activation that goes a little below it; of 8 ... 48 the best on real text
-)
+MIDDLE = 128  # the level of 0 in unsigned bytes
+ZERO = 24  # the level of 0 for an activation that goes a little below it; the best of 8 ... 48 on real text
 EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
-SMALLEST = 1e-10  # a vector of zeros is not divided by zero
+SMALLEST = 1e-10  # smallest scale, so that a vector of zeros is not divided by zero
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Linear:
-    """(x W + b) * output_factors: weight (in, out), bias (out,), some of the vectors x (M, in)."""
+    """A layer (x W + b) * output_factors: weight (in, out), bias (out,), and a sample of its inputs x (M, in)."""
 
     name: str
     weight: Floats
@@ -54,30 +56,30 @@ class _Linear:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FixedInput:
-    """((x - shift) / factors) in 8 bits with a scale for all tokens; x is (T, in)."""
+    """The tensor (x - shift) / factors in 8 bits, with one scale for all tokens; x is (T, in)."""
 
     quantised: str
     scale: str
     shift: Floats
     factors: Floats
     inputs: Floats
-    """Some of the vectors (x - shift) / factors, (M, in)."""
+    """A sample of the vectors (x - shift) / factors, (M, in)."""
 
 
 class Int8Ops(CpuOps):
-    """Writes 8-bit products in place of the encoder's linear layers; heads and attention stay float32."""
+    """Writes the encoder's linear layers as 8-bit products; heads and attention stay float32."""
 
     smoothing, fixed_smoothing = SMOOTHING, FIXED_SMOOTHING
 
     def __init__(
         self, writer: GraphWriter, config: BertConfig, weights: Weights, calibration: Calibration
     ) -> None:
-        """`calibration` holds what the checkpoint's linear layers read on real texts."""
+        """Write into `writer`; `calibration` holds inputs of the checkpoint's linear layers on real texts."""
         super().__init__(writer, config, weights)
         self._calibration = calibration
 
     def attention(self, x: str, name: str) -> str:
-        """Write self-attention, its three projections of one quantised input; (T, H) → (T, H), each feature smoothed."""
+        """Write self-attention, its three projections reading one quantised input; (T, H) → (T, H), already smoothed."""
         linears, fixed = self._attention_input(x, name)
         rows = self._in_rows(fixed.quantised)
         attended = self.w.node(
@@ -92,7 +94,7 @@ class Int8Ops(CpuOps):
         return self.as_tokens(attended)
 
     def attention_at_heads(self, x: str, name: str) -> str:
-        """Write the same for queries at each row's head positions; (T, H) → (P, H)."""
+        """Write self-attention whose queries are each row's head positions; (T, H) → (P, H), already smoothed."""
         (query, key, value), fixed = self._attention_input(x, name)
         heads, rows = self.w.node("Gather", fixed.quantised, "row_heads"), self._in_rows(fixed.quantised)
         return self._attended_heads(
@@ -102,7 +104,7 @@ class Int8Ops(CpuOps):
         )
 
     def _attention_input(self, x: str, name: str) -> tuple[list[_Linear], _FixedInput]:
-        """Write the input of queries, keys and values; returns their layers with it."""
+        """Write the quantised input of queries, keys and values; return their layers and that input."""
         query, key, value = (self._from_checkpoint(f"{name}.{part}") for part in ("query", "key", "value"))
         output = self._from_checkpoint(f"{name.removesuffix('.self')}.output.dense")
         value = replace(value, output_factors=np.float32(1) / self._factors(output))
@@ -116,7 +118,7 @@ class Int8Ops(CpuOps):
         return self.activation(self._fixed_product(fixed.quantised, linear, fixed))
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
-        """Write LayerNorm(x W + residual), b being in the residual; (T, in) → (T, H)."""
+        """Write LayerNorm(x W + residual), where the residual already holds the bias b; (T, in) → (T, H)."""
         linear = self._from_checkpoint(dense)
         if dense.endswith(".attention.output.dense"):
             factors = self._factors(linear)
@@ -127,7 +129,7 @@ class Int8Ops(CpuOps):
         return self._add_norm(self._product(quantised, scale, zero, linear), residual, norm)
 
     def norm_parameters(self, name: str) -> tuple[str, str]:
-        """Write a norm's scale, and its shift with the bias of the layer to whose output its own is added."""
+        """Write a norm's scale and its shift, to which the bias of `_dense_after` is added."""
         dense = self._dense_after(name)
         if dense is None:
             return super().norm_parameters(name)
@@ -135,7 +137,7 @@ class Int8Ops(CpuOps):
         return self.tensor(f"{name}.weight"), self.w.constant(f"{name}.bias.residual", shift)
 
     def _dense_after(self, norm: str) -> str | None:
-        """Return the linear layer to whose output a norm's is added; None for the last norm."""
+        """Return the linear layer to whose output the norm's output is added as the residual; None for the last norm."""
         if norm.endswith(".attention.output.LayerNorm"):
             return f"{norm.removesuffix('.attention.output.LayerNorm')}.output.dense"
         layer = 0 if norm == EMBEDDINGS_NORM else int(norm.split(".")[3]) + 1
@@ -146,18 +148,18 @@ class Int8Ops(CpuOps):
         )
 
     def _fixed_input(self, x: str, linears: Sequence[_Linear], residual: _Linear) -> _FixedInput:
-        """Write x, a LayerNorm's output, in 8 bits for layers that read it; (T, in) → (T, in).
+        """Write x, a LayerNorm's output, in 8 bits for the layers that read it; (T, in) → (T, in).
 
-        One scale that calibration found serves all tokens, so that it, and the bias, go into the product. x holds the bias
-        of `residual`, which is taken out.
+        One scale from calibration serves all tokens, so the product's operator applies it and adds the bias. x also holds
+        the bias of `residual`, which is subtracted.
         """
         name, read = linears[0].name, linears[0].inputs
         weights = np.concatenate([linear.weight for linear in linears], axis=1)
-        # Each feature's range is made symmetric: then one scale wastes no level, and the biases take the shift back.
+        # With each feature's range symmetric, one scale wastes no level. The biases take the shift back.
         shift = (read.max(axis=0) + read.min(axis=0)) / 2
         factors = _smoothing_factors(weights, read - shift, self.fixed_smoothing)
         inputs = (read - shift) / factors
-        # No margin for outliers of other texts: to cut off those few costs less than coarser steps for all.
+        # No margin for outliers of other texts: clipping those few costs less than coarser steps for all.
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
         shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift + residual.bias))
         smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / factors))
@@ -166,7 +168,7 @@ class Int8Ops(CpuOps):
         return _FixedInput(quantised, fixed, shift, factors, inputs)
 
     def _fixed_product(self, quantised: str, linear: _Linear, fixed: _FixedInput) -> str:
-        """Write x W + b in 8 bits for a part of a quantised x; (..., in) → (..., out)."""
+        """Write x W + b in 8 bits for all of a quantised x, or for positions gathered from it; (..., in) → (..., out)."""
         smoothed = replace(linear, weight=linear.weight * fixed.factors[:, None], inputs=fixed.inputs)
         weight, weight_scale = self._rounded(smoothed)
         bias = linear.bias + fixed.shift @ linear.weight
@@ -197,7 +199,7 @@ class Int8Ops(CpuOps):
         return self.w.node("Mul", product, self.w.node("Unsqueeze", scale, self.w.constant("axis_1", [1])))
 
     def _quantised_activation(self, x: str) -> tuple[str, str, str]:
-        """Write an activation's output in 256 levels, ZERO of them below 0; returns it, its scales (T,) and 0's level."""
+        """Write an activation's output in 256 levels, ZERO of them below 0; return it, its scales (T,) and 0's level."""
         largest = self.w.node("ReduceMax", x, self.w.constant("last_axis", [-1]), keepdims=0)
         below = ZERO if LOWEST[self.config.hidden_act] else 0
         smallest = max(-LOWEST[self.config.hidden_act] / below, SMALLEST) if below else SMALLEST
@@ -205,7 +207,7 @@ class Int8Ops(CpuOps):
         return self._quantised(x, scale, below)
 
     def _quantised_signed(self, x: str) -> tuple[str, str, str]:
-        """Write a vector of both signs as 128 ± 127; returns it, its scales (T,) and 0's level."""
+        """Write vectors of both signs as 128 ± 127; return them, their scales (T,) and the level of 0."""
         largest = self.w.node(
             "ReduceMax", self.w.node("Abs", x), self.w.constant("last_axis", [-1]), keepdims=0
         )

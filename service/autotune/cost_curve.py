@@ -1,7 +1,7 @@
-"""The engine's time by batch size, and the batch sizes to use.
+"""The engine's time by batch size: fits of it, and the batch sizes to use.
 
-Throughput rises with the tokens of a batch until the cores are used well, then stays. Past that knee a larger batch
-only makes everyone in it wait longer, so the token budget of a batch is the knee.
+Throughput rises with the tokens of a batch until the cores are used well, then stays level. Past that knee a larger
+batch only makes every text in it wait longer, so the token budget of a batch is the knee.
 """
 
 import math
@@ -18,9 +18,9 @@ MIN_BUDGET = 64
 KNEE = 0.9
 """Share of the best throughput that defines the budget."""
 FULL = 0.98
-"""Share of the best throughput that defines a full batch, used under load."""
+"""Share of the best throughput that defines a large batch, used under load."""
 MIN_ATTENTION_WIDTH, MAX_ATTENTION_WIDTH, MAX_RUN_TOKENS = 50.0, 20_000.0, 100.0
-"""Bounds of a fitted cost model, against a disturbed measurement."""
+"""Bounds of a fitted cost model, in tokens: a disturbed measurement must not give an absurd one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CostPoint:
 
     tokens: int
     seconds: float
-    """Best time of some runs."""
+    """Best time of several runs."""
     wall_s: float = 0.0
     """Mean wall time, other programs' work included; 0 if not measured."""
 
@@ -40,7 +40,7 @@ class CostPoint:
 
 
 def knee(curve: Sequence[CostPoint], share: float = KNEE) -> int:
-    """Return the tokens of the smallest batch with this share of the best throughput, at least MIN_BUDGET."""
+    """Return the size in tokens of the smallest batch with this share of the best throughput, at least MIN_BUDGET."""
     best = max(point.tokens_per_s for point in curve)
     return max(MIN_BUDGET, min(point.tokens for point in curve if point.tokens_per_s >= share * best))
 
@@ -60,9 +60,10 @@ def fit_throughput(curve: Sequence[CostPoint], budget: int, slots: int) -> Throu
 
 
 def fit_cost(curve: Sequence[CostPoint], text_tokens: int, wide: CostPoint) -> CostModel | None:
-    """Fit seconds = run + tokens * token + tokens * row width * attention, all points' relative errors weighing the same.
+    """Fit seconds = run + tokens * token + tokens * row width * attention, by least squares of the relative errors.
 
-    `curve` was measured in rows of `text_tokens`, `wide` with one text. Returns None where attention seems to cost nothing.
+    `curve` was measured in rows of `text_tokens`, `wide` with one text. Returns None if the fit gives a token or attention
+    no cost.
     """
     shapes = [(point.tokens, min(point.tokens, text_tokens)) for point in curve] + [
         (wide.tokens, wide.tokens)
@@ -76,7 +77,7 @@ def fit_cost(curve: Sequence[CostPoint], text_tokens: int, wide: CostPoint) -> C
 
 
 def fitted(attention_width: float, run_tokens: float) -> CostModel:
-    """Return a cost model within plausible bounds. Raises ValueError for what is not a number."""
+    """Return a cost model, its values clamped to the bounds. Raises ValueError for NaN."""
     if math.isnan(attention_width) or math.isnan(run_tokens):
         raise ValueError("a cost model has finite numbers")
     return CostModel(

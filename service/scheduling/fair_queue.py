@@ -1,9 +1,9 @@
-"""Decides which requests are admitted and what the next batch holds. Pure: no clock, no threads, no engine.
+"""Decide which requests are admitted and what the next batch holds. No clock, no threads, no engine.
 
 A job is one request's sequences (texts, or windows of long texts) for one model. It joins the queue of its model and size
 class. A queue is first in first out, and the queues take equal turns in engine seconds (start-time fair queueing): a
 sentence does not wait behind documents, and documents do not starve. A batch is filled up to the model's token budget.
-There is no timer: whoever has a free engine slot calls `next_batch`.
+There is no timer: the dispatcher calls `next_batch` for each free engine slot.
 
 A batch cannot be interrupted, and a window takes ten times as long as a sentence. So documents leave one of several slots
 free while short texts come. A job that would miss its deadline at the present throughput is refused on arrival.
@@ -20,15 +20,16 @@ from service.scheduling.jobs import Batch, BatchItem, Job, JobQueue
 from service.scheduling.throughput import Throughput
 
 SIZE_CLASSES = (4, 64)
-"""Largest job of each size class but the last, in full batches: a text or some sentences; a page or a list; documents."""
+"""Largest job of each size class but the last, in token budgets. The classes: a text or some sentences; a page or a list;
+documents."""
 DOCUMENTS = len(SIZE_CLASSES)
 """Size class of the longest jobs."""
 ADMISSION_MARGIN = 0.8
-"""Part of its time in which a job must be expected to finish; the rest is for decoding, sending and estimation errors."""
+"""Admit a job only if it should finish in this part of its time; the rest is for decoding, sending and estimation errors."""
 STARTED_MARGIN = 0.8
 """Drop a started job when this part of its estimated remaining time exceeds its deadline, an unstarted one at 100%."""
 SLOWDOWN = 0.8
-"""Present over past throughput at which waiting jobs are checked against their deadlines again."""
+"""Ratio of present to past throughput below which waiting jobs are checked against their deadlines again."""
 UNMEASURED = Throughput(0.0, 1e-9, 1)
 
 
@@ -44,7 +45,7 @@ class FairQueue:
     slots: int = 1
     """Number of engine slots."""
     large_budgets: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of the fastest batch, by model; used when so much waits that every job waits for several batches."""
+    """Tokens of a large batch, by model; used when enough waits to fill every slot with one."""
     unit: str = "tokens"
     """Unit of job sizes, for messages."""
     tokens: int = 0
@@ -55,15 +56,15 @@ class FairQueue:
     """Jobs that `next_batch` dropped because of their deadlines; the caller answers them and clears the list."""
     _queues: dict[tuple[str, int], JobQueue] = field(default_factory=dict)
     _retries: deque[Batch] = field(default_factory=deque)
-    """Items of failed batches, each in a batch of its own; they count as waiting."""
+    """Items of failed batches, each now in a batch of its own; they count as waiting."""
     _virtual_s: float = 0.0
-    """`served_s` of the queue that was served last, from which a queue that was empty starts."""
+    """`served_s` of the queue served last; a queue that was empty starts from it, not from its own."""
 
     def try_admit(self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False) -> None:
         """Admit a job, whole.
 
-        Raises QueueFullError if its tokens pass the bound, TooLateError if it would miss its deadline. An idle engine with
-        nothing waiting takes any job: its time is only an estimate.
+        Raises QueueFullError if its tokens exceed the bound, TooLateError if it would miss its deadline. When the engine is
+        idle and nothing waits, no deadline is checked: the job's time is only an estimate.
         """
         size, queue = job.waiting_tokens, self._queue_for(job)
         if self.tokens + size > self.max_tokens:
@@ -97,7 +98,7 @@ class FairQueue:
                 self._take_retry(batch)
 
     def retry_separately(self, batch: Batch) -> None:
-        """Put each item of a failed batch before all others, in a batch of its own."""
+        """Put each item of a failed batch, in a batch of its own, ahead of all waiting jobs."""
         for item in batch.items:
             if not item.job.cancelled:
                 self._retries.append(Batch(batch.model, (item,), self._is_long([item])))
@@ -106,8 +107,8 @@ class FairQueue:
     def next_batch(self, now: float, free_slots: int = 1, long_running: int = 0) -> Batch | None:
         """Form the next batch, None if nothing may run. Drops jobs that cannot meet their deadlines.
 
-        With several free slots a batch takes only its part of what waits. `long_running` is the number of slots that run
-        documents: if only one other is left, it is reserved while short texts come.
+        With several free slots, a batch takes an equal part of the waiting tokens. `long_running` is the number of slots
+        that run documents: if only one other slot is left, it is reserved while short texts come.
         """
         if retry := self._next_retry(now):
             return retry
@@ -169,7 +170,7 @@ class FairQueue:
         return any(queue.tokens or queue.was_served_recently(now) for queue in short)
 
     def _in_turn(self, queues: Iterable[JobQueue], now: float) -> list[JobQueue]:
-        """Return the queues that are not empty, the least served first; of equals that of the shorter jobs."""
+        """Return the queues that are not empty, the least served first; among equals, shorter jobs first."""
         return sorted(
             (queue for queue in queues if self._has_head(queue, now)),
             key=lambda queue: (queue.served_s, queue.size_class),
@@ -189,7 +190,7 @@ class FairQueue:
     def _is_late(self, job: Job, now: float, ahead: int = 0) -> bool:
         """Tell whether a job will miss its deadline, with `ahead` tokens before it in its queue.
 
-        A job that waits by itself is late only past its deadline: dropping it sooner would leave the engine idle.
+        If no other job waits, it is late only past its deadline: dropping it sooner would leave the engine idle.
         """
         if job.deadline <= now:
             return True
@@ -197,7 +198,7 @@ class FairQueue:
         return self.tokens > left and now + margin * self._seconds(job.model, ahead + left) > job.deadline
 
     def _drop_late_jobs(self, now: float) -> None:
-        """Drop late jobs anywhere in a queue whose model became slower, so that they are told at once."""
+        """Drop late jobs anywhere in a queue whose model became slower, so that their clients learn of it at once."""
         for queue in self._queues.values():
             rate = self._throughput(queue.model).tokens_per_s
             if rate < SLOWDOWN * queue.rate:
@@ -230,10 +231,10 @@ class FairQueue:
         return Batch(model, tuple(items), self._is_long(items))
 
     def _budget(self, own: Sequence[JobQueue], now: float) -> int:
-        """Return the tokens of this batch: those of a large one if that makes no request wait longer.
+        """Return the token budget of this batch: the large one if that makes no request wait longer.
 
-        While short texts come only they are counted. A model that shares the engine has no large batches, which would
-        delay the other's next text.
+        While short texts come, only they count as waiting. A model that shares the engine gets no large batch, which would
+        delay the other model's next text.
         """
         model = own[0].model
         small = self.budgets[model]
@@ -279,8 +280,9 @@ class FairQueue:
 def finish_s(own_s: float, others: Sequence[tuple[float, float]], rounds: int = 8) -> float:
     """Return the seconds until a queue has had `own_s` of work done while others take turns with it.
 
-    `others` are the waiting seconds and recent engine share of each other queue, which is assumed to go on so but never
-    gets more than the own one. The time is on both sides of the equation; the rounds approach it from below.
+    `others` are, for each other queue, its waiting seconds and its recent share of the engine. Each is assumed to get
+    what waits in it, or its share of the time if that is more, but no more than this queue. As the shares depend on the
+    result, it is found by iteration, from below.
     """
     seconds = own_s
     for _ in range(rounds):
