@@ -73,6 +73,11 @@ class BertConfig:
         return family_of({"model_type": self.model_type})
 
     @property
+    def mlm_act(self) -> str:
+        """Activation of the masked language model's head."""
+        return self.family.mlm_act or self.hidden_act
+
+    @property
     def head_size(self) -> int:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads

@@ -7,9 +7,10 @@ it as its own class. Here alone a family has a name; all other code knows one BE
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, TypeVar
 
-from bert.errors import UnsupportedModelError
+from bert.errors import ConfigError, UnsupportedModelError
 
 Array = TypeVar("Array")
 Names = tuple[tuple[str, str], ...]
@@ -17,6 +18,7 @@ Names = tuple[tuple[str, str], ...]
 
 WORDS = "bert.embeddings.word_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
 TASKS = "bert.embeddings.task_type_embeddings.weight"
 _BODY = "bert."
 _BARE = ("embeddings.", "encoder.", "pooler.")
@@ -41,10 +43,18 @@ class Family:
     body_names: Names = ()
     """Names without the prefix."""
     head_names: Names = ()
+    class_names: Mapping[str, Names] = field(default_factory=dict)
+    """The same for one class: the end of its name in `transformers` → names."""
     task_ids: str = ""
     """Key of `config.json` that says whether the first row of TASKS is added to every token's embedding."""
+    starts_after_pad: bool = False
+    """The first token's position is the padding's id + 1: the rows before it are read by padding only, and left out."""
+    segment_rows: int = 0
+    """Rows of the segment table in a file of a family without segments: the first is added to every token's embedding."""
     pooler_act: str = "tanh"
     """Activation of the layer between the first token's vector and the classifier."""
+    mlm_act: str = ""
+    """Activation of the masked language model's head; "" is that of the layers."""
     has_segments: bool = True
     """Both texts of a pair have vectors of their own. Without them the table is zero and stays so."""
 
@@ -56,12 +66,26 @@ class Family:
                 found[ours] = found.pop(theirs)
         if isinstance(names := values.get("architectures"), list | tuple):
             found["architectures"] = [_renamed(str(name), self.classes, "Bert") for name in names]
+        if self.starts_after_pad and isinstance(found["max_position_embeddings"], int):
+            found["max_position_embeddings"] -= self._first_position(values)
         return {**found, **self.config_fixed}
 
     def own_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of a `config.json` in the family's words, of one in BERT's."""
         kept = {key: value for key, value in values.items() if key not in self.config_fixed}
+        if self.starts_after_pad:
+            kept["max_position_embeddings"] += self._first_position(values)
+        if self.segment_rows:
+            kept["type_vocab_size"] = self.segment_rows
         return {self.config_keys.get(key, key): value for key, value in kept.items()}
+
+    def _first_position(self, config: Mapping[str, Any]) -> int:
+        """Return the position of a text's first token. Raises ConfigError."""
+        pad = config.get("pad_token_id")
+        pad = self.config_defaults["pad_token_id"] if pad is None else pad
+        if not isinstance(pad, int):
+            raise ConfigError(f"pad_token_id ({pad!r}) must be a whole number")
+        return pad + 1
 
     def own_class(self, name: str) -> str:
         """Return the name of a class in `transformers`, of BERT's."""
@@ -74,7 +98,7 @@ class Family:
         """
         for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
             name = name.removesuffix(old) + new if name.endswith(old) else name
-        for ours, theirs in self.head_names:
+        for ours, theirs in (*self.head_names, *chain(*self.class_names.values())):
             if found := _replaced(name, theirs, ours):
                 return found
         body = name.removeprefix(self.prefix)
@@ -83,9 +107,9 @@ class Family:
                 return f"{_BODY}{found}"
         return f"{_BODY}{body}" if body.startswith(_BARE) else name
 
-    def own_name(self, name: str) -> str:
-        """Return a tensor's name in the family's words, of BERT's."""
-        for ours, theirs in self.head_names:
+    def own_name(self, name: str, architecture: str) -> str:
+        """Return a tensor's name in the family's words, of BERT's and of the name of BERT's class."""
+        for ours, theirs in (*self.class_names.get(architecture.removeprefix("Bert"), ()), *self.head_names):
             if found := _replaced(name, ours, theirs):
                 return found
         if not name.startswith(_BODY):
@@ -99,7 +123,13 @@ class Family:
 
         `config` is the content of `config.json`.
         """
-        found: dict[str, Any] = {self.bert_name(name): tensor for name, tensor in weights.items()}
+        # Last what a head names: some files have a pooler too, which it does not read.
+        ordered = sorted(weights, key=lambda name: not name.startswith(self.prefix))
+        found: dict[str, Any] = {self.bert_name(name): weights[name] for name in ordered}
+        if self.starts_after_pad and POSITIONS in found:
+            found[POSITIONS] = found[POSITIONS][self._first_position(config) :]
+        if self.segment_rows and POSITIONS in found and SEGMENTS in found:
+            found[POSITIONS] = found[POSITIONS] + found[SEGMENTS][:1]
         if not self.has_segments and WORDS in found:
             rows = found[WORDS][: self.config_fixed["type_vocab_size"]]
             found[SEGMENTS] = rows - rows
@@ -107,10 +137,23 @@ class Family:
             found[SEGMENTS] = found[SEGMENTS] + tasks[:1]
         return found
 
-    def own_weights(self, weights: Mapping[str, Array]) -> dict[str, Array]:
-        """Return tensors under the family's names, without what it lacks, of those under BERT's."""
-        kept = (name for name in weights if self.has_segments or name != SEGMENTS)
-        return {self.own_name(name): weights[name] for name in kept}
+    def own_weights(
+        self, weights: Mapping[str, Array], architecture: str, config: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Return the tensors of a BERT as the family has them in its files.
+
+        `architecture` is the name of BERT's class, `config` the content of BERT's `config.json`.
+        """
+        kept: dict[str, Any] = dict(weights)
+        if not self.has_segments:
+            segments = kept.pop(SEGMENTS)
+            if self.segment_rows:
+                kept[SEGMENTS] = segments[: self.segment_rows]
+        if self.starts_after_pad:
+            positions = kept[POSITIONS]
+            # Only padding reads the first rows, and its vectors nothing.
+            kept[POSITIONS] = positions[[0] * self._first_position(config) + list(range(len(positions)))]
+        return {self.own_name(name, architecture): tensor for name, tensor in kept.items()}
 
 
 def _renamed(name: str, old: str, new: str) -> str:
@@ -169,6 +212,29 @@ FAMILIES = {
         ),
         # Written back with its task in the segments: without task ids.
         Family("ernie", classes="Ernie", prefix="ernie.", task_ids="use_task_id"),
+        Family(
+            "roberta",
+            classes="Roberta",
+            prefix="roberta.",
+            config_defaults={"pad_token_id": 1, "max_position_embeddings": 512},
+            config_fixed={"type_vocab_size": 2},
+            head_names=(
+                ("cls.predictions.transform.dense", "lm_head.dense"),
+                ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"),
+                ("cls.predictions.decoder", "lm_head.decoder"),
+                ("cls.predictions.bias", "lm_head.bias"),
+            ),
+            class_names={
+                "ForSequenceClassification": (
+                    ("bert.pooler.dense", "classifier.dense"),
+                    ("classifier", "classifier.out_proj"),
+                )
+            },
+            starts_after_pad=True,
+            segment_rows=1,
+            mlm_act="gelu",
+            has_segments=False,
+        ),
     )
 }
 """`model_type` → family. A new one with BERT's body is one row here."""

@@ -34,7 +34,9 @@ class Tokenizer:
         found = [token_id for token_id in special.values() if token_id is not None]
         if len(found) < len(special):
             missing = ", ".join(piece for piece, token_id in special.items() if token_id is None)
-            raise CheckpointError(f"the vocabulary lacks {missing}")
+            raise CheckpointError(
+                f"the vocabulary lacks {missing}: only WordPiece tokenizers with BERT's special pieces are read"
+            )
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
@@ -58,7 +60,9 @@ class Tokenizer:
         files = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
         file = next((f for f in files if f.is_file()), None)
         if file is None:
-            raise CheckpointError(f"{path} holds neither tokenizer.json nor vocab.txt")
+            raise CheckpointError(
+                f"{path} holds neither tokenizer.json nor vocab.txt, and no other tokenizer is read"
+            )
         if file.suffix == ".txt":
             return cls(from_vocabulary(file, lowercase))
         try:

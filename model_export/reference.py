@@ -68,7 +68,7 @@ class Reference:
 
     def _pieces(self, x: Floats) -> Floats:
         dense = self._linear(x, f"{MLM_HEAD}.transform.dense")
-        activated = _ACTIVATIONS[self._config.hidden_act](dense)
+        activated = _ACTIVATIONS[self._config.mlm_act](dense)
         transformed = self._norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
         return transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"]
 

@@ -68,8 +68,9 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
         raise CheckpointError(
             f"the checkpoint has the tensor {left_over!r}, which a BERT of {config.num_hidden_layers} layers has not"
         )
+    architecture = next(iter(TASKS[spec.task].architectures), "")
     for name, shape in needed.items():
-        tensor, own_name = weights.get(name), config.family.own_name(name)
+        tensor, own_name = weights.get(name), config.family.own_name(name, architecture)
         if tensor is None:
             raise CheckpointError(
                 f"the checkpoint has no tensor {own_name!r}, which a {spec.task} model needs"

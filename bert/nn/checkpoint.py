@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -79,6 +80,10 @@ def save_weights(
     """
     folder.mkdir(parents=True, exist_ok=True)
     kept = {name: tensor.contiguous() for name, tensor in weights.items() if name != DECODER}
-    save_file(config.family.own_weights(kept), folder / WEIGHTS, metadata={"format": "pt"})
+    save_file(
+        config.family.own_weights(kept, architecture, asdict(config)),
+        folder / WEIGHTS,
+        metadata={"format": "pt"},
+    )
     values = {**config.to_dict(), "architectures": [config.family.own_class(architecture)], **extra}
     (folder / "config.json").write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

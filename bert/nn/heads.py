@@ -140,7 +140,7 @@ class MlmTransform(nn.Module):
         """Shape the projection, H to H."""
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = activation(config.hidden_act)
+        self.activation = activation(config.mlm_act)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ def _masked_language_model(ops: GraphOps, x: str, weights: Weights, config: Bert
     dense = _linear(w, ops.to_float32(x), weights, f"{MLM_HEAD}.transform.dense")
     transformed = w.node(
         "LayerNormalization",
-        w.activation(dense, config.hidden_act),
+        w.activation(dense, config.mlm_act),
         *(w.constant(name, weights[name]) for name in (f"{norm}.weight", f"{norm}.bias")),
         axis=-1,
         epsilon=config.layer_norm_eps,

@@ -55,8 +55,8 @@ def test_the_packaged_config_is_read(minilm: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"model_type": "t5"}, "model_type is 't5'; known are bert, distilbert, ernie"),
-        ({"model_type": ["bert"]}, "known are bert, distilbert, ernie"),
+        ({"model_type": "t5"}, "model_type is 't5'; known are bert, distilbert, ernie, roberta"),
+        ({"model_type": ["bert"]}, "known are bert, distilbert, ernie, roberta"),
         ({"model_type": "bert", "alibi_starting_size": 512}, "positions are ALiBi slopes"),
         ({"auto_map": {"AutoModel": "code.Model"}}, "Python code that comes with the checkpoint"),
         ({"position_embedding_type": "relative_key"}, "plain BERT has 'absolute'"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers
 import torch
 import transformers
 from hypothesis import given
@@ -15,7 +16,7 @@ from bert.checkpoint.tensor_names import needed_shapes
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError
-from bert.families import FAMILIES, SEGMENTS
+from bert.families import FAMILIES, POSITIONS, SEGMENTS
 from bert.families import TASKS as TASK_IDS
 from bert.nn import heads
 from bert.nn.checkpoint import load_into, save_checkpoint
@@ -26,7 +27,7 @@ from tests.support.families import CLASSES, relative, their_outputs, write_relat
 
 TASKS = ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
 LENGTHS = (20, 7, 2, 1)
-KEYS = {"distilbert": ("sinusoidal_pos_embds",), "ernie": ("use_task_id",)}
+KEYS = {"distilbert": ("sinusoidal_pos_embds",), "ernie": ("use_task_id",), "roberta": ()}
 """Flags of `config.json` that are drawn."""
 
 
@@ -49,11 +50,12 @@ def our_outputs(model: BertHead, spec: TaskSpec, ids: Tensor, mask: Tensor, segm
     return found
 
 
-def batch(vocab_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def batch(config: BertConfig) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, mask and segment ids (B, T) of texts of LENGTHS, all but the last with a second segment."""
     drawn, at = torch.Generator().manual_seed(3), torch.arange(max(LENGTHS)).expand(len(LENGTHS), -1)
     mask = (at < torch.tensor(LENGTHS)[:, None]).long()
-    ids = torch.randint(5, vocab_size, mask.shape, generator=drawn) * mask
+    ids = torch.randint(5, config.vocab_size, mask.shape, generator=drawn)
+    ids = ids.masked_fill(mask == 0, config.pad_token_id)
     return ids, mask, (at > 3).long()
 
 
@@ -71,7 +73,7 @@ def test_answers_and_gradients_are_those_of_transformers(task: str, model_type: 
     config = BertConfig.read(tmp_path)
     ours = our_model(config, spec)
     assert load_into(ours, tmp_path) == []
-    ids, mask, segments = batch(config.vocab_size)
+    ids, mask, segments = batch(config)
     found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
     expected = real(their_outputs(theirs, ids, mask, segments), spec, mask)
     torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
@@ -82,6 +84,11 @@ def test_answers_and_gradients_are_those_of_transformers(task: str, model_type: 
         config.family.bert_name(name): parameter.grad for name, parameter in theirs.named_parameters()
     }
     their_gradients.pop(TASK_IDS, None)  # it moves with the segments
+    if not config.family.has_segments:
+        their_gradients.pop(SEGMENTS, None)  # they move with the positions
+    positions = their_gradients[POSITIONS]
+    assert positions is not None
+    their_gradients[POSITIONS] = positions[-config.max_position_embeddings :]
     compared = 0
     for name, parameter in ours.named_parameters():
         if parameter.requires_grad and (their := their_gradients.get(name)) is not None:
@@ -104,9 +111,10 @@ def test_any_shape_is_read(
         "hidden_size": heads_count * 2 * data.draw(st.integers(2, 6)),
         "intermediate_size": data.draw(st.integers(4, 40)),
         "hidden_act": data.draw(st.sampled_from(["gelu", "relu"])),
+        "max_position_embeddings": data.draw(st.integers(20, 40)),
+        "pad_token_id": data.draw(st.sampled_from([0, 1])),
     }
     changes = FAMILIES[model_type].own_config(ours_by_name)
-    changes["max_position_embeddings"] = data.draw(st.integers(20, 40))
     changes |= {
         key: data.draw(st.booleans())
         for key in ("sinusoidal_pos_embds", "use_task_id")
@@ -117,7 +125,7 @@ def test_any_shape_is_read(
     config = BertConfig.read(folder)
     ours = our_model(config, spec)
     load_into(ours, folder)
-    ids, mask, segments = batch(config.vocab_size)
+    ids, mask, segments = batch(config)
     with torch.no_grad():
         found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
         expected = real(their_outputs(theirs, ids, mask, segments), spec, mask)
@@ -146,7 +154,7 @@ def test_transformers_loads_what_is_saved_as_its_own_class(
     kept = {name for name in before if task != "similarity" or "pooler" not in name}
     assert kept == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in kept)
-    ids, mask, segments = batch(ours.config.vocab_size)
+    ids, mask, segments = batch(ours.config)
     with torch.no_grad():
         found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
         expected = real(their_outputs(theirs.eval(), ids, mask, segments), spec, mask)
@@ -195,4 +203,17 @@ def test_a_missing_tensor_has_the_name_that_it_has_in_the_file(tmp_path: Path) -
     write_relative(tmp_path, "distilbert", SPECS["similarity"])
     TaskSpec("classification", ("a", "b"), max_tokens=64).write(tmp_path)
     with pytest.raises(CheckpointError, match=r"no tensor 'pre_classifier\.weight'"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
+    write_relative(tmp_path, "roberta", SPECS["ner"])
+    (tmp_path / "vocab.txt").rename(tmp_path / "merges.txt")
+    with pytest.raises(
+        CheckpointError, match=r"neither tokenizer.json nor vocab.txt, and no other tokenizer"
+    ):
+        read_checkpoint(tmp_path)
+    pieces = tokenizers.Tokenizer(tokenizers.models.BPE({"<s>": 0, "<pad>": 1, "</s>": 2, "a": 3}, []))
+    pieces.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match=r"lacks \[PAD\], .*: only WordPiece tokenizers with BERT's"):
         read_checkpoint(tmp_path)

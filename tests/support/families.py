@@ -11,10 +11,20 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import ARCHITECTURES, vocabulary
 
-CLASSES = {"distilbert": "DistilBert", "ernie": "Ernie"}
+CLASSES = {"distilbert": "DistilBert", "ernie": "Ernie", "roberta": "Roberta"}
 """`model_type` → beginning of the class names."""
 SHAPES: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"},
+    "roberta": {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "max_position_embeddings": 129,
+        "pad_token_id": 0,  # the vocabulary's; that of the hub is 1
+    },
     "ernie": {
         "hidden_size": 32,
         "num_hidden_layers": 2,
@@ -28,6 +38,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 DROPOUT = {
     "distilbert": {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0},
     "ernie": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "roberta": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
 
 
@@ -70,7 +81,7 @@ def their_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor
     """Return scores or hidden states of ids (B, T), or of (B * C, T) for multiple choice; QA's (B, T, 2)."""
     if "MultipleChoice" in type(model).__name__:
         ids, mask, segments = ids[None], mask[None], segments[None]
-    more = {"token_type_ids": segments} if hasattr(model.config, "type_vocab_size") else {}
+    more = {"token_type_ids": segments} if getattr(model.config, "type_vocab_size", 1) > 1 else {}
     output = model(input_ids=ids, attention_mask=mask, **more)
     if "start_logits" in output:
         return torch.stack([output.start_logits, output.end_logits], dim=-1)

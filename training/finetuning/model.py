@@ -97,7 +97,7 @@ def save(
     """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
     with atomic_dir(folder) as aside:
         if is_adapted(trained):
-            save_adapter(trained, aside, settings.base, model.config.family)
+            save_adapter(trained, aside, settings.base, model.config.family, task.architecture)
         elif settings.features is not None:
             save_head(model, aside, settings, settings.features)
         else:
@@ -106,7 +106,7 @@ def save(
         task.spec.write(aside)
 
 
-def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Family) -> None:
+def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Family, architecture: str) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them beside the family's own class."""
     model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
@@ -114,11 +114,12 @@ def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Famil
     config = json.loads(file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = base
     if family.body_names:
-        names = (family.own_name(f"bert.encoder.layer.0.{part}") for part in LAYER_PARTS)
+        names = (family.own_name(f"bert.encoder.layer.0.{part}", architecture) for part in LAYER_PARTS)
         config["target_modules"] = [name.partition("layer.0.")[2] for name in names]
-        pooler = family.own_name("bert.pooler.dense").removesuffix(".dense")
-        config["modules_to_save"] = [pooler if n == "pooler" else n for n in config["modules_to_save"] or ()]
-    weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), family.own_name)
+    pooler = family.own_name("bert.pooler.dense", architecture).removeprefix(family.prefix).partition(".")[0]
+    saved = [pooler if name == "pooler" else name for name in config["modules_to_save"] or ()]
+    config["modules_to_save"] = list(dict.fromkeys(saved))
+    weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), lambda name: family.own_name(name, architecture))
     save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 from safetensors.numpy import save_file
@@ -29,7 +30,11 @@ def write_plain(checkpoint: Checkpoint, folder: Path) -> None:
     shutil.rmtree(folder / CACHE, ignore_errors=True)
     spec = checkpoint.spec
     family = checkpoint.config.family
-    save_file(family.own_weights(checkpoint.weights), folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        family.own_weights(checkpoint.weights, CLASSES[spec.task], asdict(checkpoint.config)),
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     _write(folder / "config.json", {**checkpoint.config.to_dict(), **_about(spec, family)})
     checkpoint.tokenizer.save(folder)
     file = folder / "tokenizer_config.json"
