@@ -1,6 +1,7 @@
 """Files of torch.save: the same tensors as torch reads, and no code run, whatever a file asks for."""
 
 import json
+import math
 import os
 import pickle
 import time
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from bert.checkpoint.restricted_pickle import MAX_OPERATIONS, load
@@ -151,6 +152,7 @@ def test_tied_tensors_are_read_once(zipped: bool, tmp_path: Path) -> None:
 def test_any_view_is_read_as_torch_reads_it(data: st.DataObject, zipped: bool, tmp_path: Path) -> None:
     base = torch.arange(60.0)
     shape = tuple(data.draw(st.lists(st.integers(0, 4), max_size=3)))
+    assume(math.prod(shape) <= 60)  # more values than the storage has are refused
     strides = tuple(data.draw(st.integers(0, 6)) for _ in shape)
     last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True) if size)
     offset = data.draw(st.integers(0, max(0, 59 - last)))
