@@ -13,8 +13,8 @@ Three things make the error small, the first exact in real arithmetic:
 - The activation's output is almost never below 0, so 0 is among the lowest of its 256 levels.
 - Weights are rounded with regard to the inputs that they are multiplied with (`rounding.py`).
 
-Two passes over tensors are saved. The values' weights also divide by the smoothing factors of attention's sums. A
-LayerNorm also adds the bias of the next layer that its output is added to as the residual.
+Two passes over tensors are saved. The values' weights contain the smoothing factors of attention's sums. A LayerNorm's
+shift contains the bias of the linear layer whose residual is the LayerNorm's output.
 """
 
 from collections.abc import Sequence

@@ -25,7 +25,7 @@ _JUDGED = {"fp32": "largest_difference", "fp16": "scaled_difference", "int8": "l
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Beyond one of these a bundle is not written."""
+    """Limits of a graph's differences. A graph that exceeds one is not written."""
 
     difference: float
     """Largest difference of one score from the checkpoint's. In fp16, whose steps grow with the value (0.008 from 8

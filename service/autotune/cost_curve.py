@@ -79,7 +79,7 @@ def fit_cost(curve: Sequence[CostPoint], text_tokens: int, wide: CostPoint) -> C
 def fitted(attention_width: float, run_tokens: float) -> CostModel:
     """Return a cost model, its values clamped to the bounds. Raises ValueError for NaN."""
     if math.isnan(attention_width) or math.isnan(run_tokens):
-        raise ValueError("a cost model has finite numbers")
+        raise ValueError("a cost model cannot hold NaN")
     return CostModel(
         min(max(float(attention_width), MIN_ATTENTION_WIDTH), MAX_ATTENTION_WIDTH),
         min(max(float(run_tokens), 0.0), MAX_RUN_TOKENS),

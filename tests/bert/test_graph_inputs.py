@@ -97,7 +97,7 @@ def test_a_lone_texts_inputs_are_those_of_a_row_of_its_own(length: int, one_head
 def test_where_a_rows_tail_is_computed_otherwise_rows_end_where_texts_may_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In 8 bits, on processors whose softmax adds up the last of a row one by one."""
+    """Pad the rows of 8-bit graphs on processors whose softmax sums a row's last tokens one by one."""
     monkeypatch.setattr("bert.packing.MASKS_TAILS", False)
     rules = PackingRules(align_tokens=4)
     assert pack([13, 9], rules=rules).width % 4 == 0

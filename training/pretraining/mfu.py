@@ -28,11 +28,11 @@ class Flops(NamedTuple):
     """FLOPs of a training step. Only matrix products count, two FLOPs for a weight."""
 
     token: float = 0.0
-    """For each token."""
+    """FLOPs of one token."""
     predicted: float = 0.0
-    """For each predicted token, in addition."""
+    """Additional FLOPs of one predicted token."""
     attended: float = 0.0
-    """For each token and each token that it attends to."""
+    """FLOPs of one token for each token that it attends to."""
 
 
 def count_flops(objective: Objective) -> Flops:

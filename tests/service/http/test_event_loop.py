@@ -216,7 +216,7 @@ def test_no_page_holds_the_event_loop(live: Live, path: str) -> None:
 
 
 def test_a_waiting_event_loop_asks_early_for_the_interpreters_lock(bundles: Path) -> None:
-    """By Python's default it waits 5 ms, and each brief release of the lock in numpy begins that wait anew."""
+    """Python waits 5 ms by default, and each brief release of the lock in numpy starts that wait again."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(0.005)
     try:

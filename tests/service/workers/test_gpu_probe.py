@@ -29,7 +29,7 @@ def service(tmp_path: Path, bundles: Path) -> Service:
 def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
     service: Service, monkeypatch: pytest.MonkeyPatch, on_gpu: bool
 ) -> None:
-    """After an error on the device all that follows fails in this process; a CPU has no such state."""
+    """A device error makes all later runs of the process fail; a CPU has no such state."""
     ended = list[int]()
     monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
     monkeypatch.setattr("service.workers.engine_worker.os._exit", ended.append)

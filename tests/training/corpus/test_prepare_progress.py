@@ -1,4 +1,4 @@
-"""What a user is told of a preparation: the tokens' time and cores, and the vocabulary's time apart."""
+"""The summary of a preparation: time and cores for tokens, and the time for the vocabulary."""
 
 import io
 from typing import Any
