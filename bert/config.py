@@ -18,6 +18,11 @@ _FOREIGN_KEYS = {
     "auto_map": "its model is Python code that comes with the checkpoint, which is never run; delete the key if "
     "the weights need none of it",
 }
+# The same of keys whose value may be empty.
+_FOREIGN_VALUES = {
+    "pruned_heads": "its layers differ in the number of their attention heads; save the model unpruned",
+    "quantization_config": "its weights are quantised; export the model that it was made from",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +140,7 @@ def read_values(path: Path) -> dict[str, Any]:
 
 def refuse_other_graphs(values: Mapping[str, Any]) -> None:
     """Raise UnsupportedModelError, with the reason, if a `config.json` describes another body than BERT's."""
-    family_of(values)
+    family = family_of(values)
     for key, reason in _FOREIGN_KEYS.items():
         if key in values:
             raise UnsupportedModelError(f"the config has {key!r}, so this is not plain BERT: {reason}")
@@ -146,6 +151,13 @@ def refuse_other_graphs(values: Mapping[str, Any]) -> None:
         )
     if values.get("is_decoder"):
         raise UnsupportedModelError("is_decoder is true; an encoder is needed")
+    for key, reason in _FOREIGN_VALUES.items():
+        if values.get(key):
+            raise UnsupportedModelError(f"the config has {key!r}: {reason}")
+    if values.get("use_task_id") and family.model_type == "bert":
+        raise UnsupportedModelError(
+            "use_task_id is true, so this is an ERNIE that was saved as a BERT: set model_type to 'ernie'"
+        )
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

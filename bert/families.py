@@ -240,9 +240,46 @@ FAMILIES = {
 """`model_type` → family. A new one with BERT's body is one row here."""
 
 
+REFUSED = {
+    "bart": "it has a decoder",
+    "canine": "it reads characters, not pieces",
+    "convbert": "its layers mix attention with convolution",
+    "deberta": "its attention depends on distances; not yet",
+    "deberta-v2": "its attention depends on distances; not yet",
+    "eurobert": "its positions are rotations and its norms RMSNorm",
+    "funnel": "it shortens the text from layer to layer",
+    "gte": "its positions are rotations and its layers gated",
+    "jina_embeddings_v3": "it has an adapter for each task inside",
+    "longformer": "its attention is local",
+    "luke": "it reads entities beside words",
+    "megatron-bert": "its norms come before each layer",
+    "mobilebert": "its layers have bottlenecks and no LayerNorm",
+    "modernbert": "its positions are rotations and its attention is local; not yet",
+    "mosaic_bert": "its positions are ALiBi slopes",
+    "neobert": "its positions are rotations and its norms RMSNorm",
+    "new": "its positions are rotations and its layers gated",
+    "nomic_bert": "its positions are rotations and its layers gated",
+    "nystromformer": "its attention is an approximation",
+    "big_bird": "its attention is sparse",
+    "rembert": "its embeddings of words and of the output differ",
+    "roberta-prelayernorm": "its norms come before each layer",
+    "roformer": "its positions are rotations",
+    "squeezebert": "its layers are grouped convolutions",
+    "t5": "it has a decoder, and positions of its own",
+    "umt5": "it has a decoder, and positions of its own",
+    "xlm": "it has embeddings of languages, and heads of its own",
+    "xlm-roberta-xl": "its norms come before each layer",
+    "xlnet": "its attention carries a memory from text to text",
+}
+"""`model_type` → the reason why another body cannot be read as BERT's."""
+
+
 def family_of(values: Mapping[str, Any]) -> Family:
     """Return the family of a `config.json`; without a `model_type` it is BERT's. Raises UnsupportedModelError."""
-    model_type = values.get("model_type", "bert")
-    if str(model_type) not in FAMILIES:
-        raise UnsupportedModelError(f"model_type is {model_type!r}; known are {', '.join(FAMILIES)}")
-    return FAMILIES[model_type]
+    model_type = str(values.get("model_type", "bert"))
+    if model_type in FAMILIES:
+        return FAMILIES[model_type]
+    reason = f": {REFUSED[model_type]}" if model_type in REFUSED else ""
+    raise UnsupportedModelError(
+        f"model_type is {model_type!r}, which is not read{reason}; known are {', '.join(FAMILIES)}"
+    )

@@ -10,6 +10,7 @@ import transformers
 
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
+from bert.families import FAMILIES, REFUSED
 
 
 def written(folder: Path, content: object) -> Path:
@@ -55,8 +56,12 @@ def test_the_packaged_config_is_read(minilm: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"model_type": "t5"}, "model_type is 't5'; known are bert, distilbert, ernie, roberta"),
-        ({"model_type": ["bert"]}, "known are bert, distilbert, ernie, roberta"),
+        ({"model_type": "t5"}, "model_type is 't5', which is not read: it has a decoder, .*; known are bert"),
+        ({"model_type": "bert2"}, "model_type is 'bert2', which is not read; known are bert"),
+        ({"model_type": ["bert"]}, "known are bert"),
+        ({"pruned_heads": {"0": [1]}}, "'pruned_heads': its layers differ in the number of their attention"),
+        ({"quantization_config": {"bits": 4}}, "'quantization_config': its weights are quantised"),
+        ({"use_task_id": True}, "an ERNIE that was saved as a BERT: set model_type to 'ernie'"),
         ({"model_type": "bert", "alibi_starting_size": 512}, "positions are ALiBi slopes"),
         ({"auto_map": {"AutoModel": "code.Model"}}, "Python code that comes with the checkpoint"),
         ({"position_embedding_type": "relative_key"}, "plain BERT has 'absolute'"),
@@ -90,6 +95,21 @@ def test_what_is_no_plain_bert_is_refused_with_the_reason(values: dict[str, Any]
 def test_a_broken_value_is_refused_with_the_rule(values: dict[str, Any], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
         BertConfig.from_dict(values)
+
+
+def test_empty_values_of_such_keys_are_read() -> None:
+    values: dict[str, Any] = {
+        "pruned_heads": {},
+        "quantization_config": None,
+        "use_task_id": False,
+        "is_decoder": False,
+    }
+    assert BertConfig.from_dict(values) == BertConfig()
+    assert BertConfig.from_dict({"model_type": "ernie", "use_task_id": True}).model_type == "ernie"
+
+
+def test_no_family_is_both_read_and_refused() -> None:
+    assert not FAMILIES.keys() & REFUSED.keys()
 
 
 def test_null_means_the_default_and_other_keys_are_left_out() -> None:
