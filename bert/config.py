@@ -9,8 +9,14 @@ from typing import Any, TypeGuard
 
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import Family, family_of
+from bert.relative_positions import BUCKETS
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
+_SAME_ACTIVATIONS = {
+    **dict.fromkeys(("gelu_python", "gelu_10"), "gelu"),
+    **dict.fromkeys(("gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"), "gelu_new"),
+}
+"""Other names of the same functions in `transformers`, which differ by their rounding only."""
 
 # Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).
 _FOREIGN_KEYS = {
@@ -27,7 +33,7 @@ _FOREIGN_VALUES = {
 
 @dataclass(frozen=True, slots=True)
 class BertConfig:
-    """The numbers that fix BERT's graph; names and defaults are Hugging Face's, the defaults are BERT base.
+    """The numbers that fix the graph of a BERT or a relative; names and defaults are Hugging Face's, those of BERT base.
 
     Sources: Devlin et al. 2018 (arXiv 1810.04805), section 3; google-research/bert modeling.py for epsilon.
     """
@@ -47,6 +53,20 @@ class BertConfig:
     pad_token_id: int = 0
     model_type: str = "bert"
     """Family whose words a checkpoint is written in."""
+    has_segments: bool = True
+    """Both texts of a pair have vectors of their own; without them the segment table is zero and stays so."""
+    embedding_size: int = 0
+    """Width of the embeddings; 0 is hidden_size. Code reads `embedding_width`."""
+    num_hidden_groups: int = 0
+    """Number of groups of layers that share their weights; 0 gives each layer weights of its own."""
+    inner_group_num: int = 1
+    """Number of layers, each with its own weights, in one application of a group."""
+    relative_attention_num_buckets: int = 0
+    """Rows of the table of attention biases by distance (`bert.relative_positions`); 0 is no such table."""
+    classifier_dropout: float | None = None
+    """Dropout before a classifier; None is hidden_dropout_prob."""
+    qa_dropout: float = 0.0
+    """Dropout before the layer that finds answers."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
@@ -60,9 +80,14 @@ class BertConfig:
             )
         if self.hidden_act not in ACTIVATIONS:
             raise ConfigError(f"hidden_act is {self.hidden_act!r}; known are {', '.join(ACTIVATIONS)}")
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-            if not 0 <= _number(name, getattr(self, name)) < 1:
-                raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 0 and below 1")
+        for name in (
+            "hidden_dropout_prob",
+            "attention_probs_dropout_prob",
+            "classifier_dropout",
+            "qa_dropout",
+        ):
+            if (rate := getattr(self, name)) is not None and not 0 <= _number(name, rate) < 1:
+                raise ConfigError(f"{name} ({rate}) must be at least 0 and below 1")
         for name in ("layer_norm_eps", "initializer_range"):
             if not _number(name, getattr(self, name)) > 0:
                 raise ConfigError(f"{name} ({getattr(self, name)}) must be above 0")
@@ -71,11 +96,54 @@ class BertConfig:
                 f"pad_token_id ({self.pad_token_id!r}) must be at least 0 and below vocab_size "
                 f"({self.vocab_size})"
             )
+        self._check_shape_of_relatives()
+
+    def _check_shape_of_relatives(self) -> None:
+        for name in ("embedding_size", "num_hidden_groups"):
+            if not _is_whole(value := getattr(self, name)) or value < 0:
+                raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 0")
+        _require_positive("inner_group_num", self.inner_group_num)
+        buckets = self.relative_attention_num_buckets
+        if buckets and (not _is_whole(buckets) or buckets < BUCKETS):
+            raise ConfigError(f"relative_attention_num_buckets ({buckets!r}) must be 0 or at least {BUCKETS}")
+
+    @property
+    def embedding_width(self) -> int:
+        """Width E of the embeddings and of the masked language model's last hidden state."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def projects_embeddings(self) -> bool:
+        """Tell whether a linear layer leads from the embeddings to the layers."""
+        return self.family.always_projects or self.embedding_width != self.hidden_size
+
+    @property
+    def num_layer_weights(self) -> int:
+        """Number of layers with weights of their own."""
+        return (self.num_hidden_groups or self.num_hidden_layers) * self.inner_group_num
+
+    @property
+    def layer_order(self) -> tuple[int, ...]:
+        """Numbers of the weights of the layers that a text passes, first to last."""
+        steps, inner = self.num_hidden_layers, self.inner_group_num
+        # In floats as in transformers: other rounding would give a layer to another group.
+        groups = (int(step / (steps / (self.num_hidden_groups or steps))) for step in range(steps))
+        return tuple(group * inner + place for group in groups for place in range(inner))
+
+    @property
+    def pooled_dropout(self) -> float:
+        """Dropout between the pooler and the classifier."""
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
+
+    @property
+    def token_dropout(self) -> float:
+        """Dropout before the classifier of tokens."""
+        return self.pooled_dropout if self.family.drops_tokens_for_classifier else self.hidden_dropout_prob
 
     @property
     def family(self) -> Family:
         """Words of its checkpoints, and what sets it apart from BERT."""
-        return family_of({"model_type": self.model_type})
+        return family_of({"model_type": self.model_type, "inner_group_num": self.inner_group_num})
 
     @property
     def mlm_act(self) -> str:
@@ -95,9 +163,10 @@ class BertConfig:
         """
         refuse_other_graphs(values)
         values = family_of(values).bert_config(values)
+        if isinstance(name := values.get("hidden_act"), str):
+            values["hidden_act"] = _SAME_ACTIVATIONS.get(name, name)
         known = {f.name for f in fields(cls)}
-        # A null (some hub checkpoints write `pad_token_id: null`) means the default.
-        return cls(**{k: v for k, v in values.items() if k in known and v is not None})
+        return cls(**{k: v for k, v in values.items() if k in known})
 
     @classmethod
     def read(cls, path: Path) -> "BertConfig":
@@ -158,6 +227,9 @@ def refuse_other_graphs(values: Mapping[str, Any]) -> None:
         raise UnsupportedModelError(
             "use_task_id is true, so this is an ERNIE that was saved as a BERT: set model_type to 'ernie'"
         )
+    for key, needed in family.config_required.items():
+        if (found := values.get(key, needed)) != needed:
+            raise UnsupportedModelError(f"{key} is {found!r}; only {needed!r} is read")
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -18,7 +18,9 @@ EMBEDDING = "bert.embeddings.word_embeddings.weight"
 MLM_HEAD = "cls.predictions"
 DECODER = f"{MLM_HEAD}.decoder.weight"
 """The word embedding once more; some files repeat it under this name."""
-ENCODER = ("bert.embeddings.", "bert.encoder.")
+ENCODER = ("bert.embeddings.", "bert.embeddings_project.", "bert.encoder.")
+RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"
+"""Attention bias of each bucket of `bert.relative_positions` and each head."""
 # Buffers of old checkpoints, and the second name of a tied bias.
 _NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids", f"{MLM_HEAD}.decoder.bias")
 
@@ -36,12 +38,16 @@ def bert_weights(weights: Mapping[str, Array], folder: Path) -> dict[str, Array]
 
 def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
-    h, i = config.hidden_size, config.intermediate_size
-    yield EMBEDDING, (config.vocab_size, h)
-    yield "bert.embeddings.position_embeddings.weight", (config.max_position_embeddings, h)
-    yield "bert.embeddings.token_type_embeddings.weight", (config.type_vocab_size, h)
-    yield from _weight_and_bias("bert.embeddings.LayerNorm", (h,))
-    for layer in range(config.num_hidden_layers):
+    h, i, e = config.hidden_size, config.intermediate_size, config.embedding_width
+    yield EMBEDDING, (config.vocab_size, e)
+    yield "bert.embeddings.position_embeddings.weight", (config.max_position_embeddings, e)
+    yield "bert.embeddings.token_type_embeddings.weight", (config.type_vocab_size, e)
+    yield from _weight_and_bias("bert.embeddings.LayerNorm", (e,))
+    if config.projects_embeddings:
+        yield from _weight_and_bias("bert.embeddings_project", (h, e))
+    if config.relative_attention_num_buckets:
+        yield RELATIVE_BIAS, (config.relative_attention_num_buckets, config.num_attention_heads)
+    for layer in range(config.num_layer_weights):
         name = f"bert.encoder.layer.{layer}"
         for part in ("self.query", "self.key", "self.value", "output.dense"):
             yield from _weight_and_bias(f"{name}.attention.{part}", (h, h))
@@ -53,8 +59,8 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
     if task.head is Head.POOLED:
         yield from _weight_and_bias("bert.pooler.dense", (h, h))
     if task.head is Head.VOCABULARY:  # the decoder is the word embedding
-        yield from _weight_and_bias(f"{MLM_HEAD}.transform.dense", (h, h))
-        yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (h,))
+        yield from _weight_and_bias(f"{MLM_HEAD}.transform.dense", (e, h))
+        yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (e,))
         yield f"{MLM_HEAD}.bias", (config.vocab_size,)
     elif task.head is not Head.EMBEDDING:
         yield from _weight_and_bias(task.head_name, (task.head_outputs(spec), h))

@@ -1,8 +1,12 @@
-"""BERT's encoder, read top to bottom. B texts, T tokens, H width, A heads, D head size, L layers.
+"""BERT's encoder, read top to bottom, with what its relatives add: narrow embeddings, shared layers, relative positions.
+
+B texts, T tokens, E width of the embeddings, H width, A heads, D head size, L layers.
 
 Source: Devlin et al. 2018 (arXiv 1810.04805) and google-research/bert `modeling.py`. Module names are the ones that
 checkpoints on the hub have, so that `state_dict` is the file format.
 """
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bert.config import BertConfig
+from bert.relative_positions import bucket_table
 
 
 def activation(name: str) -> nn.Module:
@@ -24,7 +29,7 @@ class BertEmbeddings(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         """Shape the three tables."""
         super().__init__()
-        width = config.hidden_size
+        width = config.embedding_width
         self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
@@ -32,7 +37,7 @@ class BertEmbeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Embed ids (B, T) to (B, T, H)."""
+        """Embed ids (B, T) to (B, T, E)."""
         summed = (
             self.word_embeddings(input_ids)
             + self.token_type_embeddings(segment_ids)
@@ -145,22 +150,41 @@ class BertLayer(nn.Module):
 
 
 class BertLayers(nn.Module):
-    """The stack of L layers."""
+    """The stack of L layers, some of which may share their weights."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make L layers."""
+        """Make the layers that have weights of their own, and the table of relative positions where there is one."""
         super().__init__()
-        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))
+        self.order = config.layer_order
+        self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_layer_weights))
+        if buckets := config.relative_attention_num_buckets:
+            self.relative_attention_bias = nn.Embedding(buckets, config.num_attention_heads)
         self.checkpointing = False  # see recompute_activations
 
     def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        for layer in self.layer:
+        *_, last = self.states(hidden, bias)
+        return last
+
+    def states(self, hidden: Tensor, bias: Tensor | None) -> Iterator[Tensor]:
+        """Yield the output (B, T, H) of each layer."""
+        bias = self._with_relative_bias(hidden, bias)
+        for number in self.order:
             if self.checkpointing and self.training:
-                hidden = checkpoint(layer, hidden, bias, use_reentrant=False)
+                hidden = checkpoint(self.layer[number], hidden, bias, use_reentrant=False)
             else:
-                hidden = layer(hidden, bias)
-        return hidden
+                hidden = self.layer[number](hidden, bias)
+            yield hidden
+
+    def _with_relative_bias(self, hidden: Tensor, bias: Tensor | None) -> Tensor | None:
+        """Return the bias with that of each pair's distance, (B or 1, A, T, T)."""
+        if not hasattr(self, "relative_attention_bias"):
+            return bias
+        buckets = torch.from_numpy(bucket_table(hidden.shape[1])).to(hidden.device)
+        by_distance: Tensor = (
+            self.relative_attention_bias(buckets).permute(2, 0, 1)[None].to(score_dtype(hidden))
+        )
+        return by_distance if bias is None else by_distance + bias
 
 
 class BertPooler(nn.Module):
@@ -186,10 +210,12 @@ class BertModel(nn.Module):
         super().__init__()
         self.config = config
         self.embeddings = BertEmbeddings(config)
+        if config.projects_embeddings:
+            self.embeddings_project = nn.Linear(config.embedding_width, config.hidden_size)
         self.encoder = BertLayers(config)
         self.pooler = BertPooler(config) if pooler else None
         self.apply(lambda module: initialize(module, config.initializer_range))
-        if not config.family.has_segments:
+        if not config.has_segments:
             nn.init.zeros_(self.embeddings.token_type_embeddings.weight.requires_grad_(False))
 
     def forward(
@@ -213,10 +239,7 @@ class BertModel(nn.Module):
     ) -> list[Tensor]:
         """Encode ids (B, T) to L + 1 states (B, T, H): the embeddings, then the output of each layer."""
         hidden, bias = self._embed(input_ids, segment_ids, attention_mask, None)
-        states = [hidden]
-        for layer in self.encoder.layer:
-            states.append(layer(states[-1], bias))
-        return states
+        return [hidden, *self.encoder.states(hidden, bias)]
 
     def _embed(
         self,
@@ -231,6 +254,8 @@ class BertModel(nn.Module):
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
         embedded = self.embeddings(input_ids, segment_ids, position_ids)
+        if self.config.projects_embeddings:
+            embedded = self.embeddings_project(embedded)
         return embedded, attention_bias(attention_mask, embedded)
 
 
@@ -242,11 +267,16 @@ def attention_bias(attention_mask: Tensor | None, hidden: Tensor) -> Tensor | No
     """
     if attention_mask is None:
         return None
-    device = hidden.device.type
-    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    dtype = score_dtype(hidden)
     seen = attention_mask[:, None, None, :] if attention_mask.dim() == 2 else attention_mask[:, None]
     bias = torch.zeros(seen.shape, dtype=dtype, device=hidden.device)
     return bias.masked_fill_(~seen.bool(), torch.finfo(dtype).min)
+
+
+def score_dtype(hidden: Tensor) -> torch.dtype:
+    """Return the type that attention's scores of hidden states will have."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
 def recompute_activations(model: nn.Module, on: bool = True) -> None:

@@ -1,6 +1,7 @@
 """BERT with each head of the paper; names of modules are those of checkpoints on the hub.
 
-B texts, T tokens, H width, K labels, V vocabulary. A head is `score`, hidden states to logits; losses are in losses.py.
+B texts, T tokens, H width, E width of the embeddings, K labels, V vocabulary.
+A head is `score`, hidden states to logits; losses are in losses.py.
 """
 
 import torch
@@ -45,11 +46,11 @@ class BertHead(nn.Module):
         """Return the pooler's output (B, H) with dropout, from hidden (B, T, H)."""
         assert self.bert.pooler is not None
         pooled: Tensor = self.bert.pooler(hidden)
-        return F.dropout(pooled, self.config.hidden_dropout_prob, self.training)
+        return F.dropout(pooled, self.config.pooled_dropout, self.training)
 
     def dropped(self, hidden: Tensor) -> Tensor:
         """Return hidden (B, T, H) with dropout."""
-        return F.dropout(hidden, self.config.hidden_dropout_prob, self.training)
+        return F.dropout(hidden, self.config.token_dropout, self.training)
 
 
 class BertForSequenceClassification(BertHead):
@@ -92,7 +93,7 @@ class BertForQuestionAnswering(BertHead):
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (B, T, H): logits (B, T, 2), start and end."""
-        logits: Tensor = self.qa_outputs(hidden)
+        logits: Tensor = self.qa_outputs(F.dropout(hidden, self.config.qa_dropout, self.training))
         return logits
 
 
@@ -137,14 +138,15 @@ class MlmTransform(nn.Module):
     """Dense, activation, LayerNorm: what the masked positions pass before the vocabulary."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Shape the projection, H to H."""
+        """Shape the projection, H to E."""
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        width = config.embedding_width
+        self.dense = nn.Linear(config.hidden_size, width)
         self.activation = activation(config.mlm_act)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Map (..., H) to (..., H)."""
+        """Map (..., H) to (..., E)."""
         normalised: Tensor = self.LayerNorm(self.activation(self.dense(hidden)))
         return normalised
 
@@ -153,10 +155,10 @@ class MlmPredictions(nn.Module):
     """The masked language model's head; its decoder is the word embedding itself, plus a bias."""
 
     def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
-        """Tie the decoder to the embedding table (V, H)."""
+        """Tie the decoder to the embedding table (V, E)."""
         super().__init__()
         self.transform = MlmTransform(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.decoder.weight = word_embeddings.weight
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
 

@@ -102,7 +102,7 @@ def save(
             save_head(model, aside, settings, settings.features)
         else:
             save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
-            task.tokenizer.save(aside, segments=model.config.family.has_segments)
+            task.tokenizer.save(aside, segments=model.config.has_segments)
         task.spec.write(aside)
 
 

@@ -54,7 +54,7 @@ def test_what_is_trained_loads_as_its_own_class(task: str, family_base: Path, se
     assert theirs.config.model_type == family_base.name
     checkpoint = read_checkpoint(best)
     assert theirs.config.id2label == dict(enumerate(checkpoint.spec.labels))
-    assert checkpoint.config.family.has_segments == checkpoint.weights[SEGMENTS].any()
+    assert checkpoint.config.has_segments == checkpoint.weights[SEGMENTS].any()
     trained, before = checkpoint.weights, read_weights(family_base)
     name = "bert.encoder.layer.0.output.dense.weight"
     assert abs(trained[name] - before[name]).max() > 0
