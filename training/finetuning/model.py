@@ -113,9 +113,11 @@ def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Famil
     file = folder / ADAPTER_CONFIG
     config = json.loads(file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = base
-    if family.body_names:
+    if family.layer_names:
         names = (family.own_name(f"bert.encoder.layer.0.{part}", architecture) for part in LAYER_PARTS)
-        config["target_modules"] = [name.partition("layer.0.")[2] for name in names]
+        config["target_modules"] = [
+            name.removeprefix(f"{family.prefix}{family.own_layer(0)}.") for name in names
+        ]
     pooler = family.own_name("bert.pooler.dense", architecture).removeprefix(family.prefix).partition(".")[0]
     saved = [pooler if name == "pooler" else name for name in config["modules_to_save"] or ()]
     config["modules_to_save"] = list(dict.fromkeys(saved))
