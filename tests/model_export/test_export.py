@@ -193,7 +193,7 @@ def test_labelled_data_goes_through_the_float32_graph_once(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--out", "b"], "give either --checkpoint FOLDER or --demo"),
+        (["--out", "b"], "give either --checkpoint FOLDER_OR_NAME or --demo"),
         (
             ["--checkpoint", "c", "--out", "b", "--precision", "fp8"],
             "precision: input should be 'auto', 'fp32', 'fp16' or 'int8'",

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bert.checkpoint.base_models import resolve_base
+from bert.checkpoint.hub import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
@@ -113,6 +114,8 @@ def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Famil
     file = folder / ADAPTER_CONFIG
     config = json.loads(file.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = base
+    if hub_model := origin(base_folder(base)):
+        config |= {"base_model_name_or_path": hub_model["repo"], "revision": hub_model["commit"]}
     if family.layer_names:
         names = (family.own_name(f"bert.encoder.layer.0.{part}", architecture) for part in LAYER_PARTS)
         config["target_modules"] = [

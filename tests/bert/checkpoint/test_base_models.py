@@ -67,5 +67,7 @@ def test_weights_that_are_not_there_cannot_be_checked(folder: Path) -> None:
 
 
 def test_a_name_that_nothing_has_lists_the_known_ones() -> None:
-    with pytest.raises(CheckpointError, match="'bert-huge' is neither a checkpoint folder nor one of gt-all"):
-        resolve_base("bert-huge")
+    with pytest.raises(
+        CheckpointError, match=r"'\./bert-huge' is neither a checkpoint folder, nor one of gt-all"
+    ):
+        resolve_base("./bert-huge")
