@@ -123,6 +123,11 @@ class BertConfig:
         return (self.num_hidden_groups or self.num_hidden_layers) * self.inner_group_num
 
     @property
+    def shares_layers(self) -> bool:
+        """Tell whether several layers have the same weights."""
+        return len(set(self.layer_order)) < len(self.layer_order)
+
+    @property
     def layer_order(self) -> tuple[int, ...]:
         """Numbers of the weights of the layers that a text passes, first to last."""
         steps, inner = self.num_hidden_layers, self.inner_group_num

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
 from bert.config import BertConfig
+from bert.relative_positions import bucket_table
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
@@ -55,9 +56,12 @@ class Reference:
         rows = (ids, np.arange(len(ids)), segment_ids)
         x = sum((table[row] for table, row in zip(tables, rows, strict=True)), np.float32(0))
         x = self._norm(np.asarray(x), "bert.embeddings.LayerNorm")
-        for layer in range(self._config.num_hidden_layers):
+        if self._config.projects_embeddings:
+            x = self._linear(x, "bert.embeddings_project")
+        bias = self._relative_bias(len(x))
+        for layer in self._config.layer_order:
             name = f"bert.encoder.layer.{layer}"
-            attended = self._attention(x, f"{name}.attention.self")
+            attended = self._attention(x, bias, f"{name}.attention.self")
             x = self._norm(
                 x + self._linear(attended, f"{name}.attention.output.dense"),
                 f"{name}.attention.output.LayerNorm",
@@ -72,13 +76,21 @@ class Reference:
         transformed = self._norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
         return transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"]
 
-    def _attention(self, x: Floats, name: str) -> Floats:
+    def _relative_bias(self, tokens: int) -> Floats:
+        """Return what is added to the scores of all layers, (A, T, T), or one 0 where there is none."""
+        if not self._config.relative_attention_num_buckets:
+            return np.zeros((1, 1, 1), np.float32)
+        biases = self._weights["bert.encoder.relative_attention_bias.weight"][bucket_table(tokens)]
+        return biases.transpose(2, 0, 1)
+
+    def _attention(self, x: Floats, bias: Floats, name: str) -> Floats:
         heads = (len(x), self._config.num_attention_heads, self._config.head_size)
         query, key, value = (
             self._linear(x, f"{name}.{part}").reshape(heads).swapaxes(0, 1)
             for part in ("query", "key", "value")
         )  # (A, T, H / A)
         scores = query @ key.swapaxes(1, 2) / np.float32(math.sqrt(self._config.head_size))  # (A, T, T)
+        scores += bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         attended: Floats = (weights @ value).swapaxes(0, 1).reshape(x.shape)

@@ -1,6 +1,6 @@
 """BERT as a fused ONNX graph, built operator by operator from the weights.
 
-T tokens, H width, I the feed-forward layer's, P positions, K scores, N texts, V vocabulary.
+T tokens, H width, e the embeddings', I the feed-forward layer's, P positions, K scores, N texts, V vocabulary.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,10 @@ class GraphOps(Protocol):
         """Declare the inputs. With `one_position` the head is evaluated at one token of each text."""
 
     def embeddings(self) -> str:
-        """Write (T, H): word, position and segment, normalised."""
+        """Write (T, e): word, position and segment, normalised."""
+
+    def project_embeddings(self, x: str, name: str) -> str:
+        """Write the linear layer after them, where there is one; (T, e) → (T, H)."""
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its projections; (T, H) → (T, H)."""
@@ -64,9 +67,11 @@ def build_graph(
     one_position = task.has_one_position and not needs_all
     ops.inputs(text_ids=needs_all, one_position=one_position)
     x = ops.embeddings()
+    if config.projects_embeddings:
+        x = ops.project_embeddings(x, "bert.embeddings_project")
     # All after the last attention works token by token, and the head sees few of them: gather there.
-    for layer in range(config.num_hidden_layers):
-        name, is_last = f"bert.encoder.layer.{layer}", layer == config.num_hidden_layers - 1
+    for place, layer in enumerate(config.layer_order, start=1):
+        name, is_last = f"bert.encoder.layer.{layer}", place == len(config.layer_order)
         if is_last and one_position:
             attended = ops.attention_at_heads(x, f"{name}.attention.self")
         else:

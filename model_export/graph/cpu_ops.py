@@ -8,8 +8,10 @@ import numpy as np
 
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
+from model_export.graph import relative_bias
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 
+EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
 MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
 
 
@@ -30,7 +32,7 @@ class CpuOps:
             self.w.input("head_order", ["positions"])
 
     def embeddings(self) -> str:
-        """Write the sum of three embeddings and its norm; (T, H). Also what every attention shares."""
+        """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
         table = "bert.embeddings.{}_embeddings.weight".format
         # In the checkpoint's own order (bert.nn.encoder): sums of floats depend on it.
         read = (("word", "input_ids"), ("token_type", "segment_ids"), ("position", "position_ids"))
@@ -39,31 +41,37 @@ class CpuOps:
             self.w.node("Gather", self.tensor(table(kind)), self.w.node("Reshape", ids, tokens))
             for kind, ids in read
         )
-        embedded = self._add_norm(self.w.node("Add", words, segments), places, "bert.embeddings.LayerNorm")
+        embedded = self._add_norm(self.w.node("Add", words, segments), places, EMBEDDINGS_NORM)
         self._attention_bias = self._bias("text_ids")
         shape = self.w.node("Shape", "input_ids")
         width = self.w.constant("width", [self.config.hidden_size])
         self._row_shape = self.w.node("Concat", shape, width, axis=0)
         return embedded
 
-    def _bias(self, text_ids: str) -> str:
-        """Write (R, 1, Q, S) for queries of these texts (R, Q): 0 at tokens of the same text, else MASKED_SCORE."""
+    def project_embeddings(self, x: str, name: str) -> str:
+        """Write the linear layer after the embeddings; (T, e) → (T, H)."""
+        return self._linear(x, name)
+
+    def _bias(self, text_ids: str, row_heads: str = "") -> str:
+        """Write (R, 1 or A, Q, S) for queries of these texts (R, Q): MASKED_SCORE at tokens of another text.
+
+        At the others it is 0, or the relative bias of queries at `row_heads`, by default at every place of a row.
+        """
         across = self.w.node("Unsqueeze", "text_ids", self.w.constant("axes_1_2", [1, 2]))
         down = self.w.node("Unsqueeze", text_ids, self.w.constant("axes_1_3", [1, 3]))
         same = self.w.node("Equal", down, across)
-        allowed, masked = self.w.constant("allowed", 0.0), self.w.constant("masked", MASKED_SCORE)
-        return self.w.node("Where", same, allowed, masked)
+        if self.config.relative_attention_num_buckets:
+            allowed = relative_bias.in_rows(self.w, self.weights, row_heads)
+        else:
+            allowed = self.w.constant("allowed", 0.0)
+        return self.w.node("Where", same, allowed, self.w.constant("masked", MASKED_SCORE))
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its three projections; (T, H) → (T, H)."""
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        weight = np.concatenate([self.weights[f"{part}.weight"].T for part in parts], axis=1)
-        bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
         attended = self.w.node(
             "Attention",
             self._in_rows(x),
-            self.w.constant(f"{name}.weight", weight),
-            self.w.constant(f"{name}.bias", bias),
+            *self._joined_projections(name),
             "",
             "",
             self._attention_bias,
@@ -74,18 +82,35 @@ class CpuOps:
 
     def attention_at_heads(self, x: str, name: str) -> str:
         """Write self-attention whose queries are each row's head positions; (T, H) → (P, H)."""
-        weight = self.w.constant(f"{name}.query.weight.T", self.weights[f"{name}.query.weight"].T)
+        (weight, bias), *others = self._projections(name)
         product = self.w.node("MatMul", self.w.node("Gather", x, "row_heads"), weight)
-        query = self.w.node("Add", product, self.tensor(f"{name}.query.bias"))
-        key, value = (self._in_rows(self._linear(x, f"{name}.{part}")) for part in ("key", "value"))
+        query = self.w.node("Add", product, bias)
+        key, value = (self._in_rows(self.w.node("Gemm", x, *other)) for other in others)
         return self._attended_heads(query, key, value)
+
+    def _joined_projections(self, name: str) -> tuple[str, str]:
+        """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
+        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
+        weight = np.concatenate([self.weights[f"{part}.weight"].T for part in parts], axis=1)
+        bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
+        return self.w.constant(f"{name}.weight", weight), self.w.constant(f"{name}.bias", bias)
+
+    def _projections(self, name: str) -> list[tuple[str, str]]:
+        """Write weight and bias of queries, of keys and of values: (H, H) and (H,)."""
+        if (
+            self.config.shares_layers
+        ):  # another layer has them joined; the session splits them when it is opened
+            weight, bias = self._joined_projections(name)
+            weights = self.w.nodes("Split", weight, outputs=3, axis=1, num_outputs=3)
+            return list(zip(weights, self.w.nodes("Split", bias, outputs=3, num_outputs=3), strict=True))
+        return [self._weight_and_bias(f"{name}.{part}") for part in ("query", "key", "value")]
 
     def _attended_heads(self, query: str, key: str, value: str) -> str:
         """Write attention of queries (R, Q, H) to rows (R, S, H), in the texts' order; (P, H)."""
         texts = self.w.node("Gather", self.text_ids(), "row_heads")
         attended = self.w.node(
             "MultiHeadAttention",
-            *(query, key, value, "", "", self._bias(texts)),
+            *(query, key, value, "", "", self._bias(texts, "row_heads")),
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
@@ -128,8 +153,11 @@ class CpuOps:
         return self.w.constant(name, self.weights[name])
 
     def _linear(self, x: str, name: str) -> str:
+        return self.w.node("Gemm", x, *self._weight_and_bias(name))
+
+    def _weight_and_bias(self, name: str) -> tuple[str, str]:
         weight = self.w.constant(f"{name}.weight.T", self.weights[f"{name}.weight"].T)
-        return self.w.node("Gemm", x, weight, self.tensor(f"{name}.bias"))
+        return weight, self.tensor(f"{name}.bias")
 
     def _add_norm(self, x: str, residual: str, norm: str) -> str:
         total = self.w.node("Add", x, residual)

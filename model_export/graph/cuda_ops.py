@@ -7,6 +7,7 @@ from onnx import TensorProto
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import ExportError
+from model_export.graph import relative_bias
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 
 LARGEST = float(np.finfo(np.float16).max)
@@ -28,7 +29,7 @@ class CudaOps:
         self.w.input("positions", ["positions"])
 
     def embeddings(self) -> str:
-        """Write the sum of three embeddings and its norm; (T, H)."""
+        """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
         row = self.w.constant("axis_0", [0])
         ids, segments, places = (
             self.w.node("Unsqueeze", name, row) for name in ("input_ids", "segment_ids", "position_ids")
@@ -46,7 +47,18 @@ class CudaOps:
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
         )
+        self._attention_bias = self._relative_bias()
         return self.w.node("Squeeze", embedded, row)
+
+    def project_embeddings(self, x: str, name: str) -> str:
+        """Write the linear layer after the embeddings; (T, e) → (T, H)."""
+        return self._linear(x, name)
+
+    def _relative_bias(self) -> list[str]:
+        """Write what is added to the scores of every attention, (1, A, longest, longest); none for most families."""
+        if not self.config.relative_attention_num_buckets:
+            return []
+        return [relative_bias.in_texts(self.w, self._weights, to_half)]
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its three projections; (T, H) → (T, H)."""
@@ -60,6 +72,7 @@ class CudaOps:
             self._half(f"{name}.bias", bias),
             "token_offset",
             "cumulative_lengths",
+            *self._attention_bias,
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
@@ -71,8 +84,7 @@ class CudaOps:
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""
         if self.config.hidden_act == "relu":
-            linear = self.w.node("Gemm", x, self._transposed(name), self._tensor(f"{name}.bias"))
-            return self.w.node("Relu", linear)
+            return self.w.node("Relu", self._linear(x, name))
         # FastGelu is the tanh form, with the bias in it as BiasGelu has.
         fused = "FastGelu" if self.config.hidden_act == "gelu_new" else "BiasGelu"
         product = self.w.node("MatMul", x, self._transposed(name))
@@ -97,6 +109,9 @@ class CudaOps:
     def to_float32(self, x: str) -> str:
         """Write a cast to the outputs' type."""
         return self.w.node("Cast", x, to=TensorProto.FLOAT)
+
+    def _linear(self, x: str, name: str) -> str:
+        return self.w.node("Gemm", x, self._transposed(name), self._tensor(f"{name}.bias"))
 
     def _norm_parameters(self, name: str) -> tuple[str, str]:
         return self._tensor(f"{name}.weight"), self._tensor(f"{name}.bias")

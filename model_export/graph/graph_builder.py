@@ -36,13 +36,11 @@ class GraphWriter:
 
     def constant(self, name: str, value: NDArray[Any] | Sequence[int] | float) -> str:
         """Store a constant once under its name; numbers become int64 (shapes and axes) or float32."""
-        if name not in self._constants:
-            array = np.asarray(value)
-            if not isinstance(value, np.ndarray) and array.dtype == np.float64:
-                array = array.astype(np.float32)
-            self._constants[name] = numpy_helper.from_array(
-                np.ascontiguousarray(array).reshape(array.shape), name
-            )
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray) and array.dtype == np.float64:
+            array = array.astype(np.float32)
+        tensor = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+        assert self._constants.setdefault(name, tensor) == tensor, f"two constants are called {name}"
         return name
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:

@@ -21,7 +21,10 @@ def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def check_structure(model: onnx.ModelProto, layers: int) -> dict[str, int]:
-    """Return the fused operators' counts; raises ExportError if the graph is malformed or attention is not fused."""
+    """Return the fused operators' counts; raises ExportError if the graph is malformed or attention is not fused.
+
+    `layers` counts layers as they are applied, not their weights.
+    """
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:

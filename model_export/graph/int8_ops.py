@@ -14,10 +14,13 @@ Three things make the error small, the first exact in real arithmetic:
 - Weights are rounded with regard to the inputs that they are multiplied with (`rounding.py`).
 
 Two passes over tensors are saved. The values' weights contain the smoothing factors of attention's sums. A LayerNorm's
-shift contains the bias of the linear layer whose residual is the LayerNorm's output.
+shift contains the bias of the linear layer whose residual is the LayerNorm's output. So does the bias of the embeddings'
+projection, where there is one: it takes the place of the first LayerNorm.
+
+Layers that share their weights share them in 8 bits too, with one smoothing and one scale that fit all of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +29,7 @@ from numpy.typing import NDArray
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.calibration import Calibration
-from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.cpu_ops import EMBEDDINGS_NORM, CpuOps
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 from model_export.graph.rounding import round_weight
 from model_export.reference import Floats
@@ -39,7 +42,6 @@ FIXED_SMOOTHING = (
 )
 MIDDLE = 128  # the level of 0 in unsigned bytes
 ZERO = 24  # the level of 0 for an activation that goes a little below it; the best of 8 ... 48 on real text
-EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
 SMALLEST = 1e-10  # smallest scale, so that a vector of zeros is not divided by zero
 
 
@@ -55,15 +57,23 @@ class _Linear:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _FixedRange:
+    """What makes 8 bits of vectors x: (x - shift) / factors, with one scale for all tokens; shift and factors are (in,)."""
+
+    shift: Floats
+    factors: Floats
+    scale: float
+    inputs: Floats
+    """A sample of the vectors (x - shift) / factors, (M, in)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _FixedInput:
-    """The tensor (x - shift) / factors in 8 bits, with one scale for all tokens; x is (T, in)."""
+    """The tensor (x - shift) / factors in 8 bits, (T, in)."""
 
     quantised: str
     scale: str
-    shift: Floats
-    factors: Floats
-    inputs: Floats
-    """A sample of the vectors (x - shift) / factors, (M, in)."""
+    range: _FixedRange
 
 
 class Int8Ops(CpuOps):
@@ -77,6 +87,15 @@ class Int8Ops(CpuOps):
         """Write into `writer`; `calibration` holds inputs of the checkpoint's linear layers on real texts."""
         super().__init__(writer, config, weights)
         self._calibration = calibration
+        self._ranges: dict[str, _FixedRange] = {}
+        self._weights: dict[str, tuple[NDArray[np.int8], Floats]] = {}
+        self._residual_denses = _residual_denses(config)
+
+    def project_embeddings(self, x: str, name: str) -> str:
+        """Write the linear layer after the embeddings, in float32; (T, e) → (T, H)."""
+        weight = self.w.constant(f"{name}.weight.T", self.weights[f"{name}.weight"].T)
+        bias = self.weights[f"{name}.bias"] + self.weights[f"{next(self._residual_denses)}.bias"]
+        return self.w.node("Gemm", x, weight, self.w.constant(f"{name}.bias.residual", bias))
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention, its three projections reading one quantised input; (T, H) → (T, H), already smoothed."""
@@ -129,23 +148,16 @@ class Int8Ops(CpuOps):
         return self._add_norm(self._product(quantised, scale, zero, linear), residual, norm)
 
     def norm_parameters(self, name: str) -> tuple[str, str]:
-        """Write a norm's scale and its shift, to which the bias of `_dense_after` is added."""
-        dense = self._dense_after(name)
+        """Write a norm's scale and its shift, to which the bias of the next of `_residual_denses` is added."""
+        if name == EMBEDDINGS_NORM and self.config.projects_embeddings:
+            return super().norm_parameters(name)
+        dense = next(self._residual_denses, None)
         if dense is None:
             return super().norm_parameters(name)
         shift = self.weights[f"{name}.bias"] + self.weights[f"{dense}.bias"]
-        return self.tensor(f"{name}.weight"), self.w.constant(f"{name}.bias.residual", shift)
-
-    def _dense_after(self, norm: str) -> str | None:
-        """Return the linear layer to whose output the norm's output is added as the residual; None for the last norm."""
-        if norm.endswith(".attention.output.LayerNorm"):
-            return f"{norm.removesuffix('.attention.output.LayerNorm')}.output.dense"
-        layer = 0 if norm == EMBEDDINGS_NORM else int(norm.split(".")[3]) + 1
-        return (
-            f"bert.encoder.layer.{layer}.attention.output.dense"
-            if layer < self.config.num_hidden_layers
-            else None
-        )
+        # A norm of several layers may be followed by different ones.
+        kept = f"{name}.bias.residual.{dense}" if self.config.shares_layers else f"{name}.bias.residual"
+        return self.tensor(f"{name}.weight"), self.w.constant(kept, shift)
 
     def _fixed_input(self, x: str, linears: Sequence[_Linear], residual: _Linear) -> _FixedInput:
         """Write x, a LayerNorm's output, in 8 bits for the layers that read it; (T, in) → (T, in).
@@ -153,7 +165,19 @@ class Int8Ops(CpuOps):
         One scale from calibration serves all tokens, so the product's operator applies it and adds the bias. x also holds
         the bias of `residual`, which is subtracted.
         """
-        name, read = linears[0].name, linears[0].inputs
+        name = linears[0].name
+        if name not in self._ranges:
+            self._ranges[name] = self._fixed_range(linears)
+        found = self._ranges[name]
+        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", found.shift + residual.bias))
+        smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / found.factors))
+        scale = self.w.constant(f"{name}.scale", found.scale)
+        quantised = self.w.node("QuantizeLinear", smooth, scale, self._level(MIDDLE))
+        return _FixedInput(quantised, scale, found)
+
+    def _fixed_range(self, linears: Sequence[_Linear]) -> _FixedRange:
+        """Return the range of what the layers, which read the same, were seen to read."""
+        read = linears[0].inputs
         weights = np.concatenate([linear.weight for linear in linears], axis=1)
         # With each feature's range symmetric, one scale wastes no level. The biases take the shift back.
         shift = (read.max(axis=0) + read.min(axis=0)) / 2
@@ -161,17 +185,14 @@ class Int8Ops(CpuOps):
         inputs = (read - shift) / factors
         # No margin for outliers of other texts: clipping those few costs less than coarser steps for all.
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
-        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift + residual.bias))
-        smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / factors))
-        fixed = self.w.constant(f"{name}.scale", scale)
-        quantised = self.w.node("QuantizeLinear", smooth, fixed, self._level(MIDDLE))
-        return _FixedInput(quantised, fixed, shift, factors, inputs)
+        return _FixedRange(shift, factors, scale, inputs)
 
     def _fixed_product(self, quantised: str, linear: _Linear, fixed: _FixedInput) -> str:
         """Write x W + b in 8 bits for all of a quantised x, or for positions gathered from it; (..., in) → (..., out)."""
-        smoothed = replace(linear, weight=linear.weight * fixed.factors[:, None], inputs=fixed.inputs)
+        factors, inputs = fixed.range.factors, fixed.range.inputs
+        smoothed = replace(linear, weight=linear.weight * factors[:, None], inputs=inputs)
         weight, weight_scale = self._rounded(smoothed)
-        bias = linear.bias + fixed.shift @ linear.weight
+        bias = linear.bias + fixed.range.shift @ linear.weight
         return self.w.node(
             "MatMulIntegerToFloat",
             quantised,
@@ -220,8 +241,10 @@ class Int8Ops(CpuOps):
         return quantised, scale, self._level(zero)
 
     def _rounded(self, linear: _Linear) -> tuple[NDArray[np.int8], Floats]:
-        """Return the weight in 8 bits and a scale for each output (out,)."""
-        return round_weight(linear.weight, linear.inputs)
+        """Return the weight in 8 bits and a scale for each output (out,); worked out once for all that share it."""
+        if linear.name not in self._weights:
+            self._weights[linear.name] = round_weight(linear.weight, linear.inputs)
+        return self._weights[linear.name]
 
     def _factors(self, linear: _Linear) -> Floats:
         return _smoothing_factors(linear.weight, linear.inputs, self.smoothing)
@@ -236,6 +259,13 @@ class Int8Ops(CpuOps):
 
     def _level(self, level: int) -> str:
         return self.w.constant(f"level_{level}", np.array(level, np.uint8))
+
+
+def _residual_denses(config: BertConfig) -> Iterator[str]:
+    """Yield, in the order of the graph, the linear layers to whose output a residual is added."""
+    for layer in config.layer_order:
+        yield f"bert.encoder.layer.{layer}.attention.output.dense"
+        yield f"bert.encoder.layer.{layer}.output.dense"
 
 
 def _smoothing_factors(weight: Floats, inputs: Floats, smoothing: float) -> Floats:

@@ -29,7 +29,14 @@ class PackedAttention(OpRun):
     op_domain = MICROSOFT
 
     def _run(
-        self, x: Array, weight: Array, bias: Array, offset: Array, ends: Array, **attributes: Any
+        self,
+        x: Array,
+        weight: Array,
+        bias: Array,
+        offset: Array,
+        ends: Array,
+        attention_bias: Array | None = None,
+        **attributes: Any,
     ) -> Any:
         heads = attributes["num_heads"]
         assert offset.reshape(-1)[: len(x)].tolist() == _padded_places(ends, offset.shape[1])
@@ -41,6 +48,9 @@ class PackedAttention(OpRun):
                 for part in np.split(_wide(_half(joined[start:stop])), 3, axis=-1)
             )
             scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[-1])
+            if attention_bias is not None:
+                assert attention_bias.shape[2:] == (offset.shape[1], offset.shape[1])
+                scores += _wide(attention_bias)[0, :, : stop - start, : stop - start]
             weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
             weights /= weights.sum(axis=-1, keepdims=True)
             out[start:stop] = (weights @ v).swapaxes(0, 1).reshape(stop - start, -1)

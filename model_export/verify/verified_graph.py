@@ -125,7 +125,7 @@ def build(context: ExportContext, precision: str) -> Exporter:
         else:
             texts = context.calibration_texts if precision == "int8" else ()
             exported = EXPORTERS[precision](checkpoint, texts)
-        check_structure(exported.model, checkpoint.config.num_hidden_layers)
+        check_structure(exported.model, len(checkpoint.config.layer_order))
         return exported
 
 

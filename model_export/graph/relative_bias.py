@@ -1,0 +1,59 @@
+"""A bias of attention's scores by the distance of query and key: MPNet's, the same in all layers.
+
+Inside a text, distances in a packed row are distances in the text. Between texts they mean nothing, and are masked.
+A heads, S tokens in a row.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from bert.checkpoint.tensor_names import RELATIVE_BIAS, Weights
+from bert.relative_positions import FURTHEST, relative_buckets
+from model_export.graph.graph_builder import GraphWriter
+
+Convert = Callable[[str, NDArray[np.float32]], NDArray[Any]]
+
+
+def in_rows(w: GraphWriter, weights: Weights, row_heads: str = "") -> str:
+    """Write the bias of all places of a row, (A, S, S), or of queries at places `row_heads` (R, Q), (R, A, Q, S)."""
+    width = w.node("Shape", "text_ids", start=1, end=2)
+    width = w.node("Squeeze", width)
+    zero, one = w.constant("zero", np.array(0, np.int64)), w.constant("one", np.array(1, np.int64))
+    places = w.node("Range", zero, width, one)
+    if not row_heads:
+        return _by_distance(w, weights, places, places)
+    # Indices into the R * S places.
+    queries = w.node("Mod", w.node("Cast", row_heads, to=TensorProto.INT64), width)
+    return w.node("Transpose", _by_distance(w, weights, queries, places), perm=[1, 0, 2, 3])
+
+
+def in_texts(w: GraphWriter, weights: Weights, convert: Convert) -> str:
+    """Write the bias of all places of the longest text, (1, A, longest, longest); `convert` gives the table its type."""
+    # Not by Shape and Range: CUDA leaves what follows a shape to the CPU, which the session does not allow.
+    offsets = w.node("Cast", "token_offset", to=TensorProto.INT64)  # (N, longest)
+    row = w.node("Gather", offsets, w.constant("zero", np.array(0, np.int64)), axis=0)
+    none = w.node("Sub", row, row)
+    ones = w.node("Add", none, w.constant("one", np.array(1, np.int64)))
+    places = w.node("CumSum", ones, w.constant("zero", np.array(0, np.int64)))
+    bias = _by_distance(w, weights, places, places, convert)
+    return w.node("Unsqueeze", bias, w.constant("axis_0", [0]))
+
+
+def _by_distance(
+    w: GraphWriter, weights: Weights, queries: str, keys: str, convert: Convert = lambda name, table: table
+) -> str:
+    """Write the bias of queries (..., Q) to keys (S,); (A, ..., Q, S)."""
+    distances = np.arange(-FURTHEST, FURTHEST + 1)
+    table = weights[RELATIVE_BIAS][relative_buckets(distances)].T  # (A, 2 * FURTHEST + 1)
+    distance = w.node("Sub", w.node("Unsqueeze", queries, w.constant("last_axis", [-1])), keys)
+    ends = (
+        w.constant(name, np.array(n, np.int64))
+        for name, n in (("nearest", 0), ("farthest", len(distances) - 1))
+    )
+    place = w.node("Add", distance, w.constant("middle", np.array(FURTHEST, np.int64)))
+    name = f"{RELATIVE_BIAS}.by_distance"
+    return w.node("Gather", w.constant(name, convert(name, table)), w.node("Clip", place, *ends), axis=1)

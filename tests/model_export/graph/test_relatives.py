@@ -1,0 +1,164 @@
+"""What relatives have and BERT has not: narrow embeddings, shared layers, a bias by distance. In every form of the graph."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import onnx
+import pytest
+
+from bert.config import BertConfig
+from bert.graph_inputs import Packer
+from bert.tasks.spec import TaskSpec
+from model_export.graph.bert_graph import build_graph
+from model_export.graph.calibration import calibrate
+from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.cuda_ops import CudaOps
+from model_export.graph.graph_checks import check_structure, check_types
+from model_export.graph.int8_ops import Int8Ops
+from model_export.reference import Floats, Reference
+from model_export.verify.fp16_reference import run_flat
+from model_export.verify.precision import GraphSession, packer_for
+from model_export.verify.texts import EncodedText
+from tests.support.checkpoints import SPECS, random_text
+from tests.support.random_weights import random_weights, small_config
+
+CONFIGS = {
+    "narrow": small_config(model_type="electra", embedding_size=16),
+    "shared": small_config(
+        model_type="albert", embedding_size=16, num_hidden_groups=1, hidden_act="gelu_new"
+    ),
+    "groups": small_config(model_type="albert", embedding_size=32, num_hidden_groups=2, hidden_act="relu"),
+    "inner": small_config(model_type="albert", embedding_size=16, num_hidden_groups=2, inner_group_num=2),
+    "relative": small_config(model_type="mpnet", relative_attention_num_buckets=32, layer_norm_eps=1e-5),
+}
+HEADS = ["classification", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
+LENGTHS = (17, 3, 120, 7, 256, 40, 129, 2, 9)  # with the longest that is read, and one over each bucket's end
+by_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+
+
+def texts_of(spec: TaskSpec) -> list[EncodedText]:
+    texts = [random_text(spec, tokens, seed=tokens) for tokens in LENGTHS]
+    if spec.task == "fill_mask":  # whose random pieces hold no masks
+        texts = [replace(text, positions=np.array([1, len(text) - 1])) for text in texts]
+    return [text for text in texts if len(text.positions)]
+
+
+def expected(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -> list[Floats]:
+    reference = Reference(config, spec, random_weights(config, spec))
+    return [reference.outputs(t.encoding.ids, t.encoding.segment_ids, t.positions) for t in texts]
+
+
+def int8_graph(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -> onnx.ModelProto:
+    weights = random_weights(config, spec)
+    calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
+    return build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
+
+
+def farthest(first: Sequence[Floats], second: Sequence[Floats]) -> float:
+    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
+
+
+@by_config
+@pytest.mark.parametrize("name", HEADS)
+def test_float32_answers_as_the_reference_alone_and_among_others(name: str, config: BertConfig) -> None:
+    spec = SPECS[name]
+    texts = texts_of(spec)
+    graph = build_graph(config, spec, random_weights(config, spec), CpuOps)
+    check_structure(graph, len(config.layer_order))
+    runner = GraphSession(graph, Packer("rows"), threads=1)
+    answers = expected(config, spec, texts)
+    assert farthest(answers, runner.run(texts)) < 1e-5
+    assert farthest(answers, runner.alone(texts)) < 1e-5
+
+
+@by_config
+@pytest.mark.parametrize("name", HEADS)
+def test_8_bits_stay_near_and_do_not_depend_on_neighbours(name: str, config: BertConfig) -> None:
+    spec = SPECS[name]
+    texts = texts_of(spec)
+    graph = int8_graph(config, spec, texts)
+    check_structure(graph, len(config.layer_order))
+    runner = GraphSession(graph, packer_for(config, "int8"), threads=1)
+    alone, answers = runner.alone(texts), expected(config, spec, texts)
+    a, b = np.concatenate(answers), np.concatenate(alone)
+    assert np.linalg.norm(a - b) < 0.03 * np.linalg.norm(a)
+    # A mean is a product over all tokens of a batch, after the last rounding.
+    allowed = 1e-6 if name == "similarity" else 0.0
+    for order in (texts, texts[::-1]):
+        found = runner.run(order)
+        assert farthest(alone, found if order is texts else found[::-1]) <= allowed
+
+
+@by_config
+@pytest.mark.parametrize("name", HEADS)
+def test_the_graph_for_cuda_answers_within_half_precision(name: str, config: BertConfig) -> None:
+    spec = SPECS[name]
+    texts = texts_of(spec)
+    graph = build_graph(config, spec, random_weights(config, spec), CudaOps)
+    check_structure(graph, len(config.layer_order))
+    check_types(graph)
+    for answer, found in zip(expected(config, spec, texts), run_flat(graph, texts), strict=True):
+        assert np.allclose(found, answer, atol=1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize(("heads", "width"), [(2, 8), (3, 48), (2, 64)])
+def test_a_bias_by_distance_gives_the_same_bits_wherever_a_text_lies(heads: int, width: int) -> None:
+    config = small_config(
+        model_type="mpnet",
+        relative_attention_num_buckets=32,
+        hidden_size=heads * width,
+        num_attention_heads=heads,
+        num_hidden_layers=2,
+        max_position_embeddings=512,
+    )
+    spec, drawn = SPECS["ner"], np.random.default_rng(width)
+    texts = [
+        random_text(spec, tokens, seed=tokens)
+        for tokens in (3, 4, 5, 16, 31, 64, 100, 127, 129, 200, 300, 512)
+    ]
+    runner = GraphSession(int8_graph(config, spec, texts), packer_for(config, "int8"), threads=1)
+    alone = runner.alone(texts)
+    for _ in range(12):
+        chosen = drawn.permutation(len(texts))[: drawn.integers(2, len(texts) + 1)]
+        found = runner.run([texts[n] for n in chosen])
+        assert all(np.array_equal(alone[n], each) for n, each in zip(chosen, found, strict=True))
+
+
+def parameters(graph: onnx.ModelProto) -> int:
+    """Return the bytes of all tensors of two dimensions; scales and biases of a layer are next to nothing."""
+    return sum(len(tensor.raw_data) for tensor in graph.graph.initializer if len(tensor.dims) > 1)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_shared_layers_are_stored_once_in_every_precision(name: str) -> None:
+    spec = SPECS[name]
+    once, often = (
+        small_config(model_type="albert", embedding_size=16, num_hidden_groups=1, num_hidden_layers=layers)
+        for layers in (2, 12)
+    )
+    texts = texts_of(spec)[:4]
+    for ops in (CpuOps, CudaOps):
+        small, large = (build_graph(c, spec, random_weights(c, spec), ops) for c in (once, often))
+        assert parameters(small) == parameters(large)
+    small, large = (int8_graph(c, spec, texts) for c in (once, often))
+    assert parameters(small) == parameters(large)
+
+
+def test_one_bias_by_distance_serves_all_layers() -> None:
+    config, spec = CONFIGS["relative"], SPECS["ner"]
+    weights = random_weights(config, spec)
+    for ops, place in ((CpuOps, 5), (CudaOps, 5)):
+        graph = build_graph(config, spec, weights, ops).graph
+        attention = [node for node in graph.node if node.op_type in ("Attention", "PackedAttention")]
+        assert len(attention) == config.num_hidden_layers
+        assert len({node.input[place] for node in attention}) == 1
+
+
+def test_only_a_bias_by_distance_is_given_to_packed_attention() -> None:
+    spec = SPECS["ner"]
+    for name, config in CONFIGS.items():
+        graph = build_graph(config, spec, random_weights(config, spec), CudaOps).graph
+        counts = {len(node.input) for node in graph.node if node.op_type == "PackedAttention"}
+        assert counts == ({6} if name == "relative" else {5})
