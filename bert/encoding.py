@@ -10,26 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int32]
+MASK_WORD = -2
+"""Word id of a mask, which is of no word."""
 
 
 class Pieces:
     """One text as pieces, without special tokens. T pieces."""
 
-    __slots__ = ("_offsets", "_read", "_word_ids", "ids")
+    __slots__ = ("_find_words", "_offsets", "_read", "_word_ids", "ids")
     _read: Callable[[], "Pieces"]
+    _find_words: Callable[[], Ints]
 
-    def __init__(self, ids: Ints, offsets: Ints, word_ids: Ints) -> None:
-        """Hold what is there; nothing is copied."""
+    def __init__(self, ids: Ints, offsets: Ints, word_ids: Ints | Callable[[], Ints]) -> None:
+        """Hold what is there; nothing is copied. Word ids may be a function that finds them."""
         self.ids = ids
         """(T,)"""
         self._offsets: Ints | None = offsets
-        self._word_ids: Ints | None = word_ids
+        self._word_ids: Ints | None = None
+        if callable(word_ids):
+            self._find_words = word_ids
+        else:
+            self._word_ids = word_ids
 
     @classmethod
     def of_ids(cls, ids: Ints, read: Callable[[], "Pieces"]) -> "Pieces":
         """Hold ids (T,) alone; `read` gives the rest of these pieces."""
         pieces = cls.__new__(cls)
         pieces.ids, pieces._read = ids, read
+        pieces._find_words = lambda: read().word_ids
         pieces._offsets = pieces._word_ids = None
         return pieces
 
@@ -42,9 +50,12 @@ class Pieces:
 
     @property
     def word_ids(self) -> Ints:
-        """(T,): which word of the text a piece belongs to; a word is what lies between spaces and punctuation."""
+        """(T,): which word of the text a piece belongs to, -1 for a blank.
+
+        A word is what lies between spaces and punctuation (`bert.text.offsets.word_bounds`).
+        """
         if self._word_ids is None:
-            self._word_ids = self._read().word_ids
+            self._word_ids = self._find_words()
         return self._word_ids
 
     def __len__(self) -> int:
@@ -53,14 +64,35 @@ class Pieces:
 
     def slice(self, start: int, stop: int) -> "Pieces":
         """Return pieces [start, stop); offsets and word ids stay those of the whole text."""
-        if self._offsets is None or self._word_ids is None:
+        if self._offsets is None:
             read = self._read
             return Pieces.of_ids(self.ids[start:stop], lambda: read().slice(start, stop))
-        return Pieces(self.ids[start:stop], self._offsets[start:stop], self._word_ids[start:stop])
+        words = self._word_ids
+        return Pieces(
+            self.ids[start:stop],
+            self._offsets[start:stop],
+            words[start:stop] if words is not None else lambda: self.word_ids[start:stop],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PairForm:
+    """Special tokens around one text, `cls_id` A `sep_id`, and two, `cls_id` A `between` B `sep_id`."""
+
+    cls_id: int
+    sep_id: int
+    between: tuple[int, ...]
+    """Ids of the one or two tokens between two texts; their segment is 0."""
+    second_segment: int = 1
+    """Segment of the second text and of the token after it."""
+
+    def special_tokens(self, texts: int) -> int:
+        """Return how many special tokens stand around one text, or two."""
+        return 2 if texts == 1 else 2 + len(self.between)
 
 
 class Encoding:
-    """Input of the model: one or two texts with [CLS] and [SEP]. T tokens."""
+    """Input of the model: one or two texts with special tokens around them. T tokens."""
 
     __slots__ = ("_offsets", "_sequence_ids", "_texts", "_word_ids", "ids", "segment_ids", "truncated")
 
@@ -77,7 +109,7 @@ class Encoding:
         self.ids = ids
         """(T,)"""
         self.segment_ids = segment_ids
-        """(T,): 0 up to the first [SEP], 1 after it."""
+        """(T,): 0 up to the second text; what its tokenizer says (`PairForm`) from there on."""
         self.truncated = truncated
         self._texts: Sequence[Pieces] = ()
         self._offsets: Ints | None = offsets
@@ -85,22 +117,25 @@ class Encoding:
         self._sequence_ids: Ints | None = sequence_ids
 
     @classmethod
-    def of_texts(
-        cls, texts: Sequence[Pieces], cls_id: int, sep_id: int, *, truncated: bool = False
-    ) -> "Encoding":
-        """Put [CLS] before one or two texts and [SEP] after each; segment 0 is [CLS] first [SEP], segment 1 the rest."""
+    def of_texts(cls, texts: Sequence[Pieces], form: PairForm, *, truncated: bool = False) -> "Encoding":
+        """Put the special tokens of `form` around one or two texts."""
         encoding = cls.__new__(cls)
         encoding._texts, encoding.truncated = texts, truncated
         encoding._offsets = encoding._word_ids = encoding._sequence_ids = None
-        length = 1 + len(texts) + sum([len(text.ids) for text in texts])
-        ids, segments = np.empty(length, np.int32), np.zeros(length, np.int32)
-        ids[0], at = cls_id, 1
-        for text in texts:
-            end = at + len(text.ids)
-            ids[at:end], ids[end] = text.ids, sep_id
-            at = end + 1
-        if len(texts) == 2:
-            segments[len(texts[0].ids) + 2 :] = 1
+        first = texts[0].ids
+        end = 1 + len(first)
+        if len(texts) == 1:
+            ids, segments = np.empty(end + 1, np.int32), np.zeros(end + 1, np.int32)
+        else:
+            second = texts[1].ids
+            start = end + len(form.between)
+            length = start + len(second) + 1
+            ids, segments = np.empty(length, np.int32), np.zeros(length, np.int32)
+            ids[start:-1] = second
+            for place, special in enumerate(form.between, end):
+                ids[place] = special
+            segments[start:] = form.second_segment
+        ids[0], ids[1:end], ids[-1] = form.cls_id, first, form.sep_id
         encoding.ids, encoding.segment_ids = ids, segments
         return encoding
 
@@ -146,11 +181,11 @@ class Window:
 
 
 def _lay(around: Ints, parts: Sequence[Ints]) -> Ints:
-    """Put one or two texts' values where their pieces are, between the special tokens."""
-    at = 1
-    for part in parts:
-        around[at : at + len(part)] = part
-        at += len(part) + 1
+    """Put one or two texts' values where their pieces are: after the first token, and before the last."""
+    around[1 : 1 + len(parts[0])] = parts[0]
+    if len(parts) == 2:
+        end = len(around) - 1
+        around[end - len(parts[1]) : end] = parts[1]
     return around
 
 

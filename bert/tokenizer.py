@@ -1,54 +1,61 @@
-"""Text to WordPiece ids, and back: every piece knows which code points of the text it came from."""
+"""Text to ids, and back: every piece knows which code points of the text it came from."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import tokenizers
-from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
-from bert.wordpiece import (
-    SPECIAL_PIECES,
-    extend_over_marks,
-    from_vocabulary,
-    splits_at_spaces,
-    stated_config,
-)
+from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
+from bert.text.post_processor import pair_form
+from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
+from bert.text.wordpiece import from_vocabulary, has_bert_words, splits_at_spaces, stated_config
 
 __all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
 
 
 class Tokenizer:
-    """WordPiece around the `tokenizers` library; safe to use from several threads.
+    """WordPiece, byte-level BPE or Unigram by the `tokenizers` library; safe to use from several threads.
 
     A text that contains "[SEP]" is read as those five characters: only this class places special tokens.
     """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        """Wrap a backend; raises CheckpointError if BERT's special pieces are not in its vocabulary."""
-        special = {piece: backend.token_to_id(piece) for piece in SPECIAL_PIECES}
-        found = [token_id for token_id in special.values() if token_id is not None]
-        if len(found) < len(special):
-            missing = ", ".join(piece for piece, token_id in special.items() if token_id is None)
-            raise CheckpointError(
-                f"the vocabulary lacks {missing}: only WordPiece tokenizers with BERT's special pieces are read"
-            )
+        """Wrap a backend; raises CheckpointError where its special tokens are missing or of an unknown form."""
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
+        self._pre_tokenizer = backend.pre_tokenizer
+        """The file's own; the backend's keeps special pieces in texts apart too."""
+        hide_special_pieces(backend)
         self._backend = backend
         self._known_pieces = dict[int, str]()
         """Pieces that `id_to_token` has looked up."""
+        self._written = dict[int, tuple[str, bool]]()
+        """What `written` has looked up."""
         self.vocab_size: int = backend.get_vocab_size()
         self.splits_at_spaces = splits_at_spaces(backend)
         """True where a text's pieces are those of its parts between spaces, one after the other."""
         self.splits_chinese = self.splits_at_spaces and backend.normalizer.handle_chinese_chars
         """True where that holds for each Chinese character too."""
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = found
+        self._has_bert_words = has_bert_words(backend)
+        self.form = pair_form(backend)
+        """Special tokens around one text and two."""
+        self.cls_id, self.sep_id = self.form.cls_id, self.form.sep_id
+        self.pad_id = pad_id(backend)
+        self.unk_id = unk_id(backend)
+        """None where every text has pieces of its own, down to bytes."""
+        self.mask_id = mask_id(backend)
+        """None for a tokenizer without a mask."""
+        mask = backend.get_added_tokens_decoder().get(-1 if self.mask_id is None else self.mask_id)
+        self.mask_piece: str | None = mask.content if mask else None
+        """Mask as the model's own users write it."""
+        self.mask_takes_blanks = bool(mask and mask.lstrip)
+        """True where the blanks before a mask belong to it."""
 
     @classmethod
     def load(cls, path: Path, *, lowercase: bool | None = None) -> "Tokenizer":
@@ -86,7 +93,9 @@ class Tokenizer:
 
         Without `segments` that says that the model takes no segment ids.
         """
+        ours, self._backend.pre_tokenizer = self._backend.pre_tokenizer, self._pre_tokenizer
         self._backend.save(str(folder / "tokenizer.json"))
+        self._backend.pre_tokenizer = ours
         if config := stated_config(self._backend):
             inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
             text = json.dumps({**config, **inputs}, indent=2) + "\n"
@@ -115,6 +124,16 @@ class Tokenizer:
         self._known_pieces[token_id] = piece
         return piece
 
+    def written(self, token_id: int) -> tuple[str, bool]:
+        """Return the characters of a piece, and whether it goes on with the word before it.
+
+        Raises InputError outside the vocabulary.
+        """
+        found = self._written.get(token_id)
+        if found is None:
+            found = self._written[token_id] = written(self._backend, self.id_to_token(token_id))
+        return found
+
     def pieces(self, texts: Sequence[str], *, only_ids: bool = False) -> list[Pieces]:
         """Tokenise texts without special tokens and without cutting anything.
 
@@ -128,7 +147,19 @@ class Tokenizer:
             encoded = self._backend.encode_batch(list(texts), add_special_tokens=False)
         except (TypeError, UnicodeEncodeError) as error:
             raise InputError(f"a text is not valid Unicode: {error}") from None
-        return [_to_pieces(text, e) for text, e in zip(texts, encoded, strict=True)]
+        return [self._to_pieces(text, e) for text, e in zip(texts, encoded, strict=True)]
+
+    def _to_pieces(self, text: str, encoded: tokenizers.Encoding) -> Pieces:
+        ids: Ints = np.array(encoded.ids, np.int32)
+        offsets: Ints = np.array(encoded.offsets, np.int32).reshape(-1, 2)
+        if self._has_bert_words:
+            words: Ints | Callable[[], Ints] = np.array(encoded.word_ids, np.int32)
+        else:
+            trim_spaces(text, offsets)
+            words = partial(word_ids, text, offsets)
+        if not text.isascii():
+            extend_over_marks(text, offsets)
+        return Pieces(ids, offsets, words)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of `pieces` alone: nothing is worked out in Python. Raises InputError as `pieces` does."""
@@ -140,7 +171,7 @@ class Tokenizer:
 
     def single(self, pieces: Pieces, max_tokens: int | None = None, *, truncate: bool = False) -> Encoding:
         """Return [CLS] text [SEP]; raises TextTooLongError over `max_tokens` unless `truncate`."""
-        tokens = len(pieces) + 2
+        tokens = len(pieces.ids) + 2
         if max_tokens is None or tokens <= max_tokens:
             return self._join([pieces])
         if not truncate:
@@ -150,16 +181,19 @@ class Tokenizer:
     def pair(
         self, first: Pieces, second: Pieces, max_tokens: int | None = None, *, truncate: bool = False
     ) -> Encoding:
-        """Return [CLS] first [SEP] second [SEP]; raises TextTooLongError over `max_tokens` unless `truncate`.
+        """Return [CLS] first [SEP] second [SEP], or what stands for it in `form`.
+
+        Raises TextTooLongError over `max_tokens` unless `truncate`.
 
         Truncation takes a piece at a time from the end of the longer text.
         """
-        tokens = len(first) + len(second) + 3
+        special = self.form.special_tokens(2)
+        tokens = len(first) + len(second) + special
         if max_tokens is None or tokens <= max_tokens:
             return self._join([first, second])
         if not truncate:
             raise TextTooLongError(tokens, max_tokens)
-        keep_first, keep_second = longest_first(len(first), len(second), _room(max_tokens, 3))
+        keep_first, keep_second = longest_first(len(first), len(second), _room(max_tokens, special))
         return self._join([first.slice(0, keep_first), second.slice(0, keep_second)], truncated=True)
 
     def windows(
@@ -172,10 +206,11 @@ class Tokenizer:
         """
         if stride < 0:
             raise InputError(f"stride ({stride}) must be at least 0")
-        room = max_tokens - 2 - (len(prefix) + 1 if prefix is not None else 0)
+        taken = self.form.special_tokens(1 if prefix is None else 2)
+        room = max_tokens - taken - (0 if prefix is None else len(prefix))
         if room < 1:
-            taken = "special tokens leave" if prefix is None else f"question's {len(prefix)} pieces leave"
-            raise InputError(f"the {taken} no room for the text in {max_tokens} tokens")
+            what = "special tokens leave" if prefix is None else f"question's {len(prefix)} pieces leave"
+            raise InputError(f"the {what} no room for the text in {max_tokens} tokens")
         step = room - min(stride, room // 2)
         before = [] if prefix is None else [prefix]
         windows = []
@@ -187,7 +222,7 @@ class Tokenizer:
         return windows
 
     def _join(self, texts: Sequence[Pieces], *, truncated: bool = False) -> Encoding:
-        return Encoding.of_texts(texts, self.cls_id, self.sep_id, truncated=truncated)
+        return Encoding.of_texts(texts, self.form, truncated=truncated)
 
     def _piece(self, text: str) -> Pieces:
         return self.pieces([text])[0]
@@ -211,12 +246,3 @@ def _room(max_tokens: int, special_tokens: int) -> int:
     if max_tokens < special_tokens:
         raise InputError(f"max_tokens ({max_tokens}) is less than the {special_tokens} special tokens")
     return max_tokens - special_tokens
-
-
-def _to_pieces(text: str, encoded: tokenizers.Encoding) -> Pieces:
-    ids: Ints = np.array(encoded.ids, np.int32)
-    offsets: NDArray[np.int32] = np.array(encoded.offsets, np.int32).reshape(-1, 2)
-    word_ids: Ints = np.array(encoded.word_ids, np.int32)
-    if not text.isascii():
-        extend_over_marks(text, offsets)
-    return Pieces(ids, offsets, word_ids)

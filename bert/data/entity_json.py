@@ -32,7 +32,7 @@ from bert.data.files import (
 from bert.data.labelled_file import LabelledFile
 from bert.data.spans import LabelledSpan, SpannedWords, read_span
 from bert.errors import DataError
-from bert.wordpiece import word_bounds
+from bert.text.offsets import word_bounds
 
 logger = logging.getLogger(__name__)
 SpannedText = tuple[Place, str, list[LabelledSpan]]

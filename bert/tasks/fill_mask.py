@@ -1,5 +1,9 @@
-"""[MASK] in texts, and the pieces that a masked language model puts there. M masks, V vocabulary, K candidates."""
+"""[MASK] in texts, and the pieces that a masked language model puts there. M masks, V vocabulary, K candidates.
 
+[MASK] is the mask of every model; one that writes it otherwise (<mask>) takes its own way too.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -7,8 +11,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.encoding import Encoding, Pieces
-from bert.errors import InputError
+from bert.encoding import MASK_WORD, Encoding, Ints, Pieces
+from bert.errors import CheckpointError, InputError
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared, Floats, Head, Positions, Task, softmax, top_of_two_or_more
 from bert.tokenizer import Tokenizer
@@ -16,7 +20,6 @@ from bert.tokenizer import Tokenizer
 MASK = "[MASK]"
 MAX_CANDIDATES = 100
 """Largest number of candidates for a mask; a whole vocabulary's probabilities would fill the memory of a service."""
-_CONTINUES = "##"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +41,60 @@ class FilledMask:
     candidates: tuple[Candidate, ...]
 
 
-def pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
-    """Tokenise texts in which [MASK] is the special token. Every other special piece is read as its characters.
+@dataclass(frozen=True, slots=True, eq=False)
+class SplitText:
+    """A text cut at its masks."""
 
-    A mask is of no word (-1). Raises InputError for a text that is not valid Unicode.
+    parts: Sequence[str]
+    """What is before, between and after the masks, M + 1, as the tokenizer reads it."""
+    masks: Ints
+    """(M, 2): start and end of each mask, in code points."""
+
+
+def mask_id(tokenizer: Tokenizer) -> int:
+    """Return the id of the mask; raises CheckpointError for a tokenizer without one."""
+    if tokenizer.mask_id is None:
+        raise CheckpointError("the tokenizer has no mask, neither [MASK] nor <mask>: no text can be filled")
+    return tokenizer.mask_id
+
+
+def split(tokenizer: Tokenizer, text: str) -> SplitText:
+    """Cut a text at its masks; where blanks before a mask belong to it, no part has them."""
+    written = {MASK, tokenizer.mask_piece or MASK}
+    masks = [found.span() for found in re.finditer("|".join(map(re.escape, written)), text)]
+    starts, ends = [0, *(end for _, end in masks)], [*(start for start, _ in masks), len(text)]
+    parts = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    if tokenizer.mask_takes_blanks:
+        parts[:-1] = [part.rstrip() for part in parts[:-1]]
+    return SplitText(parts, np.array(masks, np.int32).reshape(-1, 2))
+
+
+def pieces(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Pieces]:
+    """Tokenise texts in which a mask is the special token. Every other special piece is read as its characters.
+
+    A mask is of no word (MASK_WORD). Raises InputError for a text that is not valid Unicode.
     """
-    parts = [text.split(MASK) for text in texts]
-    read = iter(tokenizer.pieces([part for split in parts for part in split]))
-    return [joined(split, [next(read) for _ in split], tokenizer.mask_id) for split in parts]
+    found = [split(tokenizer, text) for text in texts]
+    read = iter(tokenizer.pieces([part for each in found for part in each.parts]))
+    return [joined(tokenizer, each, [next(read) for _ in each.parts]) for each in found]
 
 
 def encode(tokenizer: Tokenizer, text: Pieces, max_tokens: int) -> Encoding:
     """Return [CLS] text [SEP]; raises InputError without a mask, TextTooLongError over `max_tokens`."""
-    if not (text.word_ids < 0).any():
+    if not (text.word_ids == MASK_WORD).any():
         raise InputError(f"has no {MASK}: write it where a word or a piece of one is wanted")
     return tokenizer.single(text, max_tokens)
 
 
 def mask_positions(encoding: Encoding) -> NDArray[np.intp]:
-    """Return the positions (M,) of the masks among the encoding's tokens: of a text, and of no word."""
-    return np.flatnonzero((encoding.word_ids < 0) & (encoding.sequence_ids >= 0))
+    """Return the positions (M,) of the masks among the encoding's tokens."""
+    return np.flatnonzero(encoding.word_ids == MASK_WORD)
 
 
-def hide(text: Pieces, indices: Sequence[int], mask_id: int) -> Pieces:
+def hide(text: Pieces, indices: Sequence[int], mask: int) -> Pieces:
     """Return a copy with masks in place of the pieces at `indices`."""
     ids, word_ids, at = text.ids.copy(), text.word_ids.copy(), list(indices)
-    ids[at], word_ids[at] = mask_id, -1
+    ids[at], word_ids[at] = mask, MASK_WORD
     return Pieces(ids, text.offsets, word_ids)
 
 
@@ -114,36 +145,35 @@ def _filled(text: str, start: int, end: int, tokenizer: Tokenizer, best: Floats,
     return FilledMask(start, end, tuple(candidates))
 
 
-def fill(text: str, start: int, end: int, token: str) -> str:
-    """Return the text with a piece in place of [start, end).
+def fill(text: str, start: int, end: int, written: str, goes_on: bool) -> str:
+    """Return the text with a piece, as it is written, in place of [start, end).
 
     A piece that goes on with a word (##ing) is joined to what stands before: the space between is taken out.
     """
-    if token.startswith(_CONTINUES) and token != _CONTINUES:
-        return text[:start].rstrip() + token.removeprefix(_CONTINUES) + text[end:]
-    return text[:start] + token + text[end:]
+    before = text[:start]
+    return ((before.rstrip() or before) if goes_on else before) + written + text[end:]
 
 
 def _candidate(
     text: str, start: int, end: int, tokenizer: Tokenizer, token_id: int, score: float
 ) -> Candidate:
     token = tokenizer.id_to_token(token_id)
-    return Candidate(token, token_id, score, fill(text, start, end, token))
+    return Candidate(token, token_id, score, fill(text, start, end, *tokenizer.written(token_id)))
 
 
-def joined(parts: Sequence[str], read: Sequence[Pieces], mask_id: int) -> Pieces:
-    """Return a text's pieces from those of its parts between masks, with a mask after each part but the last."""
+def joined(tokenizer: Tokenizer, text: SplitText, read: Sequence[Pieces]) -> Pieces:
+    """Return a text's pieces from those of its parts, with a mask after each part but the last."""
     counts = [len(part) for part in read]
-    starts = _before([len(part) + len(MASK) for part in parts])
-    words = _before([int(part.word_ids[-1]) + 1 if len(part) else 0 for part in read])
+    starts = np.insert(text.masks[:, 1], 0, 0)
     offsets = np.concatenate([part.offsets for part in read]) + np.repeat(starts, counts)[:, None]
-    word_ids = np.concatenate([part.word_ids for part in read]) + np.repeat(words, counts)
-    places, ends = np.cumsum(counts)[:-1], starts[1:]
-    masks = np.stack([ends - np.int32(len(MASK)), ends], axis=1)
+    words = _before([int(part.word_ids.max(initial=-1)) + 1 for part in read])
+    word_ids = np.concatenate([part.word_ids for part in read])
+    word_ids = np.where(word_ids < 0, word_ids, word_ids + np.repeat(words, counts))
+    places = np.cumsum(counts)[:-1]
     return Pieces(
-        np.insert(np.concatenate([part.ids for part in read]), places, mask_id),
-        np.insert(offsets, places, masks, axis=0),
-        np.insert(word_ids, places, -1),
+        np.insert(np.concatenate([part.ids for part in read]), places, mask_id(tokenizer)),
+        np.insert(offsets, places, text.masks, axis=0),
+        np.insert(word_ids, places, MASK_WORD),
     )
 
 
@@ -177,9 +207,9 @@ class FillMaskTask(Task):
         self, tokenizer: Tokenizer, text: Sequence[Pieces], spec: TaskSpec, masks: int = 1
     ) -> list[Encoding]:
         """Encode a text with so many of its pieces hidden, at even distances."""
-        visible = text[0].slice(0, spec.max_tokens - 2)
+        visible = text[0].slice(0, spec.max_tokens - tokenizer.form.special_tokens(1))
         indices = [part * len(visible) // (masks + 1) for part in range(1, masks + 1)]
-        return [tokenizer.single(hide(visible, indices, tokenizer.mask_id), spec.max_tokens, truncate=True)]
+        return [tokenizer.single(hide(visible, indices, mask_id(tokenizer)), spec.max_tokens, truncate=True)]
 
     def shorten(self, output: Floats) -> Floats:
         """Return the best pieces of each mask: many masks would hold gigabytes of a whole vocabulary's scores."""

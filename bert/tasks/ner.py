@@ -1,7 +1,7 @@
 """Logits of words to entities with exact character positions. T tokens, P heads, W words, K labels.
 
-A word is what lies between spaces and punctuation (`Pieces.word_ids`); its first piece, the head, speaks for
-it.
+A word is what lies between spaces and punctuation (`Pieces.word_ids`), whatever the tokenizer; its first piece, the head,
+speaks for it.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> 
     `labels` are K BIO tags; one without B- or I- counts as I-. As conlleval and seqeval's default read them,
     an I- tag after O or another type begins an entity. Raises ValueError if the logits do not fit.
     """
-    heads = _heads(pieces.word_ids)
+    heads = word_heads(pieces)
     if logits.shape != (len(heads), len(labels)):
         raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(labels))} is needed")
     tags = logits.argmax(axis=-1)
@@ -74,11 +74,24 @@ def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> 
         return []
     sums = np.concatenate([[0.0], softmax(logits).max(axis=-1).cumsum(dtype=np.float64)])
     scores = (sums[last] - sums[first]) / (last - first)
-    starts = pieces.offsets[heads[first], 0]
-    ends = pieces.offsets[np.append(heads, len(pieces))[last] - 1, 1]
+    bounds = _word_bounds(pieces, heads)
     kinds = [_kind(labels[tag]) for tag in tags[first].tolist()]
-    columns = zip(kinds, starts.tolist(), ends.tolist(), scores.tolist(), strict=True)
+    columns = zip(
+        kinds, bounds[first, 0].tolist(), bounds[last - 1, 1].tolist(), scores.tolist(), strict=True
+    )
     return [Entity(text[start:end], kind, start, end, score) for kind, start, end, score in columns]
+
+
+def _word_bounds(pieces: Pieces, heads: Indices) -> NDArray[np.int32]:
+    """Return where each word starts and ends, (W, 2), from its pieces.
+
+    Blanks after a word are none of its pieces. A piece of bytes may hold half of the next word's first character.
+    """
+    ends = np.maximum.accumulate(np.where(pieces.word_ids < 0, 0, pieces.offsets[:, 1]))
+    starts = pieces.offsets[heads, 0]
+    last_pieces = np.append(heads[1:], len(pieces)) - 1
+    limits = np.append(starts[1:], ends[-1])
+    return np.stack([starts, np.minimum(ends[last_pieces], limits)], axis=1)
 
 
 def entity_bounds(tags: NDArray[np.integer], labels: Sequence[str]) -> tuple[Indices, Indices]:
@@ -124,8 +137,13 @@ def given_tags(
 def given_words(words: Sequence[str], pieces: Pieces) -> Indices:
     """Return for each word of `pieces`, those of " ".join(words), the given word that it lies in, (W,)."""
     ends = np.cumsum([len(word) + 1 for word in words])
-    owner: Indices = np.searchsorted(ends, pieces.offsets[_heads(pieces.word_ids), 0], side="right")
+    owner: Indices = np.searchsorted(ends, pieces.offsets[word_heads(pieces), 0], side="right")
     return owner
+
+
+def word_heads(pieces: Pieces) -> Indices:
+    """Return the first piece of each word, (W,)."""
+    return _heads(pieces.word_ids)
 
 
 def _heads(word_ids: NDArray[np.int32]) -> Indices:

@@ -122,8 +122,19 @@ def _window_spans(
     kept = _top(totals.ravel(), n_best)
     span_starts = starts[kept // max(width, 1)]
     span_ends = span_starts + lengths[kept % max(width, 1)]
-    offsets = window.encoding.offsets
-    return totals.ravel()[kept], offsets[first + span_starts, 0], offsets[first + span_ends, 1]
+    bounds_from, bounds_to = _span_bounds(window.encoding.offsets[first:-1])
+    return totals.ravel()[kept], bounds_from[span_starts], bounds_to[span_ends]
+
+
+def _span_bounds(offsets: NDArray[np.int32]) -> tuple[Indices, Indices]:
+    """Return where a span starts that begins with each piece at `offsets` (n, 2), and where one ends that ends with it.
+
+    A blank piece has no characters: a span from it on starts with the next piece that has some.
+    """
+    starts, ends = offsets.T.astype(np.intp)
+    is_blank = starts >= ends
+    later = np.where(is_blank, np.iinfo(np.intp).max, starts)[::-1]
+    return np.minimum.accumulate(later)[::-1], np.maximum.accumulate(np.where(is_blank, 0, ends))
 
 
 def _top(scores: Scores, count: int) -> Indices:

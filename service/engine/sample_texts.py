@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert.tokenizer import Encoding
+from bert.encoding import MASK_WORD, Encoding
 
 TEXT_TOKENS = 32
 """Default text length in tokens; real sentences have about 35."""
@@ -26,5 +26,5 @@ def sample_text(length: int) -> Encoding:
     word_ids = np.arange(length, dtype=np.int32) - 1
     word_ids[-1] = -1
     sequence_ids = np.minimum(word_ids, 0)
-    word_ids[1 : min(2, length - 1)] = -1
+    word_ids[1 : min(2, length - 1)] = MASK_WORD
     return Encoding(zeros, zeros, np.zeros((length, 2), np.int32), word_ids, sequence_ids)

@@ -193,7 +193,8 @@ class Pipeline:
         bounded = BoundedTokenizer(request, model.tokenizer, limit, self._threads, limit_rule=SHOWN_RULE)
         with request.timed("tokenize"):
             pieces = await bounded.pieces(text.values)
-            request.tokens = sum(len(each) + 2 for each in pieces)
+            special = model.tokenizer.form.special_tokens(1)
+            request.tokens = sum(len(each) + special for each in pieces)
             bounded.check_tokens(request.tokens)
             return await bounded.build(
                 len(text), lambda: [_tokens(model, model.tokenizer.single(each)) for each in pieces]

@@ -184,14 +184,13 @@ async def encode_fields(
 
 async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) -> list[Encoding]:
     """Encode texts with masks; raises InvalidRequestError for those without one or over the model's length."""
-    bounded.check_tokens(sum(value.count(fill_mask.MASK) for value in text.values))
     tokenizer, limit = model.tokenizer, model.spec.max_tokens
-    split = [value.split(fill_mask.MASK) for value in text.values]
-    found = iter(await bounded.pieces([part for parts in split for part in parts]))
+    split = [fill_mask.split(tokenizer, value) for value in text.values]
+    bounded.check_tokens(sum(len(each.masks) for each in split))
+    found = iter(await bounded.pieces([part for each in split for part in each.parts]))
 
     def encode(index: int) -> Encoding:
-        parts = split[index]
-        pieces = fill_mask.joined(parts, [next(found) for _ in parts], tokenizer.mask_id)
+        pieces = fill_mask.joined(tokenizer, split[index], [next(found) for _ in split[index].parts])
         return fill_mask.encode(tokenizer, pieces, limit)
 
     return await bounded.build(len(text), lambda: make_each(len(text), encode, text.where))
@@ -200,12 +199,16 @@ async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) ->
 async def text_windows(
     bounded: BoundedTokenizer, model: Model, text: Texts
 ) -> tuple[list[Pieces], list[list[Window]]]:
-    """Return each text's pieces and its windows; a text without a word has no window."""
+    """Return each text's pieces and its windows with words; a text without a word has no window."""
     spec, tokenizer, pieces = model.spec, model.tokenizer, await bounded.pieces(text.values)
-    bounded.check_tokens(sum(window_tokens(len(p), spec.max_tokens, spec.stride) for p in pieces if len(p)))
+    around = tokenizer.form.special_tokens(1)
+    bounded.check_tokens(
+        sum(window_tokens(len(p), spec.max_tokens, spec.stride, around) for p in pieces if len(p))
+    )
 
     def windows() -> list[list[Window]]:
-        return [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
+        found = [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
+        return [[window for window in each if (window.encoding.word_ids >= 0).any()] for each in found]
 
     return pieces, await bounded.build(len(text), windows)
 
@@ -233,7 +236,8 @@ async def question_windows(
                 f"the question has {len(asked)} tokens and may have {spec.max_question_tokens} (max_question_tokens "
                 "of the model), special ones not counted"
             )
-        return window_tokens(len(told), spec.max_tokens, spec.stride, len(asked))
+        around = len(asked) + model.tokenizer.form.special_tokens(2)
+        return window_tokens(len(told), spec.max_tokens, spec.stride, around)
 
     def windows_of(index: int) -> list[Window]:
         return qa.encode(model.tokenizer, *pieces_of(index), spec)
@@ -242,12 +246,11 @@ async def question_windows(
     return await bounded.build(count, lambda: make_each(count, windows_of, question.where))
 
 
-def window_tokens(pieces: int, max_tokens: int, stride: int, prefix: int | None = None) -> int:
+def window_tokens(pieces: int, max_tokens: int, stride: int, around: int) -> int:
     """Return the tokens of all windows that `Tokenizer.windows` would make; 0 if it finds no room.
 
-    `prefix` is the number of a question's pieces.
+    `around` is the number of special tokens and of a question's pieces in each window.
     """
-    around = 2 if prefix is None else prefix + 3
     room = max_tokens - around
     if room < 1:
         return 0

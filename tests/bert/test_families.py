@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 import torch
 import transformers
 from hypothesis import given
@@ -210,8 +209,4 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         CheckpointError, match=r"neither tokenizer.json nor vocab.txt, and no other tokenizer"
     ):
-        read_checkpoint(tmp_path)
-    pieces = tokenizers.Tokenizer(tokenizers.models.BPE({"<s>": 0, "<pad>": 1, "</s>": 2, "a": 3}, []))
-    pieces.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(CheckpointError, match=r"lacks \[PAD\], .*: only WordPiece tokenizers with BERT's"):
         read_checkpoint(tmp_path)

@@ -11,7 +11,7 @@ import transformers
 
 from bert.bundle import read_bundle
 from bert.tasks.spec import TaskSpec
-from bert.wordpiece import SPECIAL_PIECES
+from bert.text.wordpiece import SPECIAL_PIECES
 from tests.support.checkpoints import vocabulary
 from tests.support.client import Client
 from tests.support.live import PATIENT, serving

@@ -15,8 +15,8 @@ from bert.checkpoint.tensor_names import needed_shapes
 from bert.config import BertConfig
 from bert.manifest import Manifest
 from bert.tasks.spec import TaskSpec
+from bert.text.wordpiece import SPECIAL_PIECES
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import SPECIAL_PIECES
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.tables import separate_tables

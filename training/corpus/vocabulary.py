@@ -15,8 +15,8 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from bert.errors import ConfigError
+from bert.text.wordpiece import SPECIAL_PIECES, from_vocabulary
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import SPECIAL_PIECES, from_vocabulary
 
 FIRST_PIECES = ("[PAD]", *(f"[unused{number}]" for number in range(99)), *SPECIAL_PIECES[1:])
 """Ids 0 … 103 as in bert-base-uncased: [PAD] 0, [UNK] 100, [CLS] 101, [SEP] 102, [MASK] 103."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from bert.tasks.fill_mask import mask_id
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus, Document
 from training.pretraining.batch import collate
@@ -101,7 +102,7 @@ def _example(gap: Gap, tokenizer: Tokenizer) -> MaskedExample:
     original = np.array([tokenizer.cls_id, *gap.ids, tokenizer.sep_id], np.int32)
     at = np.array([gap.position + 1], np.int32)
     ids = original.copy()
-    ids[at] = tokenizer.mask_id
+    ids[at] = mask_id(tokenizer)
     special = np.isin(np.arange(len(ids)), [0, len(ids) - 1])
     return MaskedExample(ids, np.zeros(len(ids), np.int8), at, original[at], special, original)
 

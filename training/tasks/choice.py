@@ -73,7 +73,9 @@ class ChoiceFinetuning(FinetuneTask):
         prompts = token_counts(self.tokenizer, [example.prompt for example in examples])
         endings = iter(token_counts(self.tokenizer, [choice for x in examples for choice in x.choices]))
         longest = [max(next(endings) for _ in example.choices) for example in examples]
-        return Lengths(prompts + longest + 3, self.spec.max_tokens, unit="questions")
+        return Lengths(
+            prompts + longest + self.tokenizer.form.special_tokens(2), self.spec.max_tokens, unit="questions"
+        )
 
 
 def _by_feature(logits: Tensor, batch: FeatureBatch) -> Tensor:

@@ -11,7 +11,7 @@ from bert.metrics.entities import entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
-from bert.tasks.ner import given_tags, head_positions, merge_windows, word_targets
+from bert.tasks.ner import given_tags, head_positions, merge_windows, word_heads, word_targets
 from bert.tokenizer import Pieces, Window
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, entity_findings
@@ -51,8 +51,9 @@ class NerFinetuning(FinetuneTask):
         features = []
         for example, (pieces, windows) in zip(examples, self._windows(examples), strict=True):
             targets = np.full(len(pieces), IGNORED, np.int64)
-            heads = np.flatnonzero(np.diff(pieces.word_ids, prepend=-1))
-            targets[heads] = word_targets(example.words, example.labels, pieces, self.spec.labels)
+            targets[word_heads(pieces)] = word_targets(
+                example.words, example.labels, pieces, self.spec.labels
+            )
             for window in windows:
                 if window.stop > window.start:
                     row = np.full(len(window.encoding), IGNORED, np.int64)
@@ -92,5 +93,10 @@ class NerFinetuning(FinetuneTask):
 
     def lengths(self, examples: Sequence[WordsExample]) -> Lengths:
         """Count sentences, which are read in windows."""
-        tokens = token_counts(self.tokenizer, [" ".join(example.words) for example in examples]) + 2
-        return Lengths(tokens, self.spec.max_tokens, unit="sentences", in_windows=True)
+        tokens = token_counts(self.tokenizer, [" ".join(example.words) for example in examples])
+        return Lengths(
+            tokens + self.tokenizer.form.special_tokens(1),
+            self.spec.max_tokens,
+            unit="sentences",
+            in_windows=True,
+        )

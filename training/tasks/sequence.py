@@ -204,9 +204,10 @@ class SequenceFinetuning(FinetuneTask):
     def lengths(self, examples: Sequence[TextExample]) -> Lengths:
         """Count texts, or both of a pair together."""
         limit, unit = self.spec.max_tokens, "pairs" if self.spec.pair else "texts"
-        tokens = token_counts(self.tokenizer, [example.text for example in examples]) + 2
+        tokens = token_counts(self.tokenizer, [example.text for example in examples])
         if self.spec.pair:
-            tokens += token_counts(self.tokenizer, [example.text_pair or "" for example in examples]) + 1
+            tokens += token_counts(self.tokenizer, [example.text_pair or "" for example in examples])
+        tokens += self.tokenizer.form.special_tokens(2 if self.spec.pair else 1)
         return Lengths(tokens, limit, unit=unit, in_windows=self.windows)
 
 

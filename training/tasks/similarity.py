@@ -81,4 +81,6 @@ class SimilarityFinetuning(FinetuneTask):
     def lengths(self, examples: Sequence[TextExample]) -> Lengths:
         """Count both texts of each pair."""
         texts = [text for example in examples for text in (example.text, example.text_pair or "")]
-        return Lengths(token_counts(self.tokenizer, texts) + 2, self.spec.max_tokens)
+        return Lengths(
+            token_counts(self.tokenizer, texts) + self.tokenizer.form.special_tokens(1), self.spec.max_tokens
+        )

@@ -17,8 +17,8 @@ from bert.data.examples import WordsExample
 from bert.data.labelled_file import LabelledFile
 from bert.data.read import guess_format, read_labelled
 from bert.errors import DataError
+from bert.text.offsets import word_bounds
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import word_bounds
 from tests.support.files import Write
 
 TEXT = "😀 Anna Lund met Siemens, Oslo."

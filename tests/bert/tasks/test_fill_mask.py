@@ -7,13 +7,15 @@ import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import models
 
 from bert.errors import InputError, TextTooLongError
 from bert.tasks import fill_mask
 from bert.tasks.fill_mask import MASK, best_pieces, decode, encode, fill, hide, mask_positions
 from bert.tasks.task import softmax
+from bert.text.special_pieces import written
+from bert.text.wordpiece import SPECIAL_PIECES
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import SPECIAL_PIECES
 from tests.support.odd_texts import TEXTS
 
 PIECES = [
@@ -34,6 +36,7 @@ PIECES = [
     "mask",
     ".",
 ]
+BACKEND = tokenizers.Tokenizer(models.WordPiece({"[UNK]": 0}, unk_token="[UNK]"))
 MASKED_TEXTS = st.lists(TEXTS, min_size=2, max_size=4).map(MASK.join)
 
 
@@ -135,7 +138,7 @@ def test_pieces_of_equal_logits_are_in_the_order_of_their_ids() -> None:
 )
 def test_the_users_own_text_is_filled(text: str, token: str, expected: str) -> None:
     start = text.index(MASK)
-    assert fill(text, start, start + len(MASK), token) == expected
+    assert fill(text, start, start + len(MASK), *written(BACKEND, token)) == expected
 
 
 def test_each_mask_gets_its_candidates_and_the_other_masks_stay(tokenizer: Tokenizer) -> None:
@@ -173,7 +176,7 @@ def test_what_does_not_fit_is_refused(tokenizer: Tokenizer) -> None:
 
 def test_pieces_are_hidden_behind_masks(tokenizer: Tokenizer) -> None:
     (plain,) = tokenizer.pieces(["in the london"])
-    hidden = hide(plain, [1], tokenizer.mask_id)
+    hidden = hide(plain, [1], fill_mask.mask_id(tokenizer))
     encoding = encode(tokenizer, hidden, 8)
     assert encoding.ids[mask_positions(encoding)].tolist() == [tokenizer.mask_id]
     assert mask_positions(encoding).tolist() == [2]

@@ -124,9 +124,10 @@ def test_window_tokens_equals_the_tokens_of_the_windows(
         ids = np.arange(count, dtype=np.int32)
         return Pieces(ids, np.stack([ids, ids + 1], axis=1), ids)
 
-    if prefix is not None and max_tokens - prefix - 3 < 1:
-        assert window_tokens(pieces, max_tokens, stride, prefix) == 0
+    around = 2 if prefix is None else prefix + 3
+    if max_tokens - around < 1:
+        assert window_tokens(pieces, max_tokens, stride, around) == 0
         return
     asked = None if prefix is None else numbered(prefix)
     windows = tokenizer.windows(numbered(pieces), max_tokens, stride, asked)
-    assert window_tokens(pieces, max_tokens, stride, prefix) == sum(len(w.encoding) for w in windows)
+    assert window_tokens(pieces, max_tokens, stride, around) == sum(len(w.encoding) for w in windows)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from bert.errors import ConfigError
+from bert.text.wordpiece import from_vocabulary
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import from_vocabulary
 from training.corpus.encoder import PartTable, SentenceEncoder
 
 ENGLISH_PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b c e ab ##a ##b ##c ##e abc . , # [ ] sep mask"

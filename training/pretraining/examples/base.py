@@ -82,5 +82,9 @@ class SpecialIds(NamedTuple):
         plain = [i for i, piece in enumerate(pieces) if not NOT_OF_TEXT.fullmatch(piece)]
         if not plain:
             raise CheckpointError(f"the vocabulary's {len(pieces)} pieces are all special or unused")
-        ids = (tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id, tokenizer.unk_id)
-        return cls(*ids, np.array(plain, np.int32))
+        mask, unk = tokenizer.mask_id, tokenizer.unk_id
+        if mask is None or unk is None or len(tokenizer.form.between) > 1:
+            raise CheckpointError(
+                "pretraining needs a tokenizer with a mask, an unknown piece and BERT's pairs, [CLS] A [SEP] B [SEP]"
+            )
+        return cls(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, mask, unk, np.array(plain, np.int32))

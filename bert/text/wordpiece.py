@@ -1,16 +1,11 @@
-"""BERT's own tokenisation from a vocabulary file, and offsets that keep a letter and its marks together."""
+"""BERT's own tokenisation from a vocabulary file."""
 
 import json
-import unicodedata
-from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from bert.encoding import Ints
 from bert.errors import CheckpointError
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -55,26 +50,6 @@ def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
     return backend
 
 
-def word_bounds(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
-    """Return start and end, in code points, of each word of each text, as BERT splits them before any vocabulary.
-
-    Words are what lies between blanks and punctuation; a punctuation mark and a Chinese character are words of their own.
-    """
-    return [
-        encoded.offsets for encoded in _word_splitter().encode_batch(list(texts), add_special_tokens=False)
-    ]
-
-
-@cache
-def _word_splitter() -> tokenizers.Tokenizer:
-    splitter = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
-    splitter.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False
-    )
-    splitter.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return splitter
-
-
 def stated_config(backend: tokenizers.Tokenizer) -> dict[str, object]:
     """Return the `tokenizer_config.json` of a tokenizer.
 
@@ -89,6 +64,13 @@ def stated_config(backend: tokenizers.Tokenizer) -> dict[str, object]:
         "strip_accents": normalizer.strip_accents,
         "tokenize_chinese_chars": normalizer.handle_chinese_chars,
     }
+
+
+def has_bert_words(backend: tokenizers.Tokenizer) -> bool:
+    """Tell whether a tokenizer's own words are BERT's, so that no piece holds a blank or lies in two words."""
+    return isinstance(backend.model, models.WordPiece) and isinstance(
+        backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer
+    )
 
 
 def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
@@ -122,17 +104,3 @@ def _stated(config: Path) -> dict[str, bool]:
 def _is_lowercase(pieces: list[str]) -> bool:
     """Ask the vocabulary: a cased one has capitals outside its special pieces."""
     return not any(piece != piece.lower() for piece in pieces if not piece.startswith(("[", "<")))
-
-
-def extend_over_marks(text: str, offsets: Ints) -> None:
-    """Move each end in `offsets` (T, 2), in place, past the combining marks that follow it.
-
-    An uncased tokenizer drops accents, so a decomposed "e" + U+0301 gives a piece over the "e" alone; an
-    answer that ends there would lose its accent.
-    """
-    limits = np.append(offsets[1:, 0], len(text))
-    for row in np.flatnonzero(offsets[:, 1] < limits):
-        end, limit = int(offsets[row, 1]), int(limits[row])
-        while end < limit and unicodedata.category(text[end]) in ("Mn", "Me"):
-            end += 1
-        offsets[row, 1] = end

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert.errors import CheckpointError
+from bert.text.offsets import extend_over_marks
 from bert.tokenizer import Tokenizer
-from bert.wordpiece import extend_over_marks
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
@@ -92,8 +92,9 @@ def test_line_ends_of_windows_are_no_part_of_a_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", r"lacks \[MASK\]"),
-        (b"a\nb\n", r"lacks \[PAD\], \[UNK\], \[CLS\], \[SEP\], \[MASK\]"),
+        (b"[UNK]\n[CLS]\n[SEP]\na\n", r"no padding token: neither \[PAD\] nor <pad>"),
+        (b"[PAD]\n[CLS]\n[SEP]\na\n", "cannot read a character that is not in its vocabulary"),
+        (b"[PAD]\n[UNK]\na\nb\n", r"neither \[CLS\] and \[SEP\] nor <s> and </s>"),
         (b"a\nb\na\n", "has 3 lines but only 2 different pieces"),
         (b"\xff\xfe", "is not UTF-8"),
     ],
@@ -102,6 +103,11 @@ def test_a_broken_vocabulary_is_refused(tmp_path: Path, content: bytes, reason: 
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(CheckpointError, match=reason):
         Tokenizer.load(tmp_path)
+
+
+def test_a_vocabulary_without_a_mask_is_read(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    assert Tokenizer.load(tmp_path).mask_id is None
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"do_lower_case": "yes"}'])

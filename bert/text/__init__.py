@@ -1,0 +1,1 @@
+"""Tokenizer files of several kinds, and what offsets and words they give."""

@@ -1,0 +1,95 @@
+"""Where words and pieces lie in a text: character offsets that keep marks and leave blanks out. T pieces, W words."""
+
+import unicodedata
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import tokenizers
+from numpy.typing import NDArray
+from tokenizers import models, normalizers, pre_tokenizers
+
+from bert.encoding import Ints
+
+_SPACES = [c for c in range(0x3001) if chr(c).isspace()]
+_IS_SPACE = np.isin(np.arange(0x3002), _SPACES)
+"""White space by code point; the last entry stands for all code points from there on."""
+
+
+def word_bounds(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
+    """Return start and end, in code points, of each word of each text, as BERT splits them before any vocabulary.
+
+    Words are what lies between blanks and punctuation; a punctuation mark and a Chinese character are words of their own.
+    """
+    return [
+        encoded.offsets for encoded in _word_splitter().encode_batch(list(texts), add_special_tokens=False)
+    ]
+
+
+@cache
+def _word_splitter() -> tokenizers.Tokenizer:
+    splitter = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    splitter.normalizer = normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=True, strip_accents=False, lowercase=False
+    )
+    splitter.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return splitter
+
+
+def word_ids(text: str, offsets: Ints) -> Ints:
+    """Return for each piece at `offsets` (T, 2) the word of `word_bounds` in which it starts, -1 for a blank: (T,).
+
+    A piece without characters, such as the blank before a word that is written apart, belongs to the word that it touches:
+    `transformers` gives that piece the word's label.
+    """
+    bounds = np.array(word_bounds([text])[0], np.int32).reshape(-1, 2)
+    found = np.full(len(offsets), -1, np.int32)
+    if not len(bounds) or not len(offsets):
+        return found
+    starts = np.maximum.accumulate(offsets[:, 0])
+    word = np.searchsorted(bounds[:, 1], starts, side="right").astype(np.int32)
+    first = bounds[np.minimum(word, len(bounds) - 1), 0]
+    inside = (word < len(bounds)) & (first < np.maximum(offsets[:, 1], starts + 1))
+    found[inside] = word[inside]
+    return _without_gaps(found)
+
+
+def _without_gaps(ids: Ints) -> Ints:
+    """Return word ids (T,) with a piece of no word between two pieces of one word given to that word."""
+    before = np.maximum.accumulate(ids)
+    after = np.minimum.accumulate(np.where(ids < 0, np.iinfo(np.int32).max, ids)[::-1])[::-1]
+    return np.where((ids < 0) & (before == after), before, ids)
+
+
+def trim_spaces(text: str, offsets: Ints) -> None:
+    """Take the white space off both ends of each span in `offsets` (T, 2), in place.
+
+    A span of nothing but white space becomes empty, at its end.
+    """
+    space = _spaces(text)
+    places = np.arange(len(text) + 1, dtype=np.int32)
+    next_letter = np.minimum.accumulate(np.where(np.append(space, False), len(text), places)[::-1])[::-1]
+    after_letter = np.maximum.accumulate(np.where(np.insert(space, 0, True), 0, places))
+    starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
+    offsets[:, 0] = np.minimum(next_letter[starts], ends)
+    offsets[:, 1] = np.where(offsets[:, 0] < ends, after_letter[ends], ends)
+
+
+def _spaces(text: str) -> NDArray[np.bool_]:
+    """Return where a text has white space, (code points,)."""
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return _IS_SPACE[np.minimum(points, len(_IS_SPACE) - 1)]
+
+
+def extend_over_marks(text: str, offsets: Ints) -> None:
+    """Move each end in `offsets` (T, 2), in place, past the combining marks that follow it.
+
+    An uncased tokenizer drops accents, so a decomposed "e" + U+0301 gives a piece over the "e" alone; an
+    answer that ends there would lose its accent.
+    """
+    limits = np.append(offsets[1:, 0], len(text))
+    for row in np.flatnonzero(offsets[:, 1] < limits):
+        end, limit = int(offsets[row, 1]), int(limits[row])
+        while end < limit and unicodedata.category(text[end]) in ("Mn", "Me"):
+            end += 1
+        offsets[row, 1] = end
