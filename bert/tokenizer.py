@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+from tokenizers import normalizers
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
@@ -100,6 +101,23 @@ class Tokenizer:
             inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
             text = json.dumps({**config, **inputs}, indent=2) + "\n"
             (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+    def lower_cased(self) -> "Tokenizer":
+        """Return a tokenizer that lower-cases texts first; offsets stay those of the texts as they are."""
+        backend = tokenizers.Tokenizer.from_str(self._backend.to_str())
+        backend.pre_tokenizer = self._pre_tokenizer
+        own = backend.normalizer
+        if isinstance(own, normalizers.BertNormalizer):
+            backend.normalizer = normalizers.BertNormalizer(
+                clean_text=own.clean_text,
+                handle_chinese_chars=own.handle_chinese_chars,
+                strip_accents=bool(own.strip_accents),  # None would follow `lowercase`
+                lowercase=True,
+            )
+        else:
+            rest = [own] if own is not None else []
+            backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
+        return Tokenizer(backend)
 
     def token_to_id(self, piece: str) -> int | None:
         """Return the id of a piece, None if the vocabulary lacks it."""

@@ -11,7 +11,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from bert.bundle import check_target
 from bert.data.labelled_file import LabelledFile
-from bert.errors import BertError
+from bert.errors import BertError, ConfigError
 from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings
 from model_export.demo import build_demo, made_by
 from model_export.progress import say
@@ -59,12 +59,19 @@ class ExportSettings(CommandSettings):
         description="an adapter's base, a folder or a model of the hub; by default its task.json names it",
     )
     pair: bool | None = Field(
-        None,
-        description="a classifier without task.json: whether it reads two texts; by default as its files say",
+        None, description="a classifier: whether it reads two texts; by default as its files say"
     )
-    pooling: Literal["mean", "cls"] | None = Field(
+    labels: str | None = Field(
         None,
-        description="an encoder without task.json: what its embeddings are; by default as modules.json says, else the mean",
+        description="labels in the order of the head's outputs: A,B,C, or a file with one a line; by default its files'",
+    )
+    pooling: str | None = Field(
+        None,
+        description="embeddings: cls, max, mean, mean_sqrt_len_tokens, weightedmean or lasttoken, or several joined by +; "
+        "by default as modules.json says, else the mean",
+    )
+    max_tokens: int | None = Field(
+        None, ge=3, description="longest text in tokens, special ones included; by default as its files say"
     )
     name: str = Field("", description="the model's name in the service; empty takes the folder's")
     version: str = Field("1", description="the model's version in the service")
@@ -107,9 +114,11 @@ class ExportSettings(CommandSettings):
     def _fit_together(self) -> "ExportSettings":
         if self.demo == (self.checkpoint is not None):
             raise ValueError("give either --checkpoint FOLDER_OR_NAME or --demo")
-        one = (self.dev, self.name, self.base, self.pair, self.pooling)
+        one = (self.dev, self.name, self.base, self.pair, self.labels, self.pooling, self.max_tokens)
         if self.demo and any(value not in (None, "") for value in one):
-            raise ValueError("--demo takes no --dev, --name, --base, --pair or --pooling")
+            raise ValueError(
+                "--demo takes no --dev, --name, --base, --pair, --labels, --pooling or --max-tokens"
+            )
         return self
 
     def tolerance_of(self, precision: str) -> Tolerance:
@@ -121,6 +130,17 @@ class ExportSettings(CommandSettings):
             self.tolerance_labels,
             self.tolerance_score_drop,
         )
+
+
+def read_labels(value: str | None) -> tuple[str, ...] | None:
+    """Return the labels of a file, one a line, or of a list A,B,C; None for None. Raises ConfigError."""
+    if value is None:
+        return None
+    try:
+        lines = Path(value).read_text("utf-8").splitlines() if Path(value).is_file() else value.split(",")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"labels cannot be read from {value}: {error}") from None
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,7 +167,7 @@ def _export(settings: ExportSettings) -> None:
         return
     # Imported here: --help and --demo with nothing to do need no onnx.
     from bert.checkpoint.base_models import resolve_checkpoint
-    from bert.checkpoint.weights import Stated
+    from bert.checkpoint.description import Stated
     from model_export.export import export
 
     assert settings.checkpoint is not None
@@ -158,7 +178,7 @@ def _export(settings: ExportSettings) -> None:
         settings.precision,
         tolerance_of=settings.tolerance_of,
         base=settings.base,
-        stated=Stated(settings.pair, settings.pooling),
+        stated=Stated(settings.pair, settings.pooling, read_labels(settings.labels), settings.max_tokens),
         dev=settings.dev,
         dev_limit=settings.dev_limit,
         name=settings.name,

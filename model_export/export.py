@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from bert.bundle import FALLBACK, MODEL, TOKENIZER, Bundle, check_target, creation_time, write_bundle
+from bert.checkpoint.description import Stated
 from bert.checkpoint.weight_files import find_checkpoint
-from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
+from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.data.labelled_file import LabelledFile
 from bert.manifest import Manifest
 from bert.processor import instructions

@@ -1,6 +1,6 @@
 """BERT once more, in plain numpy and one text at a time: what the graph's answers are compared with.
 
-It shares no code with the graph. T tokens, H width, A heads, P positions, K scores, V vocabulary.
+It shares no code with the graph. T tokens, H width, A heads, P positions, K scores, V vocabulary, E an embedding's width.
 """
 
 import math
@@ -37,12 +37,10 @@ class Reference:
         self._task, self._observe = TASKS[spec.task], observe
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
-        """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, H)."""
+        """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E)."""
         hidden = self.hidden(ids, segment_ids)
         if self._task.head is Head.EMBEDDING:
-            pooled = hidden[:1] if self._spec.pooling == "cls" else hidden.mean(axis=0, keepdims=True)
-            unit: Floats = pooled / max(float(np.linalg.norm(pooled)), 1e-12)
-            return unit
+            return self._embedding(hidden)[None]
         x: Floats = hidden[positions]
         if self._task.head is Head.VOCABULARY:
             return self._pieces(x)
@@ -69,6 +67,15 @@ class Reference:
             wide = _ACTIVATIONS[self._config.hidden_act](self._linear(x, f"{name}.intermediate.dense"))
             x = self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
         return x
+
+    def _embedding(self, hidden: Floats) -> Floats:
+        """Return the embedding (E,) of a text's last vectors (T, H)."""
+        x: Floats = np.concatenate([_POOLINGS[name](hidden) for name in self._spec.poolings])
+        for number, layer in enumerate(self._spec.dense):
+            weight, bias = (self._weights[f"dense.{number}.{kind}"] for kind in ("weight", "bias"))
+            x = weight @ x + bias
+            x = np.tanh(x) if layer.activation == "tanh" else x
+        return x / np.float32(max(float(np.linalg.norm(x)), 1e-12)) if self._spec.normalize else x
 
     def _pieces(self, x: Floats) -> Floats:
         dense = self._linear(x, f"{MLM_HEAD}.transform.dense")
@@ -139,6 +146,14 @@ _EMBEDDINGS = ("word", "position", "token_type")
 _ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "gelu": _gelu, "gelu_new": _gelu_new, "relu": _relu, "tanh": np.tanh,
 }  # fmt: skip
+_POOLINGS: dict[str, Callable[[Floats], Floats]] = {
+    "cls": lambda x: x[0],
+    "max": lambda x: x.max(axis=0),
+    "mean": lambda x: x.mean(axis=0),
+    "mean_sqrt_len_tokens": lambda x: x.sum(axis=0) / np.float32(math.sqrt(len(x))),
+    "weightedmean": lambda x: np.average(x, axis=0, weights=np.arange(1, len(x) + 1)).astype(np.float32),
+    "lasttoken": lambda x: x[-1],
+}
 _ERFC = (
     -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806,
     0.27886807, -1.13520398, 1.48851587, -0.82215223, 0.17087277,

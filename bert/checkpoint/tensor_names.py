@@ -21,6 +21,8 @@ DECODER = f"{MLM_HEAD}.decoder.weight"
 ENCODER = ("bert.embeddings.", "bert.embeddings_project.", "bert.encoder.")
 RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"
 """Attention bias of each bucket of `bert.relative_positions` and each head."""
+DENSE = "dense."
+"""Beginning of the names of layers after an embedding's pooling, which have a file each."""
 # Buffers of old checkpoints, and the second name of a tied bias.
 _NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids", f"{MLM_HEAD}.decoder.bias")
 
@@ -62,8 +64,20 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
         yield from _weight_and_bias(f"{MLM_HEAD}.transform.dense", (e, h))
         yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (e,))
         yield f"{MLM_HEAD}.bias", (config.vocab_size,)
-    elif task.head is not Head.EMBEDDING:
+    elif task.head is Head.EMBEDDING:
+        width = h * len(spec.poolings)
+        for number, dense in enumerate(spec.dense):
+            name = dense_name(number)
+            yield f"{name}.weight", (dense.out_features, width)
+            yield f"{name}.bias", (dense.out_features,)
+            width = dense.out_features
+    else:
         yield from _weight_and_bias(task.head_name, (task.head_outputs(spec), h))
+
+
+def dense_name(number: int) -> str:
+    """Return the name of an embedding's dense layer, counted from 0."""
+    return f"{DENSE}{number}"
 
 
 def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig, spec: TaskSpec) -> None:

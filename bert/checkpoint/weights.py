@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from bert.checkpoint import hub, lora
 from bert.checkpoint.base_models import resolve_base
-from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, is_weight
+from bert.checkpoint.description import Stated, describe, overruled
+from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name, is_weight
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, ConfigError
-from bert.tasks.hub_config import UNKNOWN_PAIR, reads_pairs, spec_from_config
 from bert.tasks.registry import TASKS
-from bert.tasks.sentence_transformers import MODULES, UNKNOWN_POOLING, honour, prompts_of
+from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
@@ -39,14 +39,6 @@ class Checkpoint:
     """Assumptions about the checkpoint, a sentence each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stated:
-    """Facts that a user states about a checkpoint; None takes what the checkpoint says."""
-
-    pair: bool | None = None
-    pooling: str | None = None
-
-
 def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated | None = None) -> Checkpoint:
     """Read a fine-tuned checkpoint: a full one, a LoRA adapter, or a `task.json` that names a base as it is.
 
@@ -65,7 +57,8 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         )
     try:
         checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
-        _check_stated(checkpoint.spec, stated)
+        spec, remarks = overruled(checkpoint.spec, stated)
+        checkpoint = replace(checkpoint, spec=spec, remarks=(*checkpoint.remarks, *remarks))
         check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
         checkpoint.config.check_fits(checkpoint.tokenizer.vocab_size, checkpoint.spec.max_tokens)
     except ConfigError as error:
@@ -78,7 +71,10 @@ def file_hashes(folder: Path) -> dict[str, str]:
     suffixes = (".json", ".safetensors", ".txt", ".model")
     places = (folder, *folder.glob("[0-9]*_*/"))
     files = {
-        file for place in places for file in place.iterdir() if file.suffix in suffixes and file.is_file()
+        file
+        for place in places
+        for file in place.iterdir()
+        if file.suffix in (suffixes if place == folder else (*suffixes, ".bin")) and file.is_file()
     }
     if has_weights(folder):
         files |= set(weight_files(folder))
@@ -89,9 +85,12 @@ def read_weights(folder: Path) -> Weights:
     """Read the folder's weights, whole or in shards, as float32 under BERT's names."""
     weights: Weights = {}
     for file in weight_files(folder):
-        tensors = read_torch_file(file) if file.suffix == ".bin" else read_safetensors(file)
-        weights |= {key: value for key, value in tensors.items() if is_weight(key)}
+        weights |= {key: value for key, value in _read_file(file).items() if is_weight(key)}
     return bert_weights(weights, folder)
+
+
+def _read_file(file: Path) -> Weights:
+    return read_torch_file(file) if file.suffix == ".bin" else read_safetensors(file)
 
 
 def read_safetensors(file: Path) -> Weights:
@@ -143,16 +142,14 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
         _check_pooling(folder, checkpoint)
         return checkpoint
     values = read_values(folder)
-    config = BertConfig.from_dict(values)
-    values = config.family.bert_config(values)
-    spec = spec_from_config(values, config.max_position_embeddings)
-    return _described(folder, _read_base(folder, spec), values, stated)
+    config, weights = BertConfig.from_dict(values), read_weights(folder)
+    spec, remarks = describe(folder, config, values, weights, stated)
+    return replace(_with_weights(folder, spec, config, weights), remarks=tuple(remarks))
 
 
 def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
     """Read a folder of whole weights, whatever it says of its task."""
-    config, tokenizer = BertConfig.read(folder), Tokenizer.load(folder)
-    return Checkpoint(config, spec, read_weights(folder), tokenizer, _sources(folder))
+    return _with_weights(folder, spec, BertConfig.read(folder), read_weights(folder))
 
 
 def _sources(folder: Path) -> dict[str, Any]:
@@ -160,46 +157,43 @@ def _sources(folder: Path) -> dict[str, Any]:
     return {"files": file_hashes(folder), **({"hub": origin} if origin else {})}
 
 
-def _described(folder: Path, checkpoint: Checkpoint, values: dict[str, Any], stated: Stated) -> Checkpoint:
-    """Return a checkpoint without `task.json` with what its other files, or the user, say of pairs and pooling."""
-    spec, remarks = checkpoint.spec, []
-    task = TASKS[spec.task]
-    if task.may_read_pairs:
-        pair = reads_pairs(values, spec.labels, stated.pair)
-        remarks += [UNKNOWN_PAIR] if pair is None else []
-        spec = replace(spec, pair=bool(pair))
-    if task.head is Head.EMBEDDING and (folder / MODULES).is_file():
-        spec = honour(folder, spec, checkpoint.tokenizer, checkpoint.config.max_position_embeddings)
-        remarks += (
-            [f"texts have to be sent with their prompt: {prompts}"] if (prompts := prompts_of(folder)) else []
-        )
-    elif task.head is Head.EMBEDDING:
-        remarks += [UNKNOWN_POOLING] if stated.pooling is None else []
-        spec = replace(spec, pooling=stated.pooling or "mean")
-    return replace(checkpoint, spec=spec, remarks=tuple(remarks))
+def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Weights) -> Checkpoint:
+    tokenizer = Tokenizer.load(folder)
+    if TASKS[spec.task].head is Head.EMBEDDING and is_embedder(folder):
+        tokenizer = lower_cased(folder, tokenizer)
+        weights |= _dense_weights(folder) if spec.dense else {}
+    return Checkpoint(config, spec, weights, tokenizer, _sources(folder))
 
 
-def _check_stated(spec: TaskSpec, stated: Stated) -> None:
-    task = TASKS[spec.task]
-    fits = {"pair": task.may_read_pairs, "pooling": task.head is Head.EMBEDDING}
-    for name, of in (("pair", "classification"), ("pooling", "similarity")):
-        said, found = getattr(stated, name), getattr(spec, name)
-        if said is not None and not fits[name]:
-            raise ConfigError(f"{name} is said of {of}, and the task is {spec.task}")
-        if said is not None and said != found:
-            raise ConfigError(
-                f"{name} is {found!r} by the checkpoint's own files, and {said!r} was asked for"
-            )
+def _dense_weights(folder: Path) -> Weights:
+    """Read the layers after the pooling; one without a bias has a bias of zeros."""
+    found: Weights = {}
+    for number, layer in enumerate(dense_folders(folder)):
+        tensors: Weights = {}
+        for file in weight_files(layer):
+            tensors |= _read_file(file)
+        weight = tensors.get("linear.weight")
+        if weight is None:
+            raise CheckpointError(f"{layer} has no tensor 'linear.weight'")
+        found[f"{dense_name(number)}.weight"] = weight
+        bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
+        found[f"{dense_name(number)}.bias"] = bias
+    return found
 
 
 def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
     """Raise ConfigError where `task.json` has embeddings pooled otherwise than sentence-transformers would."""
     spec = checkpoint.spec
-    if TASKS[spec.task].head is Head.EMBEDDING and (folder / MODULES).is_file():
-        own = honour(folder, spec, checkpoint.tokenizer, checkpoint.config.max_position_embeddings)
-        if own.pooling != spec.pooling:
+    if TASKS[spec.task].head is not Head.EMBEDDING or not is_embedder(folder):
+        return
+    own = honour(folder, spec, checkpoint.config.max_position_embeddings)
+    if spec.normalize and not own.dense:  # at length 1 a mean is a sum over the root of the length
+        own = replace(own, pooling=own.pooling.replace("mean_sqrt_len_tokens", "mean"))
+    for name in ("pooling", "dense"):
+        if getattr(own, name) != getattr(spec, name):
             raise ConfigError(
-                f"task.json has pooling {spec.pooling!r}, and {folder / MODULES} {own.pooling!r}: make them agree"
+                f"task.json has {name} {getattr(spec, name)!r}, and {folder / MODULES} {getattr(own, name)!r}: "
+                "make them agree"
             )
 
 

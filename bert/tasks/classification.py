@@ -21,12 +21,15 @@ from bert.tasks.task import (
     top_of_two_or_more,
 )
 
+_ACTIVATIONS = {"regression": "identity", "multi_label": "sigmoid"}
+"""What makes scores of logits where a spec names nothing; softmax for any other `problem_type`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Classification:
     """The best label of one text and its score, and the scores of the best labels in falling order.
 
-    A score is a probability; of a regression it is the number itself.
+    A score is a probability; of a regression it is the number, which may have gone through a sigmoid.
     """
 
     label: str
@@ -58,16 +61,17 @@ def predict(logits: Floats, spec: TaskSpec, threshold: float = 0.5) -> NDArray[A
     """
     _check(logits, spec)
     if spec.problem_type == "regression":
-        return logits[:, 0]
+        return _scores(logits, spec)[:, 0]
     if spec.problem_type == "multi_label":
         return np.asarray(sigmoid(logits) >= threshold)
     return np.asarray(logits.argmax(axis=-1))
 
 
 def _scores(logits: Floats, spec: TaskSpec) -> Floats:
-    if spec.problem_type == "regression":
+    activation = spec.activation or _ACTIVATIONS.get(spec.problem_type, "softmax")
+    if activation == "identity":
         return logits
-    return sigmoid(logits) if spec.problem_type == "multi_label" else softmax(logits)
+    return sigmoid(logits) if activation == "sigmoid" else softmax(logits)
 
 
 def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[float]) -> Classification:

@@ -1,11 +1,15 @@
-"""The task of a hub checkpoint, which has no `task.json`, by its `config.json`: task, labels, and one text or two."""
+"""The task of a hub checkpoint, which has no `task.json`, by its `config.json` and its tensors."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.tags import OUTSIDE, TagScheme
+from bert.tasks.task import Head, Task
 
 _PROBLEM_TYPES = {
     "single_label_classification": "single_label",
@@ -13,68 +17,215 @@ _PROBLEM_TYPES = {
     "regression": "regression",
 }
 _TASKS = {name: task for task in TASKS.values() for name in task.architectures}
+_POOLER, _VOCABULARY = "bert.pooler.dense.weight", "cls.predictions.transform.dense.weight"
+_ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 UNKNOWN_PAIR = "nothing says whether the classifier reads one text or two: one is taken; --pair takes two"
-_OF_TWO_TEXTS = ("entailment", "not_entailment", "contradiction")
+UNKNOWN_SCORE = (
+    "nothing says what the one number is: its sigmoid is taken, as by pipelines of transformers; "
+    "problem_type regression in config.json gives the number itself"
+)
+INFERENCE_PAIR = "the labels are those of natural language inference: two texts are read; --no-pair reads one"
+_NO_OUTSIDE = "no label is O: every word belongs to an entity"
+# Stems of the labels of natural language inference, in the languages that checkpoints of the hub have them.
+_INFERENCE = re.compile(
+    r"(not?[ _-]?)?(entail|contradic|contraddi|widerspr|implicaz|implicac|implikation|enthalten|含意|蕴含|蕴涵|矛盾|"
+    r"следован|противореч|함의|모순)"
+)
 
 
-def spec_from_config(values: Mapping[str, Any], max_tokens: int) -> TaskSpec:
-    """Return the task that `architectures`, `id2label` and `problem_type` name; any other encoder gives embeddings.
+@dataclass(frozen=True, slots=True)
+class HubFiles:
+    """Facts about a hub checkpoint that say what it is for."""
 
-    Raises ConfigError for labels that break a rule.
+    values: Mapping[str, Any]
+    """Content of `config.json`, in BERT's words."""
+    shapes: Mapping[str, tuple[int, ...]]
+    """Tensor name → shape."""
+    settings: Mapping[str, Any]
+    """Content of `config_sentence_transformers.json`."""
+    is_embedder: bool
+    """It has `modules.json` of an embedding model."""
+    max_tokens: int
+    """Length that the model and its tokenizer allow."""
+
+    @property
+    def architecture(self) -> str:
+        """Name of the class in `transformers`, "" where none is named."""
+        return str(next(iter(self.values.get("architectures") or ()), ""))
+
+
+def find_task(files: HubFiles, *, embeds: bool) -> Task:
+    """Return the task that `modules.json`, the class or, without one, the tensors tell.
+
+    With `embeds` the user says that it is embeddings. Raises ConfigError where they do not tell.
     """
-    architecture = next(iter(values.get("architectures") or ()), "")
-    task = _TASKS.get(architecture, TASKS["similarity"])
-    labels: tuple[str, ...] = ()
-    if task.needs_labels:
-        labels = _labels(values.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"})
-    problem_type = _PROBLEM_TYPES.get(values.get("problem_type") or "", task.default_problem_type(labels))
-    return TaskSpec(
-        task.name,
-        labels,
-        problem_type if task.has_problems else "single_label",
-        max_tokens=max_tokens,
-        stride=min(128, max_tokens // 4) if task.has_windows else 0,
+    name = files.architecture
+    if files.is_embedder:
+        return TASKS["similarity"]
+    if name in _TASKS and not (embeds and _lacks_vocabulary_head(files, _TASKS[name])):
+        if _lacks_vocabulary_head(files, _TASKS[name]):
+            raise ConfigError(
+                f"the checkpoint has no tensor {_VOCABULARY!r}, which a {_TASKS[name].name} model needs, though "
+                f"architectures is {name!r}: say --pooling mean, or another, to export its embeddings"
+            )
+        return _TASKS[name]
+    if embeds:
+        return TASKS["similarity"]
+    heads = {task.head_name for task in TASKS.values()}
+    found = sorted(head for head in heads if f"{head}.weight" in files.shapes)
+    if name and found:
+        raise ConfigError(
+            f"config.json: architectures is {name!r}, which is not known, and the weights have a head {found[0]!r}: "
+            f"name the class that it is for, one of {', '.join(_TASKS)}, or say --pooling mean for embeddings"
+        )
+    return TASKS["similarity"] if name else _task_of_tensors(files, found)
+
+
+def _lacks_vocabulary_head(files: HubFiles, task: Task) -> bool:
+    return task.head is Head.VOCABULARY and _VOCABULARY not in files.shapes
+
+
+def _task_of_tensors(files: HubFiles, heads: Sequence[str]) -> Task:
+    """Return the task of a checkpoint that names no class. Raises ConfigError where two are possible."""
+    if _VOCABULARY in files.shapes:
+        return TASKS["fill_mask"]
+    if "qa_outputs" in heads:
+        return TASKS["qa"]
+    if "classifier" not in heads:
+        return TASKS["similarity"]
+    names = files.values.get("id2label")
+    labels = [str(name) for name in names.values()] if isinstance(names, Mapping) else []
+    if _POOLER not in files.shapes or any(label in OUTSIDE for label in labels):
+        return TASKS["ner"]
+    if files.shapes["classifier.weight"][0] > 1:
+        return TASKS["classification"]
+    raise ConfigError(
+        "config.json names no architectures, and a head of one number may be a classifier's or that of multiple choice: "
+        "set architectures to the name of its class"
     )
+
+
+def find_labels(files: HubFiles, task: Task, stated: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the labels, LABEL_0 and so on where none are named; none for a task without. Raises ConfigError."""
+    if not task.needs_labels:
+        return ()
+    shape = files.shapes.get(f"{task.head_name}.weight")
+    if stated:
+        if shape and shape[0] != len(stated):
+            raise ConfigError(f"{len(stated)} labels were given, and the head has {shape[0]} outputs")
+        return tuple(stated)
+    if names := files.values.get("id2label"):
+        return _labels(names)
+    count = shape[0] if shape else files.values.get("num_labels", files.values.get("_num_labels"))
+    return tuple(f"LABEL_{number}" for number in range(count if isinstance(count, int) else 2))
+
+
+def spec_from_config(
+    files: HubFiles, *, embeds: bool, labels: Sequence[str] | None, pair: bool | None
+) -> tuple[TaskSpec, list[str]]:
+    """Return the task, and remarks on what nothing says. `labels` and `pair` are what the user says.
+
+    Raises ConfigError for what breaks a rule.
+    """
+    task = find_task(files, embeds=embeds)
+    named = find_labels(files, task, labels)
+    problem_type, activation = _problem(files, task, len(named))
+    spec = TaskSpec(
+        task.name,
+        named,
+        problem_type,
+        activation,
+        pair=task.may_read_pairs and bool(_reads_pairs(files, named) if pair is None else pair),
+        max_tokens=files.max_tokens,
+        stride=min(128, files.max_tokens // 4) if task.has_windows else 0,
+    )
+    own = files.values.get("id2label")
+    overrules = labels and isinstance(own, Mapping) and list(own.values()) != list(labels)
+    remarks = (
+        [f"labels are {own!r} by config.json; {', '.join(named)} are taken, as was asked"]
+        if overrules
+        else []
+    )
+    return spec, remarks + _remarks(files, task, spec, pair)
+
+
+def _remarks(files: HubFiles, task: Task, spec: TaskSpec, pair: bool | None) -> list[str]:
+    remarks = []
+    if files.is_embedder and files.architecture in _TASKS:
+        remarks.append(
+            f"architectures is {files.architecture!r}, and modules.json makes embeddings: these are taken"
+        )
+    if not files.architecture:
+        remarks.append(f"config.json names no architectures: by its tensors it is taken for {task.name}")
+    if task.has_problems and spec.activation and not files.values.get("problem_type"):
+        remarks += [] if _is_cross_encoder(files) else [UNKNOWN_SCORE]
+    if task.may_read_pairs and pair is None and not _is_cross_encoder(files):
+        remarks.append(INFERENCE_PAIR if spec.pair else UNKNOWN_PAIR)
+    if task.has_tags and not TagScheme.of(spec.labels).has_outside:
+        remarks.append(_NO_OUTSIDE)
+    return remarks
 
 
 def _labels(names: Any) -> tuple[str, ...]:
     """Return the labels in the order of their numbers, which must be 0, 1, 2 ..."""
-    if not isinstance(names, Mapping) or not all(isinstance(name, str) for name in names.values()):
+    if not isinstance(names, Mapping) or not all(_is_name(name) for name in names.values()):
         raise ConfigError(f"config.json: id2label must name a label for each number: {names!r}")
     numbers = [str(number) for number in range(len(names))]
     if {str(key) for key in names} != set(numbers):
         raise ConfigError(
             f"config.json: the keys of id2label must be 0, 1, 2 ...: {', '.join(map(str, names))}"
         )
-    by_number = {str(key): name for key, name in names.items()}
+    by_number = {str(key): str(name) for key, name in names.items()}
     return tuple(by_number[number] for number in numbers)
 
 
-def reads_pairs(values: Mapping[str, Any], labels: Sequence[str], stated: bool | None = None) -> bool | None:
-    """Return what a `config.json` says, or the user (`stated`); None where nobody says anything.
+def _is_name(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
-    Raises ConfigError for labels that are those of two texts, where nothing else says so, and for a cross-encoder of
-    sentence-transformers whose score would be another.
-    """
-    ours = values.get("sentence_transformers")
-    old = values.get("sbert_ce_default_activation_function")
-    is_cross_encoder = ours is not None or old is not None
-    if is_cross_encoder:
-        _check_activation(ours.get("activation_fn") if isinstance(ours, dict) else old, labels)
-    if stated is not None or is_cross_encoder:
-        return True if stated is None else stated
-    if found := [label for label in labels if label.lower() in _OF_TWO_TEXTS]:
+
+def _problem(files: HubFiles, task: Task, labels: int) -> tuple[str, str]:
+    """Return `problem_type` and `activation`. Raises ConfigError for an activation that is not known."""
+    if not task.has_problems:
+        return "single_label", ""
+    stated = _PROBLEM_TYPES.get(files.values.get("problem_type") or "", "")
+    activation = _activation(files)
+    if labels > 1:
+        # Where many numbers go through nothing, their softmax says the same in numbers that can be read.
+        return stated or "single_label", "sigmoid" if activation == "sigmoid" else ""
+    if stated == "multi_label":
+        return stated, activation
+    is_number = stated == "regression" and not _is_cross_encoder(files)
+    activation = activation or ("identity" if is_number else "sigmoid")
+    return "regression", "sigmoid" if activation == "sigmoid" else ""
+
+
+def _is_cross_encoder(files: HubFiles) -> bool:
+    return (
+        files.settings.get("model_type") == "CrossEncoder"
+        or files.values.get("sentence_transformers") is not None
+        or files.values.get("sbert_ce_default_activation_function") is not None
+    )
+
+
+def _activation(files: HubFiles) -> str:
+    """Return the activation that the files name, "" where they name none. Nothing is imported by its name."""
+    ours = files.values.get("sentence_transformers")
+    named = (
+        files.settings.get("activation_fn") if files.settings.get("model_type") == "CrossEncoder" else None,
+        ours.get("activation_fn") if isinstance(ours, Mapping) else None,
+        files.values.get("sbert_ce_default_activation_function"),
+    )
+    path = next((name for name in named if name), None)
+    if path is None:
+        return ""
+    name = str(path).rpartition(".")[2]
+    if name not in _ACTIVATIONS:
         raise ConfigError(
-            f"config.json: the label {found[0]!r} is one of two texts, and nothing says whether the model reads them: "
-            "say --pair, or --no-pair for one text"
+            f"the cross-encoder's score goes through {name}, which is not known; known are {', '.join(_ACTIVATIONS)}"
         )
-    return None
+    return _ACTIVATIONS[name]
 
 
-def _check_activation(activation: Any, labels: Sequence[str]) -> None:
-    name = str(activation or ("Sigmoid" if len(labels) == 1 else "Identity")).rpartition(".")[2]
-    if name != "Identity" and len(labels) == 1:
-        raise ConfigError(
-            f"config.json: the cross-encoder's score goes through {name}, and the service gives the number before it: "
-            "set activation_fn to torch.nn.modules.linear.Identity if that, in the same order, will do"
-        )
+def _reads_pairs(files: HubFiles, labels: Sequence[str]) -> bool:
+    """Tell whether the files say that two texts are read, or the labels are those of natural language inference."""
+    return _is_cross_encoder(files) or any(_INFERENCE.match(label.lower()) for label in labels)

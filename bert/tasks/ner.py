@@ -6,7 +6,6 @@ speaks for it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from bert.encoding import Encoding, Pieces, Window
 from bert.tasks.max_context import context, first_token
 from bert.tasks.spec import TaskSpec
+from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
 
 Indices = NDArray[np.intp]
@@ -62,20 +62,21 @@ def merge_windows(windows: Sequence[Window], logits: Sequence[Floats]) -> Floats
 def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[Entity]:
     """Turn the words' logits (W, K) into entities in the order of the text.
 
-    `labels` are K BIO tags; one without B- or I- counts as I-. As conlleval and seqeval's default read them,
-    an I- tag after O or another type begins an entity. Raises ValueError if the logits do not fit.
+    `labels` are K tags of any scheme (`bert.tasks.tags`), which the model's words may break. As conlleval and seqeval's
+    default read them, an I- tag after O or another type begins an entity. Raises ValueError if the logits do not fit.
     """
     heads = word_heads(pieces)
     if logits.shape != (len(heads), len(labels)):
         raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(labels))} is needed")
     tags = logits.argmax(axis=-1)
-    first, last = entity_bounds(tags, labels)
+    scheme = TagScheme.of(labels)
+    first, last = scheme.bounds(tags)
     if not len(first):
         return []
     sums = np.concatenate([[0.0], softmax(logits).max(axis=-1).cumsum(dtype=np.float64)])
     scores = (sums[last] - sums[first]) / (last - first)
     bounds = _word_bounds(pieces, heads)
-    kinds = [_kind(labels[tag]) for tag in tags[first].tolist()]
+    kinds = [scheme.kind(tag) for tag in tags[first].tolist()]
     columns = zip(
         kinds, bounds[first, 0].tolist(), bounds[last - 1, 1].tolist(), scores.tolist(), strict=True
     )
@@ -92,19 +93,6 @@ def _word_bounds(pieces: Pieces, heads: Indices) -> NDArray[np.int32]:
     last_pieces = np.append(heads[1:], len(pieces)) - 1
     limits = np.append(starts[1:], ends[-1])
     return np.stack([starts, np.minimum(ends[last_pieces], limits)], axis=1)
-
-
-def entity_bounds(tags: NDArray[np.integer], labels: Sequence[str]) -> tuple[Indices, Indices]:
-    """Return each entity's first word and one past its last, (E,) each, from tags (W,), indices of labels."""
-    kind_of, begins = _scheme(tuple(labels))
-    kind = kind_of[tags]  # (W,)
-    breaks = begins[tags]
-    breaks[:1] = True
-    breaks[1:] |= kind[1:] != kind[:-1]
-    edges = np.append(np.flatnonzero(breaks), len(tags))
-    first, last = edges[:-1], edges[1:]
-    inside = kind[first] >= 0
-    return first[inside], last[inside]
 
 
 def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labels: Sequence[str]) -> Indices:
@@ -127,11 +115,11 @@ def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labe
 def given_tags(
     words: Sequence[str], pieces: Pieces, tags: NDArray[np.integer], labels: Sequence[str]
 ) -> list[str]:
-    """Return a tag for each given word from tags (W,) of ours: its first part's, "O" where it has none."""
-    found = ["O"] * len(words)
-    for owner, tag in zip(given_words(words, pieces)[::-1].tolist(), tags[::-1].tolist(), strict=True):
-        found[owner] = labels[tag]
-    return found
+    """Return a BIO tag for each given word, by its first part's of tags (W,) of ours; "O" where it has none."""
+    found = np.full(len(words), -1)
+    owners = given_words(words, pieces)
+    found[owners[::-1]] = tags[::-1]  # the first part is written last
+    return TagScheme.of(labels).bio(found)
 
 
 def given_words(words: Sequence[str], pieces: Pieces) -> Indices:
@@ -151,18 +139,6 @@ def _heads(word_ids: NDArray[np.int32]) -> Indices:
     is_head = word_ids >= 0
     is_head[1:] &= word_ids[1:] != word_ids[:-1]
     return np.flatnonzero(is_head)
-
-
-@lru_cache(maxsize=64)
-def _scheme(labels: tuple[str, ...]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each label's type as a number, -1 for O, and whether it is a B- tag, (K,) and (K,)."""
-    kinds = sorted({_kind(label) for label in labels if label != "O"})
-    kind_of = np.array([kinds.index(_kind(label)) if label != "O" else -1 for label in labels], np.int64)
-    return kind_of, np.array([label.startswith("B-") for label in labels], np.bool_)
-
-
-def _kind(label: str) -> str:
-    return label[2:] if label[:2] in ("B-", "I-") else label
 
 
 class NerTask(Task):

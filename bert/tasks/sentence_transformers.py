@@ -4,6 +4,7 @@ An export that passed over a part of it would give other vectors than the model'
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,10 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from bert.errors import ConfigError
-from bert.tasks.spec import TaskSpec
+from bert.tasks.spec import POOLINGS, SIMILARITIES, DenseLayer, TaskSpec
 from bert.tokenizer import Tokenizer
 
-MODULES, PROMPTS, LENGTHS = (
+MODULES, SETTINGS, LENGTHS = (
     "modules.json",
     "config_sentence_transformers.json",
     "sentence_bert_config.json",
@@ -22,33 +23,76 @@ MODULES, PROMPTS, LENGTHS = (
 UNKNOWN_POOLING = (
     "nothing says how the tokens' vectors become an embedding: their mean is taken; --pooling cls takes [CLS]"
 )
-# Scaled to length 1, a mean and a sum over the root of the length are the same.
-_MODES = {"mean_tokens": "mean", "mean_sqrt_len_tokens": "mean", "cls_token": "cls"}
+_KINDS = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
+_ORDER = re.compile("Transformer Pooling( Dense)*( Normalize)?")
+# Old names of poolings → ours, which are the new ones.
+_OLD_MODES = {
+    "cls_token": "cls",
+    "max_tokens": "max",
+    "mean_tokens": "mean",
+    "mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "weightedmean_tokens": "weightedmean",
+    "lasttoken": "lasttoken",
+}
+_ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
+_SENTENCE = "sentence_embedding"
 
 
-def honour(folder: Path, spec: TaskSpec, tokenizer: Tokenizer, positions: int) -> TaskSpec:
-    """Return the description of embeddings with the pooling and the length that `modules.json` and its like state.
+def is_embedder(folder: Path) -> bool:
+    """Tell whether a folder is that of an embedding model of sentence-transformers."""
+    return (folder / MODULES).is_file() and not is_cross_encoder(folder)
 
-    `positions` are those that the model has. Raises ConfigError, with file and value, for what would not be honoured.
+
+def is_cross_encoder(folder: Path) -> bool:
+    """Tell whether a folder's own settings call it a cross-encoder."""
+    return bool(read_settings(folder).get("model_type") == "CrossEncoder")
+
+
+def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
+    """Return the description of embeddings with all that `modules.json` and its like state.
+
+    `max_tokens` is the length that the model and its tokenizer allow. Raises ConfigError, with file and value, for what
+    would not be honoured.
     """
     modules = _modules(folder)
-    normalises = any(kind == "Normalize" for kind, _ in modules)
-    _check_prompts(_read(folder, PROMPTS), normalises)
-    lengths = _read(folder, LENGTHS)
-    if lengths.get("do_lower_case") and tokenizer.ids([ascii_uppercase]) != tokenizer.ids([ascii_lowercase]):
-        raise ConfigError(
-            f"{LENGTHS}: do_lower_case is true, and the tokenizer tells capitals from small letters: "
-            "build lower case into the tokenizer, or set it to false"
-        )
-    longest = lengths.get("max_seq_length") or positions
-    if not isinstance(longest, int) or not 3 <= longest <= positions:
-        raise ConfigError(
-            f"{LENGTHS}: max_seq_length is {longest!r}, and the model has {positions} positions"
-        )
-    pooling = next((path for kind, path in modules if kind == "Pooling"), None)
-    if pooling is None:
-        raise ConfigError(f"{MODULES} names no Pooling: its output is no embedding of a text")
-    return replace(spec, pooling=_pooling(folder, pooling), max_tokens=longest)
+    longest = _read(folder, LENGTHS).get("max_seq_length") or max_tokens
+    if not isinstance(longest, int):
+        raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is no whole number")
+    normalize = any(kind == "Normalize" for kind, _ in modules)
+    settings = read_settings(folder)
+    prompts = settings.get("prompts") or {}
+    if not isinstance(prompts, dict):
+        raise ConfigError(f"{SETTINGS}: prompts are {prompts!r}, and no texts by name")
+    return replace(
+        spec,
+        pooling=_pooling(folder, dict(modules)["Pooling"], prompts),
+        dense=tuple(_dense(folder, path) for kind, path in modules if kind == "Dense"),
+        normalize=normalize,
+        similarity=_similarity(settings, normalize),
+        prompts=dict(prompts),
+        default_prompt_name=settings.get("default_prompt_name") or "",
+        max_tokens=min(longest, max_tokens),
+    )
+
+
+def lower_cased(folder: Path, tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer, one that lower-cases first where the folder asks for that."""
+    if not _read(folder, LENGTHS).get("do_lower_case"):
+        return tokenizer
+    if tokenizer.ids([ascii_uppercase]) == tokenizer.ids([ascii_lowercase]):
+        return tokenizer
+    return tokenizer.lower_cased()
+
+
+def dense_folders(folder: Path) -> list[Path]:
+    """Return the folders of the dense layers."""
+    return [folder / path for kind, path in _modules(folder) if kind == "Dense"]
+
+
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the content of `config_sentence_transformers.json`, {} where there is none."""
+    settings: dict[str, Any] = _read(folder, SETTINGS)
+    return settings
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
@@ -58,59 +102,80 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
         raise ConfigError(f"{MODULES} is no list of modules")
     modules = [(str(m.get("type", "")).rpartition(".")[2], str(m.get("path", ""))) for m in listed]
     for kind, path in modules:
-        if kind not in ("Transformer", "Pooling", "Normalize"):
+        if kind not in _KINDS:
             raise ConfigError(
                 f"{MODULES} has a module {kind!r} ({path}), which is not exported: the embeddings would be others. "
-                "Only Transformer, Pooling and Normalize are"
+                f"Only {', '.join(_KINDS)} are"
             )
         if kind == "Transformer" and path:
             raise ConfigError(
                 f"{MODULES} has the transformer in {path!r}: save the model anew with sentence-transformers 3 or later, "
                 "which puts it into the folder itself"
             )
-    return modules
+        if Path(path).name != path:
+            raise ConfigError(f"{MODULES} names {path!r}, which is no folder beside it")
+    kept = [
+        (kind, path) for kind, path in modules if kind != "Dropout"
+    ]  # it does nothing outside of training
+    order = " ".join(kind for kind, _ in kept)
+    if not _ORDER.fullmatch(order):
+        raise ConfigError(
+            f"{MODULES} has the modules {order}; exported are Transformer, Pooling, any number of Dense, and at most one "
+            "Normalize at the end"
+        )
+    return kept
 
 
-def _pooling(folder: Path, name: str) -> str:
-    """Return "mean" or "cls". Raises ConfigError for any other pooling."""
+def _pooling(folder: Path, name: str, prompts: Mapping[str, Any]) -> str:
+    """Return the names of the poolings, joined by `+`. Raises ConfigError for one that is not known."""
     file = f"{name}/config.json"
     values = _read(folder, file)
     prefix = "pooling_mode_"
-    modes = [
+    old = [
         key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value is True
     ]
-    modes = modes or [{"mean": "mean_tokens", "cls": "cls_token"}.get(m, str(m)) for m in _listed(values)]
-    if len(modes) != 1 or modes[0] not in _MODES:
+    listed = values.get("pooling_mode") or []
+    new = listed if isinstance(listed, list) else [listed]
+    modes = {_OLD_MODES.get(mode, mode) for mode in old} or {str(mode) for mode in new} or {"mean"}
+    if unknown := sorted(modes - set(POOLINGS)):
+        raise ConfigError(f"{file}: the pooling is {unknown[0]!r}; known are {', '.join(POOLINGS)}")
+    if old and new and modes != set(new):
         raise ConfigError(
-            f"{file}: the pooling is {' and '.join(modes) or 'not stated'}; exported are mean_tokens and cls_token alone"
+            f"{file}: pooling_mode is {listed!r}, and {' and '.join(old)} true: make them agree"
         )
-    return _MODES[modes[0]]
-
-
-def _listed(values: Mapping[str, Any]) -> list[Any]:
-    mode = values.get("pooling_mode", [])
-    return list(mode) if isinstance(mode, list | tuple) else [mode]
-
-
-def _check_prompts(values: Mapping[str, Any], normalises: bool) -> None:
-    name = values.get("default_prompt_name")
-    if name and (values.get("prompts") or {}).get(name):
+    if values.get("include_prompt") is False and any(prompts.values()):
         raise ConfigError(
-            f"{PROMPTS}: default_prompt_name is {name!r}, and the service puts no prompt before a text: "
-            "set it to null, and send texts with their prompt"
+            f"{file}: include_prompt is false, so the pooling leaves out the prompt's tokens, and the service pools all: "
+            f"take the prompts out of {SETTINGS} if texts need none"
         )
-    compared = values.get("similarity_fn_name") or "cosine"
-    if compared != "cosine" and not (compared == "dot" and normalises):
+    return "+".join(mode for mode in POOLINGS if mode in modes)
+
+
+def _dense(folder: Path, name: str) -> DenseLayer:
+    """Return a dense layer. Raises ConfigError for one that the graph would not have."""
+    file = f"{name}/config.json"
+    values = _read(folder, file)
+    activation = str(values.get("activation_function") or "Tanh").rpartition(".")[2]
+    if activation not in _ACTIVATIONS:
         raise ConfigError(
-            f"{PROMPTS}: similarity_fn_name is {compared!r}, and the service compares by cosine, of vectors of length 1: "
-            "set it to cosine if that will do"
+            f"{file}: activation_function is {activation}; exported are {' and '.join(_ACTIVATIONS)}"
         )
+    for key in ("module_input_name", "module_output_name"):
+        if (values.get(key) or _SENTENCE) != _SENTENCE:
+            raise ConfigError(f"{file}: {key} is {values[key]!r}; exported is a layer of the {_SENTENCE}")
+    if "out_features" not in values:
+        raise ConfigError(f"{file} names no out_features")
+    return DenseLayer(values["out_features"], _ACTIVATIONS[activation])
 
 
-def prompts_of(folder: Path) -> dict[str, str]:
-    """Return the prompts that a caller has to put before texts, by name."""
-    prompts = _read(folder, PROMPTS).get("prompts") or {}
-    return {name: text for name, text in prompts.items() if text} if isinstance(prompts, dict) else {}
+def _similarity(settings: Mapping[str, Any], normalize: bool) -> str:
+    name = settings.get("similarity_fn_name") or "cosine"
+    if name not in SIMILARITIES:
+        raise ConfigError(
+            f"{SETTINGS}: similarity_fn_name is {name!r}, and the service compares by {' or '.join(SIMILARITIES)}: "
+            "set it to one of these if that will do"
+        )
+    return "cosine" if normalize else str(name)  # of vectors of length 1 the two are the same
 
 
 def _read(folder: Path, name: str) -> Any:

@@ -1,5 +1,6 @@
-"""Embeddings of texts, and ranking by cosine. H width, N candidates."""
+"""Embeddings of texts, and ranking by their likeness. H width, N candidates."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from bert.tasks.task import Compared, Floats, Head, Positions, Task, first_token
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A candidate's index in the request and its cosine with the query."""
+    """A candidate's index in the request and its likeness to the query: their cosine or dot product."""
 
     index: int
     score: float
@@ -29,14 +30,22 @@ def cosine(first: Floats, second: Floats) -> Floats:
     return _clipped(np.sum(normalize(first) * normalize(second), axis=-1))
 
 
-def rank(query: Floats, candidates: Floats, top_k: int | None = None) -> list[Ranked]:
-    """Rank candidates (N, H) by cosine with the query (H,), best first; equal ones keep their order.
+def likeness(first: Floats, second: Floats, similarity: str) -> Floats:
+    """Return the cosine or the dot product of each row of (N, H) with the same row of (N, H), as (N,)."""
+    return cosine(first, second) if similarity == "cosine" else np.asarray(np.sum(first * second, axis=-1))
+
+
+def rank(
+    query: Floats, candidates: Floats, top_k: int | None = None, similarity: str = "cosine"
+) -> list[Ranked]:
+    """Rank candidates (N, H) by cosine or dot product with the query (H,), best first; equal ones keep their order.
 
     Returns at most `top_k` (None: all). Raises ValueError if `top_k` is below 1.
     """
     if top_k is not None and top_k < 1:
         raise ValueError(f"top_k ({top_k}) must be at least 1")
-    scores = _clipped(normalize(candidates) @ normalize(query))
+    dot = similarity == "dot"
+    scores = candidates @ query if dot else _clipped(normalize(candidates) @ normalize(query))
     order = np.argsort(-scores, kind="stable")[:top_k]
     return [Ranked(index, score) for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)]
 
@@ -47,7 +56,7 @@ def _clipped(cosines: Floats) -> Floats:
 
 
 class SimilarityTask(Task):
-    """A vector for each text; two texts are as alike as their cosine."""
+    """A vector for each text; two texts are as alike as their cosine, or their dot product."""
 
     name = "similarity"
     head = Head.EMBEDDING
@@ -59,8 +68,8 @@ class SimilarityTask(Task):
         return 0
 
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
-        """Return the graph's output: vectors as wide as the encoder."""
-        return "embeddings", hidden_size
+        """Return the graph's output: vectors, each as wide as the poolings together or as the last dense layer."""
+        return "embeddings", spec.vector_size(hidden_size)
 
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the position of [CLS]."""
@@ -69,6 +78,10 @@ class SimilarityTask(Task):
     def learns_numbers(self, problem_type: str) -> bool:
         """Return True: a number says how alike two texts are."""
         return True
+
+    def probabilities(self, outputs: Sequence[Floats], spec: TaskSpec) -> list[Floats]:
+        """Return the vectors, those longer than 1 scaled to length 1: rounding grows with the numbers."""
+        return [rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1) for rows in outputs]
 
     def compared(self, spec: TaskSpec) -> Compared:
         """Return ORDER: of the likeness of every two texts."""

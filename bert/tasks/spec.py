@@ -10,17 +10,40 @@ from typing import Any
 from bert.errors import CheckpointError, ConfigError
 
 TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
-POOLINGS = ("mean", "cls")
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+"""Ways to make one vector of a text's, in the order in which several are joined. Names are sentence-transformers'."""
+DENSE_ACTIVATIONS = ("tanh", "identity")
+SIMILARITIES = ("cosine", "dot")
+SCORE_ACTIVATIONS = ("", "sigmoid", "identity")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 
 _WITH_LABELS = ("classification", "ner")
-_TEXTS = ("task", "problem_type", "pooling", "command")
-_FLAGS = ("pair", "allows_no_answer")
+_TEXTS = ("task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "command")
+_FLAGS = ("pair", "normalize", "allows_no_answer")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
 _FIELDS = {"problem": "problem_type"}
 """Keys of `task.json` that have another name here."""
-_OBJECTS = ("base", "scores", "data")
+_OBJECTS = ("base", "scores", "data", "prompts")
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLayer:
+    """A linear layer after the pooling of an embedding."""
+
+    out_features: int
+    activation: str = "tanh"
+    """"tanh" or "identity"."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        if not isinstance(self.out_features, int) or isinstance(self.out_features, bool):
+            raise ConfigError(f"dense: out_features ({self.out_features!r}) must be a whole number")
+        if self.out_features < 1:
+            raise ConfigError(f"dense: out_features ({self.out_features}) must be at least 1")
+        if self.activation not in DENSE_ACTIVATIONS:
+            known = ", ".join(DENSE_ACTIVATIONS)
+            raise ConfigError(f"dense: activation is {self.activation!r}; known are {known}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +54,22 @@ class TaskSpec:
     labels: tuple[str, ...] = ()
     problem_type: str = "single_label"
     """Classification only: one label, any number of labels, or a number."""
+    activation: str = ""
+    """Classification only: what makes scores of logits, "sigmoid" or "identity"; "" is what `problem_type` asks for."""
     pair: bool = False
     """Classification only: whether the model was trained on two texts."""
     pooling: str = "mean"
-    """Similarity only: an embedding is the mean over the tokens, or the vector of [CLS] ("cls")."""
+    """Similarity only: one of POOLINGS, or several joined by `+`, in that order: "cls+mean"."""
+    dense: tuple[DenseLayer, ...] = ()
+    """Similarity only: layers after the pooling."""
+    normalize: bool = True
+    """Similarity only: an embedding has length 1."""
+    similarity: str = "cosine"
+    """Similarity only: how two embeddings are compared, by "cosine" or by "dot" product."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    """Similarity only: name → text that may be put before a text."""
+    default_prompt_name: str = ""
+    """Similarity only: the prompt of a request that names none; "" is no prompt."""
     max_tokens: int = 512
     stride: int = 0
     """Tokens that two neighbouring windows of a long text share."""
@@ -61,8 +96,9 @@ class TaskSpec:
             raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASK_NAMES)}")
         if self.problem_type not in PROBLEM_TYPES:
             raise ConfigError(f"problem_type is {self.problem_type!r}; known are {', '.join(PROBLEM_TYPES)}")
-        if self.pooling not in POOLINGS:
-            raise ConfigError(f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}")
+        if self.activation not in SCORE_ACTIVATIONS:
+            raise ConfigError(f"activation is {self.activation!r}; known are sigmoid and identity")
+        self._check_embedding()
         if self.task in _WITH_LABELS and not self.labels:
             raise ConfigError(f"a {self.task} task needs labels")
         if len(set(self.labels)) != len(self.labels):
@@ -74,6 +110,33 @@ class TaskSpec:
         for name in ("max_question_tokens", "max_answer_tokens", "n_best"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """Names of the poolings whose vectors are joined."""
+        return tuple(self.pooling.split("+"))
+
+    def vector_size(self, hidden_size: int) -> int:
+        """Return how many numbers an embedding has."""
+        return self.dense[-1].out_features if self.dense else hidden_size * len(self.poolings)
+
+    def _check_embedding(self) -> None:
+        wanted = [name for name in POOLINGS if name in self.poolings]
+        if list(self.poolings) != wanted:
+            raise ConfigError(
+                f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}, and several in this order, joined by +"
+            )
+        if not all(isinstance(layer, DenseLayer) for layer in self.dense):
+            raise ConfigError(f"dense ({self.dense!r}) must be a list of layers")
+        if self.similarity not in SIMILARITIES:
+            raise ConfigError(f"similarity is {self.similarity!r}; known are {', '.join(SIMILARITIES)}")
+        for name, text in self.prompts.items():
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise ConfigError(f"prompts must be texts by name: {name!r} is {text!r}")
+        if self.default_prompt_name and self.default_prompt_name not in self.prompts:
+            raise ConfigError(
+                f"default_prompt_name is {self.default_prompt_name!r}; known are {', '.join(self.prompts) or 'none'}"
+            )
 
     def _check_types(self) -> None:
         kinds: tuple[tuple[tuple[str, ...], type, str], ...] = (
@@ -111,12 +174,13 @@ class TaskSpec:
         if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
             raise ConfigError(f"labels must be a list of texts: {labels!r}")
         given = {key: value for key, value in values.items() if key in known}
-        return cls(**{**given, "labels": tuple(labels)})
+        return cls(**{**given, "labels": tuple(labels), "dense": _dense(values.get("dense", ()))})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `task.json`."""
         keys = {name: key for key, name in _FIELDS.items()}
         values = {keys.get(name, name): value for name, value in asdict(self).items()}
+        values["dense"] = [asdict(layer) for layer in self.dense]
         return {"schema_version": SCHEMA_VERSION, **values, "labels": list(self.labels)}
 
     @classmethod
@@ -140,6 +204,16 @@ class TaskSpec:
         """Write `task.json` into a checkpoint folder."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n"
         (folder / "task.json").write_text(text, encoding="utf-8")
+
+
+def _dense(layers: Any) -> tuple[DenseLayer, ...]:
+    """Return the layers of a list in a `task.json`. Raises ConfigError."""
+    try:
+        return tuple(DenseLayer(**layer) for layer in layers)
+    except TypeError:
+        raise ConfigError(
+            f"dense must be a list of layers with out_features and activation: {layers!r}"
+        ) from None
 
 
 def _is_number(value: object) -> bool:

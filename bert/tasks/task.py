@@ -22,7 +22,7 @@ class Head(Enum):
     LINEAR = "one linear layer at each position"
     POOLED = "the pooler (a linear layer and an activation), then one linear layer"
     VOCABULARY = "the masked language model's head, whose decoder is the word embedding"
-    EMBEDDING = "pooling to a vector of length 1; no weights"
+    EMBEDDING = "pooling to a vector, perhaps dense layers after it"
 
 
 class Reads(Enum):

@@ -1,6 +1,7 @@
 """BERT as a fused ONNX graph, built operator by operator from the weights.
 
-T tokens, H width, e the embeddings', I the feed-forward layer's, P positions, K scores, N texts, V vocabulary.
+T tokens, H width, e the embeddings', I the feed-forward layer's, P positions, K scores, N texts, E an output embedding's,
+V vocabulary.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from bert.config import BertConfig
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head, Task
+from model_export.graph.embedding import write_embedding
 from model_export.graph.graph_builder import GraphWriter
 
 
@@ -58,12 +60,12 @@ def build_graph(
 ) -> onnx.ModelProto:
     """Return the graph of encoder and head.
 
-    Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, H) of length 1; all float32.
+    Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, E); all float32.
     """
     writer = GraphWriter()
     ops = make_ops(writer, config, weights)
     task = TASKS[spec.task]
-    needs_all = task.head is Head.EMBEDDING and spec.pooling == "mean"
+    needs_all = task.head is Head.EMBEDDING and spec.pooling != "cls"
     one_position = task.has_one_position and not needs_all
     ops.inputs(text_ids=needs_all, one_position=one_position)
     x = ops.embeddings()
@@ -81,8 +83,9 @@ def build_graph(
             attended = attended if one_position else writer.node("Gather", attended, "positions", axis=0)
         x = _rest_of_layer(ops, attended, x, name)
     if task.head is Head.EMBEDDING:
-        pooled = _mean_pooling(ops, x) if needs_all else ops.to_float32(x)
-        writer.output(_unit_length(writer, pooled), "embeddings", ["texts", config.hidden_size])
+        text_ids = ops.text_ids() if needs_all else None
+        embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
+        writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
     elif task.head is Head.VOCABULARY:
         logits = _masked_language_model(ops, x, weights, config)
         writer.output(logits, "logits", ["positions", config.vocab_size])
@@ -127,22 +130,3 @@ def _masked_language_model(ops: GraphOps, x: str, weights: Weights, config: Bert
 def _linear(w: GraphWriter, x: str, weights: Weights, name: str) -> str:
     weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
     return w.node("Gemm", x, weight, w.constant(f"{name}.bias", weights[f"{name}.bias"]))
-
-
-def _mean_pooling(ops: GraphOps, x: str) -> str:
-    """Write each text's mean over its tokens; (T, H) → (N, H)."""
-    w, axis = ops.w, ops.w.constant("axis_1", [1])
-    text_ids = ops.text_ids()
-    order = w.node("Gather", text_ids, "positions", axis=0)  # any token of a text names it: here its [CLS]
-    belongs = w.node("Equal", w.node("Unsqueeze", order, axis), text_ids)
-    member = w.node("Cast", belongs, to=onnx.TensorProto.FLOAT)
-    total = w.node("MatMul", member, ops.to_float32(x))
-    return w.node("Div", total, w.node("ReduceSum", member, axis, keepdims=1))
-
-
-def _unit_length(w: GraphWriter, x: str) -> str:
-    """Write vectors (N, H) scaled to length 1."""
-    # ReduceL2 says the same, and asks for cuDNN on a GPU.
-    length = w.node("Sqrt", w.node("ReduceSumSquare", x, w.constant("axis_1", [1]), keepdims=1))
-    # The floor is sentence-transformers' own (torch.nn.functional.normalize).
-    return w.node("Div", x, w.node("Max", length, w.constant("smallest_length", 1e-12)))

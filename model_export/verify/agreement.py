@@ -15,6 +15,7 @@ from bert.errors import ParityError
 from bert.metrics.correlation import spearman
 from bert.tasks import spans
 from bert.tasks.registry import TASKS
+from bert.tasks.similarity import normalize
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Compared, Head
 from model_export.reference import Floats
@@ -155,5 +156,6 @@ def _ranked(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
     rows = np.concatenate(outputs)
     if TASKS[spec.task].head is not Head.EMBEDDING:
         return rows[:, 0]
+    rows = normalize(rows) if spec.similarity == "cosine" else rows
     likeness: Floats = rows @ rows.T
     return likeness[np.triu_indices(len(rows), k=1)]

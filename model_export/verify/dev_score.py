@@ -20,6 +20,7 @@ from bert.metrics.entities import entity_f1
 from bert.metrics.squad import squad_em_f1, squad_v2
 from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
+from bert.tasks.tags import TagScheme
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText, make_text
@@ -94,11 +95,11 @@ def read_sentences(file: LabelledFile, spec: TaskSpec) -> list[WordsExample]:
 
     Raises DataError for what cannot be read, and where the model knows none of the types.
     """
-    known = {label[2:] if label[:2] in ("B-", "I-") else label for label in spec.labels}
+    known = set(TagScheme.of(spec.labels).types)
     examples: list[WordsExample] = read_labelled(file, spec.task)
     types = {tag[2:] for example in examples for tag in example.labels if tag != "O"}
     if types and not types & known:
-        unknown, wanted = ", ".join(sorted(types)), ", ".join(sorted(known - {"O"}))
+        unknown, wanted = ", ".join(sorted(types)), ", ".join(sorted(known))
         raise DataError(file.path, None, f"has the types {unknown}, and the model knows only {wanted}")
     return [_only_known(example, known) for example in examples]
 
@@ -208,6 +209,7 @@ class _SimilarityDev:
     metric = "spearman"
 
     def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
+        self._similarity = spec.similarity
         rows = read_texts(file, spec)[:limit]
         self._gold = [_number(row) for row in rows]
         pairs = [(row.text, row.text_pair) for row in rows if row.text_pair is not None]
@@ -217,7 +219,8 @@ class _SimilarityDev:
 
     def score(self, outputs: Sequence[Floats]) -> float:
         vectors = np.concatenate(outputs)
-        return spearman(self._gold, similarity.cosine(vectors[::2], vectors[1::2]))
+        likeness = similarity.likeness(vectors[::2], vectors[1::2], self._similarity)
+        return spearman(self._gold, likeness)
 
 
 def _number(row: TextExample) -> float:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from bert.bundle import read_bundle
-from bert.checkpoint.weights import Checkpoint, Stated, read_checkpoint
+from bert.checkpoint.description import Stated
+from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.graph_inputs import Packer
 from bert.tasks.spec import TaskSpec
 from model_export.cli import main

@@ -200,7 +200,9 @@ def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "why"),
     [
-        ({"down": 0, "up": 1}, "id2label must name a label for each number"),
+        ({"down": 0, "up": 1}, "the keys of id2label must be 0, 1, 2 ...: down, up"),
+        ({"0": "down", "1": None}, "id2label must name a label for each number"),
+        ({"0": "down", "1": True}, "id2label must name a label for each number"),
         ({"zero": "down", "one": "up"}, "the keys of id2label must be 0, 1, 2 ...: zero, one"),
         ({"0": "down", "2": "up"}, "the keys of id2label must be 0, 1, 2 ...: 0, 2"),
         (["down", "up"], "id2label must name a label for each number"),

@@ -1,0 +1,92 @@
+"""The task of a checkpoint without `task.json`, by its other files and what the user says."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bert.checkpoint.tensor_names import Weights
+from bert.config import BertConfig
+from bert.errors import ConfigError
+from bert.tasks.hub_config import HubFiles, spec_from_config
+from bert.tasks.registry import TASKS
+from bert.tasks.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings
+from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
+
+_NO_LENGTH = 10**6
+"""From here on `model_max_length` is what `transformers` writes for a tokenizer without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """Facts that a user states about a checkpoint; None takes what the checkpoint says."""
+
+    pair: bool | None = None
+    pooling: str | None = None
+    labels: tuple[str, ...] | None = None
+    max_tokens: int | None = None
+
+
+def describe(
+    folder: Path, config: BertConfig, values: Mapping[str, Any], weights: Weights, stated: Stated
+) -> tuple[TaskSpec, list[str]]:
+    """Return the task, and remarks on what was assumed. `values` are those of `config.json`. Raises ConfigError."""
+    embedder = is_embedder(folder)
+    files = HubFiles(
+        config.family.bert_config(values),
+        {name: tensor.shape for name, tensor in weights.items()},
+        read_settings(folder),
+        embedder,
+        _longest(folder, config.max_position_embeddings),
+    )
+    spec, remarks = spec_from_config(
+        files, embeds=stated.pooling is not None, labels=stated.labels, pair=stated.pair
+    )
+    if TASKS[spec.task].head is not Head.EMBEDDING:
+        return spec, remarks
+    if embedder:
+        spec = honour(folder, spec, files.max_tokens)
+        prompts = [name for name, text in spec.prompts.items() if text]
+        remarks += [f"requests may name a prompt: {', '.join(prompts)}"] if prompts else []
+    elif stated.pooling is None:
+        remarks.append(UNKNOWN_POOLING)
+    else:
+        spec = replace(spec, pooling=stated.pooling)
+    return spec, remarks
+
+
+def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
+    """Return the task as the user wants it, and a remark for each contradiction. Raises ConfigError."""
+    task, remarks = TASKS[spec.task], []
+    fits = {
+        "pair": (task.may_read_pairs, "classification"),
+        "pooling": (task.head is Head.EMBEDDING, "similarity"),
+        "labels": (task.needs_labels, "classification and ner"),
+        "max_tokens": (True, ""),
+    }
+    for name, (known, of) in fits.items():
+        said, found = getattr(stated, name), getattr(spec, name)
+        if said is None or said == found:
+            continue
+        if not known:
+            raise ConfigError(f"{name} is said of {of}, and the task is {spec.task}")
+        if name == "labels" and len(said) != len(found):
+            raise ConfigError(f"{len(said)} labels were given, and the model has {len(found)}")
+        remarks.append(f"{name} is {found!r} by the checkpoint's own files; {said!r} is taken, as was asked")
+        # A length that leaves no room for the stride needs another stride at once.
+        changed = {"stride": min(spec.stride, said // 4)} if name == "max_tokens" else {}
+        spec = replace(spec, **{name: said, **changed})
+    return spec, remarks
+
+
+def _longest(folder: Path, positions: int) -> int:
+    """Return how many tokens the model and its tokenizer allow."""
+    try:
+        values = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        stated = values.get("model_max_length")
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError):
+        return positions  # what is damaged is found by the tokenizer's reader
+    known = isinstance(stated, int | float) and 3 <= stated < _NO_LENGTH
+    return min(positions, int(stated)) if known else positions

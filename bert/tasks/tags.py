@@ -1,0 +1,103 @@
+"""Schemes of tags: what each tag of a model says of its word. K labels, W words, E entities.
+
+A tag is a role and a type, as B-PER. The roles are B- (begins), I- and M- (inside), E- and L- (ends), S- and U- (single).
+So BIO, IOB1, BIOES, BILOU, BMES and IO are read by one rule, and tags may break their scheme. An entity goes on while the
+type stays; a word that begins or is single starts another, and so does the word after one that ends or is single.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+
+OUTSIDE = ("O", "o")
+_BEGINS, _INSIDE, _ENDS, _SINGLE = "B", "IM", "EL", "SU"
+_ROLES = _BEGINS + _INSIDE + _ENDS + _SINGLE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TagScheme:
+    """The labels' types and roles, by the labels' numbers."""
+
+    types: tuple[str, ...]
+    kind_of: NDArray[np.int64]
+    """(K + 1,): index in `types`, -1 for O. The last place is that of a word without a tag, whose number is -1."""
+    begins: NDArray[np.bool_]
+    """(K + 1,): the tag starts an entity."""
+    ends: NDArray[np.bool_]
+    """(K + 1,): the entity ends with the tag's word."""
+
+    @classmethod
+    def of(cls, labels: Sequence[str]) -> "TagScheme":
+        """Return the scheme of the labels, by these alone.
+
+        B- and I- are always roles; another letter is one only where its type has a second role, so "E-mail" is a type.
+        Small letters are roles where all labels have one.
+        """
+        return _scheme(tuple(labels))
+
+    @property
+    def has_outside(self) -> bool:
+        """Whether a label says that a word is outside of all entities."""
+        return bool((self.kind_of[:-1] < 0).any())
+
+    def kind(self, tag: int) -> str:
+        """Return a tag's type, "" for O."""
+        return self.types[self.kind_of[tag]] if self.kind_of[tag] >= 0 else ""
+
+    def bounds(self, tags: NDArray[np.integer]) -> tuple[Indices, Indices]:
+        """Return each entity's first word and one past its last, (E,) each, from tags (W,), numbers of labels."""
+        kind, breaks = self.kind_of[tags], self.begins[tags]
+        breaks[:1] = True
+        breaks[1:] |= (kind[1:] != kind[:-1]) | self.ends[tags[:-1]]
+        edges = np.append(np.flatnonzero(breaks), len(tags))
+        first, last = edges[:-1], edges[1:]
+        inside = kind[first] >= 0
+        return first[inside], last[inside]
+
+    def bio(self, tags: NDArray[np.integer]) -> list[str]:
+        """Return tags (W,), numbers of labels, as BIO; those that are BIO stay as they are."""
+        begins = self.begins[tags]
+        begins[1:] |= self.ends[tags[:-1]]
+        named = zip(tags.tolist(), begins.tolist(), strict=True)
+        return [
+            f"{'B' if begin else 'I'}-{kind}" if (kind := self.kind(tag)) else "O" for tag, begin in named
+        ]
+
+
+@lru_cache(maxsize=64)
+def _scheme(labels: tuple[str, ...]) -> TagScheme:
+    tags = [label for label in labels if label not in OUTSIDE]
+    lower = all(tag[:1].islower() and _split(_capital(tag))[0] for tag in tags)
+    split = [_split(_capital(tag) if lower else tag) for tag in tags]
+    parted = {
+        tag: (role, kind) if role in ("B", "I") or _has_other_role(role, kind, split) else ("", tag)
+        for tag, (role, kind) in zip(tags, split, strict=True)
+    }
+    types = tuple(sorted({kind for _, kind in parted.values()}))
+    found = [parted.get(label) for label in (*labels, "O")]
+    roles = [tag[0] if tag else "" for tag in found]
+    kinds = [types.index(tag[1]) if tag else -1 for tag in found]
+    return TagScheme(
+        types,
+        np.array(kinds, np.int64),
+        np.array([role in tuple(_BEGINS + _SINGLE) for role in roles], np.bool_),
+        np.array([role in tuple(_ENDS + _SINGLE) for role in roles], np.bool_),
+    )
+
+
+def _capital(tag: str) -> str:
+    return tag[:1].upper() + tag[1:]
+
+
+def _split(tag: str) -> tuple[str, str]:
+    """Return what may be a tag's role, "" if it has none, and its type."""
+    return (tag[0], tag[2:]) if tag[:1] in tuple(_ROLES) and tag[1:2] == "-" and tag[2:] else ("", tag)
+
+
+def _has_other_role(role: str, kind: str, split: Sequence[tuple[str, str]]) -> bool:
+    return any(other and other != role and kind == same for other, same in split)
