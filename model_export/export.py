@@ -163,10 +163,10 @@ def _self_test(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph]) -> S
     texts: list[tuple[str, ...]]
     if task.reads(spec) is Reads.QUESTION:
         texts = [*asked, *((asked[0][0], text) for text in chosen)]
-    elif task.reads(spec) is Reads.PAIR:
-        texts = [*asked, *itertools.pairwise(chosen)]
-    else:
+    elif task.reads(spec) is Reads.TEXT:
         texts = [(text,) for text in [*chosen, *(context for _, context in asked)]]
+    else:
+        texts = [*asked, *itertools.pairwise(chosen)]
     encoded = [make_text(encoding, spec.task) for encoding in encode(texts, checkpoint.tokenizer, spec)]
     answers, tolerances = {}, {}
     for file, candidate in graphs.items():

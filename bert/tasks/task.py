@@ -31,6 +31,7 @@ class Reads(Enum):
     TEXT = "one text"
     PAIR = "two texts"
     QUESTION = "a question and its paragraph, in windows"
+    CHOICES = "a prompt and one of its choices"
 
 
 class Compared(Enum):
@@ -71,6 +72,8 @@ class Task(ABC):
     """Each labelled example has two texts."""
     judges_labels = True
     """Changed labels count against an 8-bit graph. Of a whole vocabulary's pieces the best are often equally good."""
+    judged_together = 1
+    """Inputs of a model that have one answer together; export keeps them side by side."""
     kept_share = 0.98
     """Share of answers that an 8-bit graph must leave as they are."""
 

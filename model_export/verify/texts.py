@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces
+from bert.tasks.multiple_choice import MultipleChoice
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Reads
@@ -22,6 +23,8 @@ CALIBRATING = 10
 """One in ten of the sentences is for calibration."""
 PARAGRAPH = 4
 """Sentences that make a paragraph to ask about."""
+CHOICES = MultipleChoice.judged_together
+"""Texts that are choices for the one before them."""
 MASKS = 2
 """Pieces that are hidden in a text for a model that fills masks: each has a score for every piece of the vocabulary."""
 
@@ -52,6 +55,9 @@ def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
     singles = tokenizer.pieces(content["texts"])
     if task.reads(spec) is Reads.TEXT:
         texts = _inputs([*singles, *contexts], questions, Reads.TEXT)
+    elif task.reads(spec) is Reads.CHOICES:
+        prompts = [question for question in questions[::CHOICES] for _ in range(CHOICES)]
+        texts = [*zip(prompts, contexts, strict=True), *_inputs(singles, questions, Reads.CHOICES)]
     else:
         texts = [*zip(questions, contexts, strict=True), *_inputs(singles, questions, task.reads(spec))]
     encodings = [encoding for text in texts for encoding in task.sample(tokenizer, text, spec, MASKS)]
@@ -86,6 +92,9 @@ def _inputs(texts: Sequence[Pieces], questions: Sequence[Pieces], reads: Reads) 
     """Return each text with a question, two texts side by side, or each text alone."""
     if reads is Reads.QUESTION:  # any text can be asked about, so that short ones are among them
         return [(questions[n % len(questions)], pieces) for n, pieces in enumerate(texts)]
+    if reads is Reads.CHOICES:
+        starts = range(0, len(texts) - CHOICES, CHOICES - 1)
+        return [(texts[at], texts[at + n]) for at in starts for n in range(1, CHOICES + 1)]
     if reads is Reads.PAIR:
         return list(zip(texts[::2], texts[1::2], strict=True))
     return [(pieces,) for pieces in texts]

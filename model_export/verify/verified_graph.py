@@ -73,14 +73,20 @@ class ExportContext:
         return sentences(self.checkpoint.tokenizer, self.checkpoint.spec)
 
     @property
+    def _calibrating(self) -> int:
+        """Number of sentences for calibration; what is judged together is not divided."""
+        count = len(self._sentences) // CALIBRATING
+        return count - count % TASKS[self.checkpoint.spec.task].judged_together
+
+    @property
     def calibration_texts(self) -> list[EncodedText]:
         """Texts that an 8-bit graph is fitted to: every other shipped one, so that the rest is new to it, and sentences."""
-        return [*self.texts[::2], *self._sentences[: len(self._sentences) // CALIBRATING]]
+        return [*self.texts[::2], *self._sentences[: self._calibrating]]
 
     @property
     def judged_texts(self) -> list[EncodedText]:
         """The texts on which a graph in 8 bits is compared with the float32 one."""
-        return [*self.texts, *self._sentences[len(self._sentences) // CALIBRATING :]]
+        return [*self.texts, *self._sentences[self._calibrating :]]
 
     @cached_property
     def float32_on_judged(self) -> list[Floats]:

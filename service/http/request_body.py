@@ -5,6 +5,7 @@ import itertools
 import json
 import time
 import zlib
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pydantic
@@ -22,10 +23,11 @@ from bert.errors import (
     displayed,
 )
 from service.http.problems import ClientGoneError, ProblemError, field_errors
+from service.http.schemas import Schema
 from service.pipeline.inputs import RequestContext, too_many_texts
 from service.settings import ServeSettings
 
-Model = TypeVar("Model", bound=pydantic.BaseModel)
+Model = TypeVar("Model", bound=Schema)
 JSON = "application/json"
 CODINGS = ("identity", "gzip", "x-gzip")
 """Accepted values of Content-Encoding; x-gzip means gzip (RFC 9110, 8.4.1.3)."""
@@ -35,7 +37,9 @@ BODY_ERROR = "body_error"
 """Key in a request's state for the ProblemError of a body that is not valid HTTP."""
 BROKEN = "is not valid Unicode: it holds half of a surrogate pair"
 NO_TEXT = "must be a string"
-TOO_DEEP = "the body is nested too deep: no field of any request holds more than a list of strings"
+NO_LIST = "must be a list of strings, as another item is"
+NO_LISTS = "must be a list of strings, or a list of such lists"
+TOO_DEEP = "the body is nested too deep: no field of any request holds more than lists of strings"
 INLINE_BYTES = 2**14
 """Largest body that is parsed on the event loop, which takes at most 5 ms."""
 MAX_SYNTAX_BYTES = 2**15
@@ -159,7 +163,7 @@ def _check_beginning(body: bytes) -> None:
             raise _no_json(b"", str(error)) from None
 
 
-def _shape_errors(model: type[pydantic.BaseModel], content: object, max_texts: int) -> list[FieldError]:
+def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[FieldError]:
     """Return the errors in the body's keys, in the lengths of its lists and in the types of their items."""
     if not isinstance(content, dict):
         return [FieldError("body", "must be an object: names and values in braces")]
@@ -169,12 +173,38 @@ def _shape_errors(model: type[pydantic.BaseModel], content: object, max_texts: i
         errors = [FieldError(displayed(name), "is not a field of this request") for name in unknown]
     for name in known:
         value = content.get(name)
-        if isinstance(value, list) and len(value) > max_texts:
-            errors.append(too_many_texts(name, len(value), max_texts))
+        if name in model.nested and name in content:
+            errors += _nested_errors(name, value, max_texts)
         elif isinstance(value, list):
-            wrong = (i for i, item in enumerate(value) if not isinstance(item, str))
-            errors += [FieldError(f"{name}[{i}]", NO_TEXT) for i in itertools.islice(wrong, MAX_FIELD_ERRORS)]
+            errors += _list_errors(name, value, max_texts)
     return errors
+
+
+def _list_errors(name: str, items: list[object], max_texts: int) -> list[FieldError]:
+    if len(items) > max_texts:
+        return [too_many_texts(name, len(items), max_texts)]
+    wrong = (i for i, item in enumerate(items) if not isinstance(item, str))
+    return [FieldError(f"{name}[{i}]", NO_TEXT) for i in itertools.islice(wrong, MAX_FIELD_ERRORS)]
+
+
+def _nested_errors(name: str, value: object, max_texts: int) -> list[FieldError]:
+    """Return the errors of a list of strings, or of a list of such lists."""
+    if not isinstance(value, list):
+        return [FieldError(name, NO_LISTS)]
+    if not any(isinstance(item, list) for item in value):
+        return _list_errors(name, value, max_texts)
+    total = sum(len(item) for item in value if isinstance(item, list))
+    if max(total, len(value)) > max_texts:
+        return [too_many_texts(name, max(total, len(value)), max_texts)]
+    errors = list[FieldError]()
+    for i, item in enumerate(value):
+        is_list = isinstance(item, list)
+        errors += (
+            _list_errors(f"{name}[{i}]", item, max_texts)
+            if is_list
+            else [FieldError(f"{name}[{i}]", NO_LIST)]
+        )
+    return errors[:MAX_FIELD_ERRORS]
 
 
 def _read_json(body: bytes) -> object:
@@ -216,13 +246,18 @@ def _not_gzip(found: str) -> ProblemError:
 def _broken_texts(content: object) -> list[str]:
     """Return the names of at most MAX_FIELD_ERRORS texts that hold half of a surrogate pair."""
     fields = content.items() if isinstance(content, dict) else [("body", content)]
-    texts = (
-        (f"{displayed(name)}[{i}]" if isinstance(value, list) else displayed(name), text)
-        for name, value in fields
-        for i, text in enumerate(value if isinstance(value, list) else [value])
-    )
+    items = (item for name, value in fields for item in _items(displayed(name), value))
+    texts = (text for where, item in items for text in _items(where, item))
     broken = (where for where, text in texts if isinstance(text, str) and not is_unicode(text))
     return list(itertools.islice(broken, MAX_FIELD_ERRORS))
+
+
+def _items(where: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield a list's items with their names, or anything else as it is."""
+    if isinstance(value, list):
+        yield from ((f"{where}[{i}]", item) for i, item in enumerate(value))
+    else:
+        yield where, value
 
 
 def _holds_surrogate(content: object) -> bool:

@@ -10,10 +10,11 @@ from starlette.responses import Response
 
 from bert.tasks.classification import Classification
 from bert.tasks.fill_mask import FilledMask
+from bert.tasks.multiple_choice import ScoredChoice
 from bert.tasks.ner import Entity
 from bert.tasks.similarity import Ranked
 from bert.tasks.spans import Answer
-from service.pipeline.inputs import RequestContext
+from service.pipeline.inputs import Choices, RequestContext
 from service.pipeline.pipeline import Embedded, Token
 
 PART = 16
@@ -74,6 +75,17 @@ def classifications(results: Sequence[Classification], truncated: Sequence[bool]
         }
         for result, cut in zip(results, truncated, strict=True)
     ]
+
+
+def best_choices(
+    results: Sequence[Sequence[ScoredChoice]], choices: Choices, truncated: Sequence[bool]
+) -> Iterator[dict[str, Any]]:
+    """Yield results of /multiple-choice."""
+    for item, (scored, cut) in enumerate(zip(results, truncated, strict=True)):
+        texts = choices.lists[choices.for_prompt(item)]
+        scores = [{"index": each.index, "choice": texts[each.index], "score": each.score} for each in scored]
+        is_long = any(len(text) > LONG_CHARACTERS for text in texts)
+        yield {**scores[0], "scores": in_parts(scores, 1 if is_long else PART), "truncated": cut}
 
 
 def entities(texts: Iterable[Sequence[Entity]]) -> list[dict[str, Any]]:

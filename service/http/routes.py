@@ -21,8 +21,8 @@ from service.http import openapi, responses, schemas, span_schemas
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, parse, read_body, timeout_ms
-from service.pipeline.inputs import RequestContext, Texts, check_count, pair_count
-from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, Pipeline
+from service.pipeline.inputs import Choices, RequestContext, Texts, check_choices, check_count, pair_count
+from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, RESULT_CHARACTERS, Pipeline
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
 WATCH_AFTER_S = 0.05
@@ -170,6 +170,19 @@ async def classify(request: TaskRequest, body: schemas.ClassifyRequest) -> Respo
     )
     count = sum(len(result.scores) for result in results)
     return await request.respond(count, lambda: responses.classifications(results, truncated))
+
+
+@task_endpoint("/multiple-choice", schemas.MultipleChoiceResponse)
+async def multiple_choice(request: TaskRequest, body: schemas.MultipleChoiceRequest) -> Response:
+    """Find the most probable of several texts for each prompt."""
+    model = request.find_model(body.model, "multiple_choice")
+    prompt, choices = Texts.of("prompt", body.prompt), Choices.of(body.choices)
+    count = check_choices(service_of(request).settings.max_texts_per_request, prompt, choices)
+    results, truncated = await request.pipeline.choose(
+        request.context, model, prompt, choices, count, top_k=body.top_k, truncate=body.truncate
+    )
+    written = sum(map(len, results)) + choices.characters(count) // RESULT_CHARACTERS
+    return await request.respond(written, lambda: responses.best_choices(results, choices, truncated))
 
 
 @task_endpoint("/ner", span_schemas.NerResponse)

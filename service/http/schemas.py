@@ -6,13 +6,16 @@ Each example of a response is what the demo model answers to the example of the 
 
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 Example = dict[str, Any]
 Item = TypeVar("Item")
 NonEmpty = Annotated[list[Item], Field(json_schema_extra={"minItems": 1})]
 """A list for which the document says that it is not empty; `check_count` refuses an empty one, in its own words."""
+TwoOrMore = Annotated[list[Item], Field(json_schema_extra={"minItems": 2})]
+"""A list of at least two, which `check_choices` sees to."""
 Text = str | NonEmpty[str]
+NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
 TopK = Annotated[int, Field(strict=True, ge=1)]
 Truncate = Annotated[
     bool,
@@ -40,6 +43,8 @@ class Schema(BaseModel):
 
     example: ClassVar[Example] = {}
     """Shown in the OpenAPI document."""
+    nested: ClassVar[frozenset[str]] = frozenset()
+    """Fields that take a list of strings, or a list of such lists."""
 
 
 class Usage(Schema):
@@ -103,6 +108,62 @@ class ClassifyResponse(TaskResponse):
         },
     )
     results: list[ClassifyResult]
+
+
+class MultipleChoiceRequest(Schema):
+    """A prompt and its choices, or a list of prompts.
+
+    Several prompts have one list of choices for all, or a list of lists: one for each prompt.
+    """
+
+    example: ClassVar[Example] = {
+        "prompt": "The film was dull, so",
+        "choices": ["it was not long.", "she left."],
+    }
+    nested: ClassVar[frozenset[str]] = frozenset({"choices"})
+
+    prompt: NotBlank | NonEmpty[NotBlank] = Field(description="A question, or the text before the choices.")
+    choices: TwoOrMore[NotBlank] | NonEmpty[TwoOrMore[NotBlank]] = Field(
+        description="Texts that are read beside the prompt, one at a time."
+    )
+    top_k: TopK | None = Field(None, description="Number of scores, best first. Default: all choices.")
+    truncate: Truncate = False
+    model: ModelName = None
+
+
+class ChoiceScore(Schema):
+    """A choice and its probability among the choices of its prompt."""
+
+    index: int = Field(description="Index of the choice in its list.")
+    choice: str
+    score: float
+
+
+class MultipleChoiceResult(ChoiceScore):
+    """The best choice of one prompt, and the scores of all choices or of the `top_k` best."""
+
+    scores: list[ChoiceScore] = Field(description="Best first. The probabilities of all choices add up to 1.")
+    truncated: bool = Field(description="True if a choice, or the prompt beside one, was cut.")
+
+
+class MultipleChoiceResponse(TaskResponse):
+    """One result for each prompt, in order."""
+
+    example: ClassVar[Example] = response_example(
+        "stories",
+        29,
+        {
+            "index": 1,
+            "choice": "she left.",
+            "score": 0.98,
+            "scores": [
+                {"index": 1, "choice": "she left.", "score": 0.98},
+                {"index": 0, "choice": "it was not long.", "score": 0.02},
+            ],
+            "truncated": False,
+        },
+    )
+    results: list[MultipleChoiceResult]
 
 
 class SimilarityRequest(Schema):

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from bert.errors import BertError
 from service.exit_signals import FAILURE, is_ignored
 from service.http.lifecycle import Service, log_failure
-from service.http.schemas import ClassifyRequest, Example, SimilarityRequest
+from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest, SimilarityRequest
 from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
 from service.metrics import Metrics
 from service.settings import ServeSettings
@@ -29,6 +29,7 @@ FIRST_REQUESTS: dict[str, tuple[str, Example]] = {
     "ner": ("/ner", NerRequest.example),
     "similarity": ("/similarity", SimilarityRequest.example),
     "qa": ("/qa", QaRequest.example),
+    "multiple_choice": ("/multiple-choice", MultipleChoiceRequest.example),
     "fill_mask": ("/fill-mask", FillMaskRequest.example),
 }
 """Path and body of the curl line that is printed for a model, by task."""

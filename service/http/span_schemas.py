@@ -9,10 +9,18 @@ from pydantic import Field, WithJsonSchema
 
 from bert.tasks.fill_mask import MAX_CANDIDATES, FilledMask
 from bert.tasks.ner import Entity
-from service.http.schemas import Example, ModelName, NonEmpty, Schema, TaskResponse, Text, response_example
+from service.http.schemas import (
+    Example,
+    ModelName,
+    NonEmpty,
+    NotBlank,
+    Schema,
+    TaskResponse,
+    Text,
+    response_example,
+)
 from service.pipeline.pipeline import Token
 
-NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
 Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]
 
 

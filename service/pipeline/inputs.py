@@ -85,6 +85,34 @@ class Texts:
         return result if self.is_list else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Choices for prompts: one list that belongs to every prompt, or a list for each."""
+
+    lists: list[list[str]]
+    is_nested: bool
+
+    @classmethod
+    def of(cls, sent: list[str] | list[list[str]]) -> "Choices":
+        """Wrap what the client sent."""
+        lists = [each for each in sent if isinstance(each, list)]
+        return cls(lists, True) if lists else cls([[each for each in sent if isinstance(each, str)]], False)
+
+    def where(self, item: int, choice: int | None = None) -> str:
+        """Return the name of one choice, or of the list of a prompt, for messages."""
+        name = f"choices[{item}]" if self.is_nested else "choices"
+        return name if choice is None else f"{name}[{choice}]"
+
+    def for_prompt(self, prompt: int) -> int:
+        """Return the index of a prompt's list."""
+        return prompt if self.is_nested else 0
+
+    def characters(self, prompts: int) -> int:
+        """Return the characters of a response: each prompt's choices are in it, the best one twice."""
+        once = sum(2 * len(choice) for each in self.lists for choice in each)
+        return once if self.is_nested else prompts * once
+
+
 def pair_count(first: Texts, second: Texts) -> int:
     """Return the number of pairs that two fields make.
 
@@ -109,6 +137,47 @@ def check_count(limit: int, *fields: Texts) -> None:
         raise InvalidRequestError(
             [too_many_texts(" and ".join(texts.name for texts in fields), total, limit)]
         )
+
+
+def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:
+    """Return the number of prompts with their choices; one prompt goes with each of several lists.
+
+    Raises InvalidRequestError for lists of unequal length, fewer than two choices for a prompt, empty texts, and more
+    than `limit` texts, where the choices of each prompt count.
+    """
+    if not len(prompt):
+        raise InvalidRequestError([FieldError("prompt", "has no text; send at least one")])
+    count = max(len(prompt), len(choices.lists))
+    if len(prompt) != len(choices.lists) and choices.is_nested and prompt.is_list:
+        message = (
+            f"has {len(choices.lists)} lists and prompt has {len(prompt)} texts; send a list for each prompt, or one list "
+            "of strings for all"
+        )
+        raise InvalidRequestError([FieldError("choices", message)])
+    total = len(prompt) + sum(len(choices.lists[choices.for_prompt(item)]) for item in range(count))
+    if total > limit:
+        raise InvalidRequestError([too_many_texts("prompt and choices", total, limit)])
+    errors = [
+        FieldError(choices.where(item), f"has {len(each)} choices; send at least two")
+        for item, each in enumerate(choices.lists)
+        if len(each) < 2
+    ]
+    errors += [
+        FieldError(choices.where(item, number), "is empty")
+        for item, each in enumerate(choices.lists)
+        for number, choice in enumerate(each)
+        if not choice.strip()
+    ]
+    if errors:
+        raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
+    check_not_blank(prompt)
+    if (characters := choices.characters(count)) > MAX_RESPONSE_CHARACTERS:
+        message = (
+            f"the choices of {count} prompts are {characters} characters in the answer, which may have "
+            f"{MAX_RESPONSE_CHARACTERS}: send the prompts in several requests"
+        )
+        raise InvalidRequestError([FieldError("choices", message)])
+    return count
 
 
 def too_many_texts(name: str, count: int, limit: int) -> FieldError:

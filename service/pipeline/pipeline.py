@@ -6,17 +6,25 @@ from typing import TypeVar
 
 from bert.errors import RequestTooLargeError
 from bert.graph_inputs import joined
-from bert.tasks import classification, fill_mask, ner, similarity, spans
+from bert.tasks import classification, fill_mask, multiple_choice, ner, similarity, spans
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
-from service.pipeline.inputs import RequestContext, Texts, check_not_blank, check_response_size, pair_count
+from service.pipeline.inputs import (
+    Choices,
+    RequestContext,
+    Texts,
+    check_not_blank,
+    check_response_size,
+    pair_count,
+)
 from service.pipeline.tokenization import (
     INLINE_TOKENS,
     BoundedTokenizer,
     Threads,
+    encode_choices,
     encode_fields,
     encode_masked,
     encode_texts,
@@ -98,6 +106,30 @@ class Pipeline:
             lambda: classification.decode(joined(outputs), model.spec, top_k),
         )
         return results, [encoding.truncated for encoding in encodings]
+
+    async def choose(
+        self,
+        request: RequestContext,
+        model: Model,
+        prompt: Texts,
+        choices: Choices,
+        count: int,
+        *,
+        top_k: int | None,
+        truncate: bool,
+    ) -> tuple[list[list[multiple_choice.ScoredChoice]], list[bool]]:
+        """Return the choices of each of `count` prompts, best first, and whether any of them was cut."""
+        bounded = self._bounded(request, model, only_ids=True)
+        with request.timed("tokenize"):
+            rows = await encode_choices(bounded, model, prompt, choices, count, truncate=truncate)
+        flat = [encoding for each in rows for encoding in each]
+        scores = iter(await self._infer(request, model, flat))
+        results = await self._decode(
+            request,
+            len(flat),
+            lambda: [multiple_choice.decode([next(scores) for _ in each], top_k) for each in rows],
+        )
+        return results, [any(encoding.truncated for encoding in each) for each in rows]
 
     async def embed(self, request: RequestContext, model: Model, *fields: Texts, truncate: bool) -> Embedded:
         """Return a vector for each text of the first field, then of the next."""

@@ -18,7 +18,7 @@ from bert.errors import QUEUE_RULE, DeadlineExceededError, InputError, RequestTo
 from bert.tasks import fill_mask, qa
 from bert.tokenizer import Tokenizer, Window
 from service.engine.loaded_model import Model
-from service.pipeline.inputs import RequestContext, Texts, make_each, pair_count
+from service.pipeline.inputs import Choices, RequestContext, Texts, make_each, pair_count
 from service.pipeline.text_parts import Part, cost, join_parts, split_texts
 from service.pipeline.tokenize_queue import TokenizeQueue
 
@@ -180,6 +180,30 @@ async def encode_fields(
         return field.where(place)
 
     return await bounded.build(len(values), lambda: make_each(len(values), encode, name))
+
+
+async def encode_choices(
+    bounded: BoundedTokenizer, model: Model, prompt: Texts, choices: Choices, count: int, *, truncate: bool
+) -> list[list[Encoding]]:
+    """Encode each of `count` prompts with each of its choices. Raises as `encode_texts` does."""
+    limit, tokenizer = model.spec.max_tokens, model.tokenizer
+    texts = [choice for each in choices.lists for choice in each]
+    found = await bounded.pieces([*prompt.values, *texts], limit if truncate else None)
+    prompts, read = found[: len(prompt)], iter(found[len(prompt) :])
+    lists = [[next(read) for _ in each] for each in choices.lists]
+    rows = [(item, n) for item in range(count) for n in range(len(lists[choices.for_prompt(item)]))]
+
+    def encode(row: int) -> Encoding:
+        item, number = rows[row]
+        choice = lists[choices.for_prompt(item)][number]
+        return tokenizer.pair(prompts[prompt.index(item)], choice, limit, truncate=truncate)
+
+    def name(row: int) -> str:
+        item, number = rows[row]
+        return f"{prompt.where(item)} with {choices.where(item, number)}"
+
+    encodings = iter(await bounded.build(len(rows), lambda: make_each(len(rows), encode, name)))
+    return [[next(encodings) for _ in lists[choices.for_prompt(item)]] for item in range(count)]
 
 
 async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) -> list[Encoding]:

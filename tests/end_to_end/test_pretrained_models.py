@@ -1,4 +1,4 @@
-"""Tiny random models of transformers, exported and served, against transformers' own pipelines: masks, and pairs."""
+"""Tiny random models of transformers, exported and served, against transformers itself: masks, pairs and choices."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -81,15 +81,22 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def client(masked: Path, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def choices(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("choices"), "BertForMultipleChoice")
+
+
+@pytest.fixture(scope="module")
+def client(
+    masked: Path, pairs: Path, choices: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Client]:
     """One service with a bundle of each kind, as the demo has them, and these beside them."""
     out = tmp_path_factory.mktemp("bundles")
     write_tiny_bundles(out / "others")
-    for name, folder in (("masked", masked), ("pairs", pairs)):
+    for name, folder in (("masked", masked), ("pairs", pairs), ("choices", choices)):
         export(folder, out / name, "--name", name, "--precision", "fp32")
     export(masked, out / "masked-int8", "--precision", "int8")
     with serving(
-        bundles=[out / "others", *(out / n for n in ("masked", "masked-int8", "pairs"))], **PATIENT
+        bundles=[out / "others", *(out / n for n in ("masked", "masked-int8", "pairs", "choices"))], **PATIENT
     ) as live:
         yield Client(live.url)
 
@@ -159,6 +166,23 @@ def test_pairs_are_classified_as_transformers_classifies_them(client: Client, pa
         by_label = {score["label"]: score["score"] for score in expected}
         assert {s["label"]: s["score"] for s in result["scores"]} == pytest.approx(by_label, abs=CLOSE)
         assert result["label"] == expected[0]["label"]
+
+
+def test_choices_have_the_probabilities_of_transformers(client: Client, choices: Path) -> None:
+    model = transformers.BertForMultipleChoice.from_pretrained(choices).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(choices)
+    texts = [second for _, second in PAIRS]
+    prompts = [*(first for first, _ in PAIRS if first), *ONE_MASK]
+    results = client.ask("/multiple-choice", prompt=prompts, choices=texts, model="choices")
+    for prompt, result in zip(prompts, results, strict=True):
+        read = tokenizer(
+            [prompt] * len(texts), texts, padding=True, return_tensors="pt", split_special_tokens=True
+        )
+        with torch.no_grad():
+            scores = model(**{name: value[None] for name, value in read.items()}).logits[0]
+        expected = dict(enumerate(scores.softmax(0).tolist()))
+        assert {s["index"]: s["score"] for s in result["scores"]} == pytest.approx(expected, abs=CLOSE)
+        assert result["index"] == int(scores.argmax()) and result["choice"] == texts[result["index"]]
 
 
 def test_a_model_with_both_pretraining_heads_is_exported_as_one_that_fills_masks(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ DEFAULTS = [
     ("ner", "names"),
     ("similarity", "meaning"),
     ("qa", "reader"),
+    ("multiple-choice", "stories"),
     ("fill-mask", "gaps"),
 ]
 

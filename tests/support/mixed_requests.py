@@ -26,6 +26,7 @@ def mixed_requests() -> list[tuple[str, dict[str, Any]]]:
         lambda: ("/qa", {"question": text(8), "context": text(200), "top_k": 2}),
         lambda: ("/embed", {"text": text(25)}),
         lambda: ("/tokenize", {"text": text(25)}),
+        lambda: ("/multiple-choice", {"prompt": text(9), "choices": [text(15) for _ in range(4)]}),
         lambda: ("/fill-mask", {"text": [f"{text(9)} [MASK] {text(9)} [MASK]" for _ in range(4)]}),
     ]
     return [chance.choice(makers)() for _ in range(REQUESTS)]

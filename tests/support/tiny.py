@@ -41,6 +41,7 @@ SPECS = {
         allows_no_answer=True,
     ),
     "meaning": TaskSpec("similarity", max_tokens=MAX_TOKENS),
+    "stories": TaskSpec("multiple_choice", max_tokens=MAX_TOKENS),
     "gaps": TaskSpec("fill_mask", max_tokens=MAX_TOKENS),
 }
 

@@ -154,6 +154,21 @@ BODIES: dict[str, tuple[int, str, Callable[[], bytes]]] = {
     "many questions": (200, "/qa", lambda: listed(question=["who"] * 256, context=["a"] * 256, top_k=20)),
     "many vectors": (200, "/embed", lambda: listed(text=["a film"] * 512)),
     "many pairs": (200, "/similarity", lambda: listed(text=["a"] * 256, candidates=["a"] * 256)),
+    "wrong lists of choices": (
+        422,
+        "/multiple-choice",
+        lambda: filled(b'[[]],"",', b'{"prompt": "a", "choices": [', b"[]]}"),
+    ),
+    "many choices": (
+        200,
+        "/multiple-choice",
+        lambda: listed(prompt=["who"] * 100, choices=[["a"] * 4] * 100),
+    ),
+    "long choices": (
+        200,
+        "/multiple-choice",
+        lambda: listed(prompt=["who"] * 80, choices=["a " * 20_000, "é" * 10_000], truncate=True),
+    ),
     "many candidates": (200, "/fill-mask", lambda: listed(text=["[MASK]" * 20] * 60, top_k=100)),
     "long candidates": (200, "/fill-mask", lambda: listed(text="\n" * 150_000 + "[MASK]", top_k=100)),
     "tokens": (200, "/tokenize", lambda: listed(text="a " * 16_000)),

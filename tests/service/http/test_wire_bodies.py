@@ -9,7 +9,7 @@ from bert.errors import MAX_FIELD_ERRORS, MAX_NAME_CHARACTERS
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem
 
-TASKS = ("/classify", "/ner", "/similarity", "/qa", "/embed", "/fill-mask", "/tokenize")
+TASKS = ("/classify", "/ner", "/similarity", "/qa", "/embed", "/multiple-choice", "/fill-mask", "/tokenize")
 
 
 @pytest.mark.parametrize(

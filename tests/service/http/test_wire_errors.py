@@ -8,7 +8,7 @@ import pytest
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem
 
-PATHS = ("/classify", "/ner", "/similarity", "/qa", "/embed", "/tokenize")
+PATHS = ("/classify", "/ner", "/similarity", "/qa", "/embed", "/multiple-choice", "/tokenize")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -59,6 +59,26 @@ def test_unknown_fields_are_refused_by_name(live: Live, path: str) -> None:
         ("/qa", {"question": "\u200b", "context": "a"}, "question"),
         ("/qa", {"question": "who " * 30, "context": "a"}, "question"),
         ("/qa", {"question": "who", "context": "a", "max_answer_tokens": 0}, "max_answer_tokens"),
+        ("/multiple-choice", {"prompt": "a"}, "choices"),
+        ("/multiple-choice", {"choices": ["a", "b"]}, "prompt"),
+        ("/multiple-choice", {"prompt": [], "choices": ["a", "b"]}, "prompt"),
+        ("/multiple-choice", {"prompt": "a", "choices": None}, "choices"),
+        ("/multiple-choice", {"prompt": "a", "choices": "b"}, "choices"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b"]}, "choices"),
+        ("/multiple-choice", {"prompt": "a", "choices": []}, "choices"),
+        ("/multiple-choice", {"prompt": "a", "choices": [[]]}, "choices[0]"),
+        ("/multiple-choice", {"prompt": ["a", "b"], "choices": [["a", "b"], ["b"]]}, "choices[1]"),
+        ("/multiple-choice", {"prompt": ["a", "b", "c"], "choices": [["a", "b"], ["a", "b"]]}, "choices"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b", 5]}, "choices[1]"),
+        ("/multiple-choice", {"prompt": "a", "choices": [["b", "c"], "d"]}, "choices[1]"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b", ["c"]]}, "choices[0]"),
+        ("/multiple-choice", {"prompt": "a", "choices": [["b", "c"], ["d", None]]}, "choices[1][1]"),
+        ("/multiple-choice", {"prompt": "a", "choices": [["b", ["c"]]]}, "choices[0][1]"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b", " "]}, "choices[1]"),
+        ("/multiple-choice", {"prompt": ["a", ""], "choices": ["b", "c"]}, "prompt[1]"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b", "c"], "top_k": 0}, "top_k"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b", "c"], "model": "mood"}, "model"),
+        ("/multiple-choice", {"prompt": "a", "choices": ["b", "c " * 40]}, "prompt with choices[1]"),
         ("/fill-mask", {"text": ["[MASK]", "a film"]}, "text[1]"),
         ("/fill-mask", {"text": "[MASK]" * 40}, "text"),
         ("/fill-mask", {"text": "[MASK]", "top_k": 101}, "top_k"),
@@ -84,6 +104,8 @@ def test_half_a_surrogate_pair_is_no_text(live: Live) -> None:
     assert fields(live.post("/ner", b'{"text": ["a", "x\\udc00y"]}')).keys() == {"text[1]"}
     assert fields(live.post("/ner", b'{"text": "a", "\\ud800": 1}'))
     assert live.post("/ner", b'{"text": "\\ud83d\\ude42"}').status == 200
+    nested = b'{"prompt": "a", "choices": [["a", "b"], ["c", "\\ud800"]]}'
+    assert fields(live.post("/multiple-choice", nested)).keys() == {"choices[1][1]"}
 
 
 def test_a_value_is_never_echoed(live: Live) -> None:

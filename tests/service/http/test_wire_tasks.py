@@ -190,7 +190,17 @@ def test_truncation_happens_on_request_only_and_is_told(live: Live) -> None:
 
 def test_models_are_listed_with_what_a_client_needs(live: Live) -> None:
     models = {model["name"]: model for model in live.get("/models").json["models"]}
-    assert set(models) == {"mood", "entailment", "topics", "stars", "names", "reader", "meaning", "gaps"}
+    assert set(models) == {
+        "mood",
+        "entailment",
+        "topics",
+        "stars",
+        "names",
+        "reader",
+        "meaning",
+        "stories",
+        "gaps",
+    }
     assert models["mood"]["default"] is True
     assert models["topics"]["default"] is False
     assert models["entailment"]["pair"] is True

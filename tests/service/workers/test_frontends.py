@@ -18,6 +18,7 @@ from tests.support.fleet import Fleet, fleet, frozen, kill, soon
 from tests.support.live import Client, Reply, serving
 from tests.support.mixed_requests import mixed_requests, same
 from tests.support.problems import TEXT, kind
+from tests.support.tiny import SPECS
 
 SETTINGS: dict[str, Any] = {
     "default_models": {"classification": "mood"},
@@ -97,7 +98,7 @@ def test_the_metrics_are_those_of_one_process(single: Client, several: Fleet) ->
     assert added == {"bert_engine_restarts_total", "bert_engine_away_requests", "bert_engine_away_tokens"}
     assert helped <= set(others)
     metrics = several.metrics()
-    assert len(metrics["bert_model_info"].samples) == 8
+    assert len(metrics["bert_model_info"].samples) == len(SPECS)
     assert [sample.value for sample in metrics["bert_ready"].samples] == [1.0]
 
 

@@ -87,7 +87,7 @@ def read_by(tokenizer: Tokenizer, spec: TaskSpec) -> list[Encoding]:
         case "qa":
             (question,) = tokenizer.pieces([QUESTION])
             return [w.encoding for text in pieces for w in qa.encode(tokenizer, question, text, spec)]
-    if spec.pair:
+    if spec.pair or spec.task == "multiple_choice":
         return [tokenizer.pair(pieces[0], text, limit, truncate=True) for text in pieces]
     return [tokenizer.single(text, limit, truncate=True) for text in pieces]
 
