@@ -68,9 +68,10 @@ def _versions() -> str:
 def _tune(settings: "ServeSettings") -> int:
     """Print what was measured; returns 130 after Ctrl-C."""
     from service.autotune.tune import print_curves
+    from service.exports.prepare import prepare
 
     with exit_on_stop(INTERRUPTED):
-        print_curves(settings)
+        print_curves(prepare(settings) if settings.model else settings)
     return 0
 
 
@@ -82,15 +83,27 @@ def serve(settings: "ServeSettings") -> int:
     from service.workers.open_models import open_models
     from service.workers.supervisor import Supervisor
 
+    sources = [str(path) for path in settings.bundles] if not settings.model else settings.model
+    if settings.model:
+        settings = _with_bundles(settings)
     check_settings(settings)
     listener = listen(settings)
     url = address(listener)
     if settings.log_format == "text":
-        print(f"Loading models from {', '.join(map(str, settings.bundles))}; listening on {url}", flush=True)
+        print(f"Loading models from {', '.join(sources)}; listening on {url}", flush=True)
     if frontends := count_frontends(settings):
         return Supervisor(settings, listener, frontends).run()
     app = create_app(settings, open_models)
     return Server(app, app.service, url).serve_until_signal(listener)
+
+
+def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
+    """Return the settings with the bundles of their models. Raises BertError if the service cannot start with them."""
+    from service.exports.prepare import prepare
+    from service.listener import listen
+
+    listen(settings).close()  # a port that is taken is better found before an export of minutes
+    return prepare(settings)
 
 
 def check_settings(settings: "ServeSettings") -> None:
@@ -108,7 +121,7 @@ def check_settings(settings: "ServeSettings") -> None:
     slot_layout(settings, usable_cores())
     found = read_manifests(settings.bundles, strict=settings.strict)
     names = [(each.name, each.task if isinstance(each, LeftOut) else each.task.task) for each in found]
-    default_names(names, settings.default_models)
+    default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)
     if settings.frontends and not can_make_runtime_dir():
         raise ServiceError(
             f"frontends ({settings.frontends}) need a folder for their socket, and none can be made under "

@@ -1,11 +1,12 @@
 """Every limit of the service. `python -m service.settings` writes docs/configuration.md."""
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from bert.settings import CommandSettings
@@ -29,6 +30,7 @@ class ServeSettings(CommandSettings):
     )
     metavars: ClassVar[Mapping[str, str]] = {
         "bundles": "DIR,DIR...",
+        "model": "NAME,NAME...",
         "default-models": "TASK=NAME,...",
         "api-key": "KEY",
         "host": "ADDRESS",
@@ -39,7 +41,25 @@ class ServeSettings(CommandSettings):
     bundles: Annotated[list[Path], NoDecode] = Field(
         default=[Path("bundles")],
         min_length=1,
-        description="Bundle folders, or folders of bundles, separated by commas.",
+        description="Bundle folders, or folders of bundles, separated by commas. With `model` there is no default.",
+    )
+    model: Annotated[list[str], NoDecode] = Field(
+        default=[],
+        description="Models of the hub (`org/name`, `org/name@revision`) or checkpoint folders, separated by commas. "
+        "Each is exported before its first start. Requests call it by the last part of its name, or by another: "
+        "`NAME=org/name`. See [hub.md](hub.md).",
+    )
+    model_precision: Literal["auto", "fp32", "fp16", "int8"] = Field(
+        "auto", description="Precision of `model`'s exports, as `bert-export --precision` takes it."
+    )
+    model_cache: Path = Field(
+        default=Path("~/.cache/bert-serve"),
+        description="Folder where the exports of `model` are kept. Default: under XDG_CACHE_HOME if that is set.",
+    )
+    update_models: bool = Field(
+        False,
+        description="Ask the hub whether `model`'s branches and tags have moved, and export again what has. Otherwise a "
+        "model that was exported before starts without the network.",
     )
     default_models: Annotated[dict[str, str], NoDecode] = Field(
         default={},
@@ -185,7 +205,26 @@ class ServeSettings(CommandSettings):
     )
     access_log: bool = Field(False, description="Log a line for each request.")
 
-    @field_validator("bundles", mode="before")
+    _failed_models: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def failed_models(self) -> dict[str, str]:
+        """Models of `model` that could not be exported: name → reason. No setting, but found before the start."""
+        return self._failed_models
+
+    def with_exports(self, bundles: list[Path], failed_models: dict[str, str]) -> Self:
+        """Return the settings with other bundles, and with the models that could not be exported."""
+        changed = self.model_copy(update={"bundles": bundles})
+        changed._failed_models = failed_models
+        return changed
+
+    @field_validator("model_cache")
+    @classmethod
+    def _below_xdg(cls, value: Path) -> Path:
+        base = os.environ.get("XDG_CACHE_HOME")
+        return Path(base) / "bert-serve" if base and value == Path("~/.cache/bert-serve") else value
+
+    @field_validator("bundles", "model", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         items = [value] if isinstance(value, str | Path) else value
@@ -237,7 +276,7 @@ def markdown() -> str:
 
 
 def _default(default: object) -> str:
-    if default is None or default == {}:
+    if default is None or default in ({}, []):
         return ""
     if isinstance(default, bool):
         default = str(default).lower()

@@ -41,6 +41,7 @@ def load(settings: ServeSettings, layout: SlotLayout) -> LoadedBundles:
         verify_hashes=settings.verify_hashes,
         workers=usable_cores(),
         strict=settings.strict,
+        failed=settings.failed_models,
     )
 
 

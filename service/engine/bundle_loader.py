@@ -1,6 +1,6 @@
 """Loading of bundles: files are read and checked, graphs are opened and tested."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -47,8 +47,9 @@ def load_models(
     verify_hashes: bool,
     workers: int,
     strict: bool = False,
+    failed: Mapping[str, str] | None = None,
 ) -> LoadedBundles:
-    """Open the bundles, `workers` at a time.
+    """Open the bundles, `workers` at a time; `failed` are models without one, by name, and the reasons.
 
     A bundle that fails is left out with the error's message as the reason. With `strict`, or if no bundle is left, the
     error is raised. `capture_graphs` is for models on a GPU. With `multi_slot_threads` above 1 models on the CPU have a
@@ -68,7 +69,9 @@ def load_models(
             return left_out(folder, error)
 
     with ThreadPoolExecutor(workers, "load") as pool:
-        return _without_duplicates(list(pool.map(load, bundle_folders(paths))), strict=strict)
+        found = list(pool.map(load, bundle_folders(paths)))
+    missing = [LeftOut(name, "", reason) for name, reason in (failed or {}).items()]
+    return _without_duplicates([*found, *missing], strict=strict)
 
 
 def _open_model(

@@ -89,15 +89,18 @@ class StartMessage:
     def to_line(self) -> bytes:
         """Write it as one line of JSON, the API key included."""
         settings = self.settings.model_dump(mode="json")
+        failed_models = self.settings.failed_models
         if (key := self.settings.api_key) is not None:
             settings["api_key"] = key.get_secret_value()
-        return json.dumps({**asdict(self), "settings": settings}).encode() + b"\n"
+        values = {**asdict(self), "settings": settings, "failed_models": failed_models}
+        return json.dumps(values).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
         """Read what `to_line` wrote."""
         values = json.loads(line)
-        return cls(**{**values, "settings": ServeSettings(**values["settings"])})
+        settings, failed_models = ServeSettings(**values["settings"]), values.pop("failed_models")
+        return cls(**{**values, "settings": settings.with_exports(settings.bundles, failed_models)})
 
 
 @dataclass(slots=True)

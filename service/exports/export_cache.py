@@ -1,0 +1,124 @@
+"""The folder where exported models are kept.
+
+    CACHE/org--name/REVISION.commit    commit that a branch or a tag stood for when it was last looked up
+    CACHE/org--name/KEY/NAME/          bundle of the model that requests call NAME
+
+KEY is the commit (of a folder: a hash of its files' sizes and times), the precision, and the version of the exporter.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from urllib.parse import quote
+
+from bert.bundle import read_bundle
+from bert.errors import BundleError
+from bert.files import atomic_write
+from bert.hub_name import HubName
+from service.exports.named_model import NamedModel
+from service.logs import LOGGER
+
+_EXPORTER = ("bert", "model_export")
+_MAIN = "main"
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class ExportCache:
+    """Bundles by model, revision, precision and exporter."""
+
+    folder: Path
+    precision: str
+
+    def bundle(self, model: NamedModel, commit: str) -> Path:
+        """Return the folder that the model's bundle has, or will have."""
+        key = f"{commit}-{self.precision}-{exporter_version()}"
+        return self.folder / model.slug / key / model.name
+
+    def commit(self, model: NamedModel) -> str | None:
+        """Return the commit that a model of the hub stood for last; None if that was not looked up yet."""
+        hub = model.hub
+        if hub is None:
+            return model.folder_state()
+        if hub.is_pinned:
+            return hub.revision
+        try:
+            return self._commit_file(model, hub).read_text(encoding="ascii").strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def remember(self, model: NamedModel, commit: str) -> None:
+        """Keep the commit that a branch or a tag stands for. Raises OSError."""
+        if (hub := model.hub) is not None and not hub.is_pinned:
+            atomic_write(self._commit_file(model, hub), commit + "\n")
+
+    def _commit_file(self, model: NamedModel, hub: HubName) -> Path:
+        return self.folder / model.slug / f"{quote(hub.revision or _MAIN, safe='')}.commit"
+
+    @contextmanager
+    def lock(self, model: NamedModel) -> Iterator[int]:
+        """Wait until no other process exports this model; gives the lock's descriptor, which a child may inherit.
+
+        Raises BundleError where the folder cannot be written.
+        """
+        place = self.folder / model.slug
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(place / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise BundleError(
+                f"{place} cannot be written: {error.strerror}; name another folder with --model-cache"
+            ) from None
+        try:
+            _wait_for(descriptor, model)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def is_bundle(folder: Path) -> bool:
+    """Tell whether a whole bundle of this version is there; its hashes are checked when it is loaded."""
+    try:
+        read_bundle(folder, verify_hashes=False)
+    except BundleError:
+        return False
+    return True
+
+
+@cache
+def exporter_version() -> str:
+    """Return a text that changes with this program's version, and with any file of the exporter."""
+    found = hashlib.sha256()
+    for package in _EXPORTER:
+        spec = importlib.util.find_spec(package)
+        for place in (spec.submodule_search_locations or ()) if spec is not None else ():
+            for file in sorted(Path(place).rglob("*.py")):
+                found.update(str(file.relative_to(place)).encode() + b"\0" + file.read_bytes())
+    try:
+        number = version("bert-train-serve")
+    except PackageNotFoundError:  # run from a source tree
+        number = "source"
+    return f"{number}-{found.hexdigest()[:12]}"
+
+
+def _wait_for(descriptor: int, model: NamedModel) -> None:
+    waits = False
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not waits:
+                LOGGER.info("%s is being exported by another process, which is waited for", model.name)
+            waits = True
+            time.sleep(_POLL_S)
+        except OSError:
+            return  # a disk without locks: two exports at once are wasted work, and no more

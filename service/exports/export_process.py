@@ -1,0 +1,137 @@
+"""Runs `bert-export` as a child: the service itself imports neither onnx nor huggingface_hub."""
+
+import codecs
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+
+from bert.errors import BundleError
+from service.exit_signals import handled
+from service.exports.named_model import NamedModel
+from service.logs import LOGGER
+
+INSTALL = 'pip install "bert-train-serve[export]"'
+GRACE_S = 2.0
+"""Seconds that a child has to tidy up after an interrupt, before it is killed."""
+_POLL_S = 0.05
+_SETTINGS = "BERT_EXPORT_"
+"""Beginning of the variables that would change how a model is exported."""
+_PREFIX = "bert-export: "
+
+
+def look_up(model: NamedModel, lock: int, *, as_log: bool) -> str:
+    """Return the commit that a model of the hub stands for now. Raises BundleError with the reason why there is none."""
+    _require(model, "huggingface_hub")
+    return _run(model, ["bert.checkpoint.hub", str(model.hub)], lock, as_log=as_log).strip()
+
+
+def export(model: NamedModel, commit: str, out: Path, precision: str, lock: int, *, as_log: bool) -> None:
+    """Write a model's bundle to `out`. Raises BundleError with the reason of an export that failed."""
+    hub = model.hub
+    _require(model, "onnx", "safetensors", *(["huggingface_hub"] if hub is not None else []))
+    checkpoint = model.checkpoint if hub is None else str(hub.at(commit))
+    options = {"checkpoint": checkpoint, "out": str(out), "name": model.name, "precision": precision}
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    _run(model, ["model_export.cli", *arguments, "--overwrite"], lock, as_log=as_log)
+
+
+def _require(model: NamedModel, *packages: str) -> None:
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BundleError(
+            f"{model.checkpoint} has to be exported before it is served, which needs {', '.join(missing)}: {INSTALL}; or "
+            "export it elsewhere, and name its bundle with --bundles"
+        )
+
+
+def _run(model: NamedModel, arguments: Sequence[str], lock: int, *, as_log: bool) -> str:
+    """Run a module to its end, with its progress on standard error; return its output.
+
+    The child inherits the lock: it is held as long as either lives. Raises BundleError with the child's own reason. A
+    signal that stops this process ends the child first.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS)},
+        process_group=0,  # Ctrl-C reaches only this process
+        pass_fds=[lock],
+    )
+    relay = _Relay(process, as_log=as_log)
+    relay.start()
+    stops: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    try:
+        with handled(lambda number, _: stops.append(number)) if is_main else nullcontext():
+            while process.poll() is None and not stops:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_S)
+    finally:
+        if process.poll() is None:
+            relay.is_muted = True
+            _end(process)
+    for number in stops:
+        signal.raise_signal(number)  # as if it had come without a child
+    relay.join()
+    assert process.stdout is not None
+    with process.stdout as stream:
+        output = stream.read().decode()
+    if process.returncode:
+        raise BundleError(_reason(model, process.returncode, relay.last_line))
+    return output
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _reason(model: NamedModel, code: int, last_line: str) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"the export of {model.checkpoint} was ended by {name}; with SIGKILL the machine may be out of memory"
+    return last_line.removeprefix(_PREFIX) or f"the export of {model.checkpoint} ended with code {code}"
+
+
+class _Relay(threading.Thread):
+    """Passes a child's standard error on as it comes: to the terminal, or line by line to the log."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", *, as_log: bool) -> None:
+        super().__init__(name="relay", daemon=True)
+        self._process, self._as_log = process, as_log
+        self.is_muted = False
+        self.last_line = ""
+
+    def run(self) -> None:
+        stream, decoder, line = self._process.stderr, codecs.getincrementaldecoder("utf-8")("replace"), ""
+        assert stream is not None
+        with stream:
+            while part := os.read(stream.fileno(), 1 << 16):
+                text = decoder.decode(part)
+                if not self._as_log and not self.is_muted:
+                    print(text, end="", file=sys.stderr, flush=True)
+                *lines, line = (line + text).split("\n")
+                for each in lines:
+                    self._take(each)
+        self._take(line)
+
+    def _take(self, line: str) -> None:
+        if not line.strip():
+            return
+        self.last_line = line.strip()
+        if self._as_log and not self.is_muted:
+            LOGGER.info("%s", self.last_line)

@@ -1,0 +1,74 @@
+"""What `--model` names: a model of the hub or a checkpoint folder, and its name in requests."""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bert.checkpoint.weight_files import find_checkpoint
+from bert.errors import BundleError, ConfigError
+from bert.hub_name import HubName
+
+_ALIAS = re.compile(r"(?P<alias>[\w.-]+)=(?P<checkpoint>.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """One value of `--model`."""
+
+    name: str
+    """Name that requests use."""
+    checkpoint: str
+    """Name of the hub or path of a folder, as it was given."""
+
+    @staticmethod
+    def parse(text: str) -> "NamedModel":
+        """Read `CHECKPOINT` or `NAME=CHECKPOINT`; by default a model is called by the last part of its checkpoint's name."""
+        found = _ALIAS.fullmatch(text)
+        if found is not None and not Path(text).is_dir():
+            return NamedModel(found["alias"], found["checkpoint"])
+        hub = HubName.parse(text)
+        return NamedModel(hub.last_part if hub is not None else Path(text).resolve().name, text)
+
+    @property
+    def hub(self) -> HubName | None:
+        """Name of the hub; None for a folder."""
+        return HubName.parse(self.checkpoint)
+
+    @property
+    def slug(self) -> str:
+        """Name of its folder in the cache."""
+        if (hub := self.hub) is not None:
+            return hub.repo.replace("/", "--")
+        path = Path(self.checkpoint).resolve()
+        return f"{path.name}--{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+
+    def folder_state(self) -> str:
+        """Return a text that changes with the folder's files: a hash of their names, sizes and times.
+
+        Raises BundleError where there is no folder.
+        """
+        folder = Path(self.checkpoint)
+        if not folder.is_dir():
+            raise BundleError(
+                f"{self.checkpoint} is no folder; give a checkpoint's, or a model of the hub as org/name"
+            )
+        folder, found = find_checkpoint(folder), hashlib.sha256()
+        for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+            state = file.stat()
+            found.update(f"{file.relative_to(folder)}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
+        return found.hexdigest()[:40]
+
+
+def named_models(texts: Iterable[str]) -> list[NamedModel]:
+    """Read the values of `--model`. Raises ConfigError if two models would have one name."""
+    found: dict[str, NamedModel] = {}
+    for text in dict.fromkeys(texts):
+        model = NamedModel.parse(text)
+        if (other := found.setdefault(model.name, model)) is not model:
+            raise ConfigError(
+                f"model: {other.checkpoint} and {model.checkpoint} would both be called {model.name!r}: give one another "
+                f"name, as in --model {model.name}-2={model.checkpoint}"
+            )
+    return list(found.values())
