@@ -1,13 +1,15 @@
 """Checkpoints of BERT's relatives: read as BERT's, of the same answers and gradients, and written back as their own."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -25,9 +27,49 @@ from tests.support.checkpoints import ARCHITECTURES, SPECS
 from tests.support.families import CLASSES, relative, their_outputs, write_relative
 
 TASKS = ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
-LENGTHS = (20, 7, 2, 1)
-KEYS = {"distilbert": ("sinusoidal_pos_embds",), "ernie": ("use_task_id",), "roberta": ()}
-"""Flags of `config.json` that are drawn."""
+LENGTHS = (140, 20, 7, 2, 1)
+"""Lengths of the texts; MPNet's distances change at 8 and end at 128."""
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+"""All but shrinking, which takes minutes: the shapes are small."""
+FAMILY_NAMES = ["bert", *CLASSES]
+
+
+def drawn_changes(data: st.DataObject, model_type: str) -> dict[str, Any]:
+    """Draw the shape of a family's config: keys of its `config.json`."""
+    heads_count = data.draw(st.integers(1, 3))
+    width = heads_count * 2 * data.draw(st.integers(2, 6))
+    changes = FAMILIES[model_type].own_config(
+        {
+            "num_hidden_layers": data.draw(st.integers(1, 4)),
+            "num_attention_heads": heads_count,
+            "hidden_size": width,
+            "intermediate_size": data.draw(st.integers(4, 40)),
+            "hidden_act": data.draw(st.sampled_from(["gelu", "relu", "gelu_new", "gelu_pytorch_tanh"])),
+            "max_position_embeddings": data.draw(st.integers(max(LENGTHS), 150)),
+            "pad_token_id": data.draw(st.sampled_from([0, 1])),
+            "layer_norm_eps": data.draw(st.sampled_from([1e-12, 1e-5])),
+        }
+    )
+    of_families: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+        "distilbert": {"sinusoidal_pos_embds": st.booleans()},
+        "ernie": {"use_task_id": st.booleans()},
+        "electra": {"embedding_size": st.sampled_from([width, 10])},
+        "albert": {
+            "embedding_size": st.sampled_from([width, 10]),
+            "num_hidden_groups": st.integers(1, 2),
+            "inner_group_num": st.integers(1, 2),
+        },
+    }
+    own = of_families.get(model_type, {})
+    if model_type not in ("distilbert", "mpnet"):
+        own["type_vocab_size"] = st.sampled_from([1, 2, 4])
+    return changes | {key: data.draw(strategy) for key, strategy in own.items()}
+
+
+def drawn_spec(data: st.DataObject, task: str) -> TaskSpec:
+    """Return the task, with 1 to 3 labels where a text has one."""
+    labels = ("a", "b", "c")[: data.draw(st.integers(1, 3))]
+    return replace(SPECS[task], labels=labels) if task == "classification" else SPECS[task]
 
 
 def our_model(config: BertConfig, spec: TaskSpec) -> BertHead:
@@ -64,92 +106,77 @@ def real(values: Tensor, spec: TaskSpec, mask: Tensor) -> Tensor:
     return values[mask.bool()] if by_token else values.flatten()
 
 
-@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
 @pytest.mark.parametrize("task", TASKS)
-def test_answers_and_gradients_are_those_of_transformers(task: str, model_type: str, tmp_path: Path) -> None:
-    spec = SPECS[task]
-    theirs = write_relative(tmp_path, model_type, spec)
-    config = BertConfig.read(tmp_path)
+@settings(max_examples=4, phases=PHASES)
+@given(data=st.data())
+def test_answers_and_gradients_are_those_of_transformers(
+    task: str, model_type: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, spec = tmp_path_factory.mktemp("drawn"), drawn_spec(data, task)
+    theirs = write_relative(folder, model_type, spec, **drawn_changes(data, model_type))
+    config = BertConfig.read(folder)
     ours = our_model(config, spec)
-    assert load_into(ours, tmp_path) == []
+    assert load_into(ours, folder) == []
     ids, mask, segments = batch(config)
     found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
-    expected = real(their_outputs(theirs, ids, mask, segments), spec, mask)
-    torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
+    expected = real(their_outputs(theirs, ids, mask, segments), spec, mask).view_as(found)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     drawn = torch.randn(found.shape, generator=torch.Generator().manual_seed(1))
     (found * drawn).sum().backward()
-    (expected.view_as(found) * drawn).sum().backward()
-    their_gradients = {
-        config.family.bert_name(name): parameter.grad for name, parameter in theirs.named_parameters()
-    }
-    their_gradients.pop(TASK_IDS, None)  # it moves with the segments
-    if not config.has_segments:
-        their_gradients.pop(SEGMENTS, None)  # they move with the positions
-    positions = their_gradients[POSITIONS]
-    assert positions is not None
-    their_gradients[POSITIONS] = positions[-config.max_position_embeddings :]
+    (expected * drawn).sum().backward()
+    their_gradients = gradients(theirs, config)
+    # A key's bias has none but by rounding, in the measure of the others.
+    largest = max(float(gradient.abs().max()) for gradient in their_gradients.values())
     compared = 0
     for name, parameter in ours.named_parameters():
         if parameter.requires_grad and (their := their_gradients.get(name)) is not None:
             assert parameter.grad is not None
-            assert torch.allclose(parameter.grad, their, atol=1e-4, rtol=1e-4), name
+            assert torch.allclose(parameter.grad, their, atol=1e-6 * largest, rtol=1e-4), name
             compared += 1
-    assert compared == sum(gradient is not None for gradient in their_gradients.values())
+    assert compared == len(their_gradients)
 
 
-@pytest.mark.parametrize("model_type", CLASSES)
-@given(data=st.data())
-def test_any_shape_is_read(
-    model_type: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    folder = tmp_path_factory.mktemp("shape")
-    heads_count = data.draw(st.integers(1, 3))
-    ours_by_name = {
-        "num_hidden_layers": data.draw(st.integers(1, 3)),
-        "num_attention_heads": heads_count,
-        "hidden_size": heads_count * 2 * data.draw(st.integers(2, 6)),
-        "intermediate_size": data.draw(st.integers(4, 40)),
-        "hidden_act": data.draw(st.sampled_from(["gelu", "relu"])),
-        "max_position_embeddings": data.draw(st.integers(20, 40)),
-        "pad_token_id": data.draw(st.sampled_from([0, 1])),
+def is_tied(name: str) -> bool:
+    """Tell whether a tensor is another one under a second name, by BERT's names."""
+    return name.startswith("cls.predictions.decoder.")
+
+
+def gradients(model: torch.nn.Module, config: BertConfig) -> dict[str, Tensor]:
+    """Return the gradients of a model of transformers by BERT's names, of what BERT has too."""
+    found = {
+        config.family.bert_name(name): parameter.grad
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if parameter.grad is not None and not is_tied(config.family.bert_name(name))
     }
-    changes = FAMILIES[model_type].own_config(ours_by_name)
-    changes |= {
-        key: data.draw(st.booleans())
-        for key in ("sinusoidal_pos_embds", "use_task_id")
-        if key in KEYS[model_type]
-    }
-    spec = SPECS[data.draw(st.sampled_from(TASKS))]
-    theirs = write_relative(folder, model_type, spec, **changes)
-    config = BertConfig.read(folder)
-    ours = our_model(config, spec)
-    load_into(ours, folder)
-    ids, mask, segments = batch(config)
-    with torch.no_grad():
-        found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
-        expected = real(their_outputs(theirs, ids, mask, segments), spec, mask)
-    torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
+    found.pop(TASK_IDS, None)  # it moves with the segments
+    if not config.has_segments:
+        found.pop(SEGMENTS, None)  # they move with the positions
+    found[POSITIONS] = found[POSITIONS][-config.max_position_embeddings :]
+    return found
 
 
-@pytest.mark.parametrize("model_type", CLASSES)
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
 @pytest.mark.parametrize("task", TASKS)
+@settings(max_examples=2, phases=PHASES)
+@given(data=st.data())
 def test_transformers_loads_what_is_saved_as_its_own_class(
-    task: str, model_type: str, tmp_path: Path
+    task: str, model_type: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    spec = SPECS[task]
-    write_relative(tmp_path / "base", model_type, spec)
-    ours = our_model(BertConfig.read(tmp_path / "base"), spec)
-    load_into(ours, tmp_path / "base")
-    extra = {"id2label": {str(n): label for n, label in enumerate(spec.labels)}} if spec.labels else {}
-    save_checkpoint(ours, tmp_path / "saved", ARCHITECTURES[task], extra)
-    name = CLASSES[model_type] + ARCHITECTURES[task].removeprefix("Bert")
-    values = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
+    folder, spec = tmp_path_factory.mktemp("saved"), drawn_spec(data, task)
+    write_relative(folder / "base", model_type, spec, **drawn_changes(data, model_type))
+    ours = our_model(BertConfig.read(folder / "base"), spec)
+    load_into(ours, folder / "base")
+    save_checkpoint(ours, folder / "saved", ARCHITECTURES[task], label_maps(spec))
+    name = CLASSES.get(model_type, "Bert") + ARCHITECTURES[task].removeprefix("Bert")
+    values = json.loads((folder / "saved" / "config.json").read_text(encoding="utf-8"))
     assert (values["model_type"], values["architectures"]) == (model_type, [name])
-    theirs, report = getattr(transformers, name).from_pretrained(tmp_path / "saved", output_loading_info=True)
+    theirs, report = getattr(transformers, name).from_pretrained(folder / "saved", output_loading_info=True)
     if task == "similarity":  # whose pooler nothing reads
-        report["missing_keys"] -= {"pooler.dense.weight", "pooler.dense.bias"}
+        report["missing_keys"] -= {f"pooler.{part}weight" for part in ("", "dense.")}
+        report["missing_keys"] -= {f"pooler.{part}bias" for part in ("", "dense.")}
     assert not any(report.values()), report
-    before, after = read_weights(tmp_path / "base"), read_weights(tmp_path / "saved")
+    before, after = read_weights(folder / "base"), read_weights(folder / "saved")
     kept = {name for name in before if task != "similarity" or "pooler" not in name}
     assert kept == after.keys()
     assert all(np.array_equal(before[name], after[name]) for name in kept)
@@ -158,7 +185,11 @@ def test_transformers_loads_what_is_saved_as_its_own_class(
         found = real(our_outputs(ours, spec, ids, mask, segments), spec, mask)
         expected = real(their_outputs(theirs.eval(), ids, mask, segments), spec, mask)
     torch.testing.assert_close(found, expected.view_as(found), atol=1e-5, rtol=1e-5)
-    assert BertConfig.read(tmp_path / "saved") == ours.config
+    assert BertConfig.read(folder / "saved") == ours.config
+
+
+def label_maps(spec: TaskSpec) -> dict[str, Any]:
+    return {"id2label": {str(n): label for n, label in enumerate(spec.labels)}} if spec.labels else {}
 
 
 @pytest.mark.parametrize("model_type", CLASSES)

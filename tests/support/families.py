@@ -11,34 +11,48 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import ARCHITECTURES, vocabulary
 
-CLASSES = {"distilbert": "DistilBert", "ernie": "Ernie", "roberta": "Roberta"}
-"""`model_type` → beginning of the class names."""
-SHAPES: dict[str, dict[str, Any]] = {
-    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"},
-    "roberta": {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-        "max_position_embeddings": 129,
-        "pad_token_id": 0,  # the vocabulary's; that of the hub is 1
-    },
-    "ernie": {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 48,
-        "type_vocab_size": 4,
-        "use_task_id": True,
-        "layer_norm_eps": 1e-5,
-    },
+CLASSES = {
+    "distilbert": "DistilBert",
+    "ernie": "Ernie",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "electra": "Electra",
+    "albert": "Albert",
+    "mpnet": "MPNet",
 }
+"""`model_type` → beginning of the class names."""
+_SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+_ROBERTA = {
+    **_SHAPE,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 129,
+    "pad_token_id": 0,  # the vocabulary's; that of the hub is 1
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "bert": _SHAPE,
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "activation": "gelu"},
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
+    "camembert": _ROBERTA,
+    "ernie": {**_SHAPE, "type_vocab_size": 4, "use_task_id": True, "layer_norm_eps": 1e-5},
+    "electra": {**_SHAPE, "embedding_size": 24},
+    "albert": {
+        **_SHAPE,
+        "num_hidden_layers": 4,
+        "embedding_size": 24,
+        "num_hidden_groups": 2,
+        "inner_group_num": 1,
+    },
+    "mpnet": {**_SHAPE, "layer_norm_eps": 1e-5, "max_position_embeddings": 130},
+}
+_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 DROPOUT = {
+    **dict.fromkeys(SHAPES, _DROPOUT),
     "distilbert": {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0},
-    "ernie": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
-    "roberta": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "electra": {**_DROPOUT, "summary_last_dropout": 0.0},
+    "albert": {**_DROPOUT, "classifier_dropout_prob": 0.0},
 }
 
 
@@ -57,7 +71,7 @@ def relative(model_type: str, spec: TaskSpec, seed: int = 0, **changes: Any) -> 
         values["id2label"] = dict(enumerate(spec.labels))
         values["label2id"] = {label: number for number, label in enumerate(spec.labels)}
     config = transformers.AutoConfig.for_model(model_type, **values)
-    name = CLASSES[model_type] + ARCHITECTURES[spec.task].removeprefix("Bert")
+    name = CLASSES.get(model_type, "Bert") + ARCHITECTURES[spec.task].removeprefix("Bert")
     model: transformers.PreTrainedModel = getattr(transformers, name)(config).eval()
     drawn = torch.Generator().manual_seed(seed)
     with torch.no_grad():
