@@ -23,7 +23,8 @@ from tests.support.checkpoints import SPECS
 from tests.support.families import CLASSES, their_outputs, write_relative
 
 HEADS = ["classification", "pair", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
-EXPORTED = [name for name in CLASSES if name not in ("electra", "albert", "mpnet")]
+GRAPHS = [name for name in CLASSES if name not in ("xlm-roberta", "camembert")]
+"""Families with a graph of their own: RoBERTa's is that of two more."""
 STATED = {"pair": Stated(pair=True), "cls": Stated(pooling="cls")}
 
 
@@ -44,7 +45,7 @@ def expected(model: torch.nn.Module, spec: TaskSpec, text: EncodedText) -> Float
     return array[text.positions] if spec.task in ("ner", "qa", "fill_mask") else array
 
 
-@pytest.mark.parametrize("model_type", EXPORTED)
+@pytest.mark.parametrize("model_type", GRAPHS)
 @pytest.mark.parametrize("name", HEADS)
 def test_reference_and_half_precision_answer_as_transformers(
     name: str, model_type: str, tmp_path: Path
@@ -61,7 +62,7 @@ def test_reference_and_half_precision_answer_as_transformers(
         assert np.allclose(rounded, theirs, atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.parametrize("model_type", EXPORTED)
+@pytest.mark.parametrize("model_type", GRAPHS)
 @pytest.mark.parametrize("name", HEADS)
 def test_the_exported_graph_answers_as_transformers(name: str, model_type: str, tmp_path: Path) -> None:
     model = write_relative(tmp_path / "m", model_type, SPECS[name])
@@ -78,7 +79,7 @@ def test_the_exported_graph_answers_as_transformers(name: str, model_type: str, 
         assert np.abs(found - expected(model, spec, text)).max() < 1e-5
 
 
-@pytest.mark.parametrize("model_type", EXPORTED)
+@pytest.mark.parametrize("model_type", GRAPHS)
 @pytest.mark.parametrize("name", ["classification", "ner", "qa", "similarity"])
 def test_8_bits_stay_near_the_checkpoint(name: str, model_type: str, tmp_path: Path) -> None:
     model = write_relative(tmp_path, model_type, SPECS[name])
