@@ -103,10 +103,6 @@ class ClassificationTask(Task):
         """Return the position of [CLS]."""
         return first_token(encoding)
 
-    def default_problem_type(self, labels: Sequence[str]) -> str:
-        """Return regression for one label, as `transformers` does."""
-        return "regression" if len(labels) == 1 else "single_label"
-
     def learns_numbers(self, problem_type: str) -> bool:
         """Tell whether it is a regression."""
         return problem_type == "regression"

@@ -89,10 +89,6 @@ class Task(ABC):
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions (P,) of a text, among its own tokens, where the head is evaluated."""
 
-    def default_problem_type(self, labels: Sequence[str]) -> str:
-        """Return the `problem_type` of a checkpoint that does not name one."""
-        return "single_label"
-
     def learns_numbers(self, problem_type: str) -> bool:
         """Tell whether the labels of the data are numbers."""
         return False

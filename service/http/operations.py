@@ -29,6 +29,8 @@ class ModelInfo(Schema):
     labels: list[str]
     problem: str | None = Field(description="Classification only: single_label, multi_label or regression.")
     pair: bool = Field(description="True if it reads pairs of texts.")
+    prompts: dict[str, str] = Field(description="Embeddings only: name and text of each prompt.")
+    default_prompt_name: str | None = Field(description="Embeddings only: prompt of requests that name none.")
     max_tokens: int = Field(description="Longest input in tokens, including special tokens.")
     stride: int = Field(description="Tokens shared by neighbouring windows of a long text.")
     precision: str
@@ -56,6 +58,8 @@ class ModelsResponse(Schema):
                 "labels": ["negative", "positive"],
                 "problem": "single_label",
                 "pair": False,
+                "prompts": {},
+                "default_prompt_name": None,
                 "max_tokens": 256,
                 "stride": 0,
                 "precision": "fp32",
@@ -148,6 +152,8 @@ def _info(
         labels=list(spec.labels),
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
+        prompts=spec.prompts,
+        default_prompt_name=spec.default_prompt_name or None,
         max_tokens=spec.max_tokens,
         stride=spec.stride,
         precision=manifest.precision,

@@ -21,7 +21,15 @@ from service.http import openapi, responses, schemas, span_schemas
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, parse, read_body, timeout_ms
-from service.pipeline.inputs import Choices, RequestContext, Texts, check_choices, check_count, pair_count
+from service.pipeline.inputs import (
+    Choices,
+    RequestContext,
+    Texts,
+    check_choices,
+    check_count,
+    pair_count,
+    prompted,
+)
 from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, RESULT_CHARACTERS, Pipeline
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
@@ -201,10 +209,12 @@ async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> R
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     candidates = Texts.of("candidates", body.candidates)
     request.check_count(text, candidates)
+    text = prompted(text, model, body.prompt_name)
+    candidates = prompted(candidates, model, body.candidates_prompt_name, "candidates_prompt_name")
     embedded = await pipeline.embed(context, model, text, candidates, truncate=body.truncate)
 
     def rank() -> Response:
-        rankings = pipeline.rank(embedded, len(text), body.top_k)
+        rankings = pipeline.rank(model, embedded, len(text), body.top_k)
         with context.timed("decode"):
             return responses.task_response(context, responses.rankings(rankings, embedded, len(text)))
 
@@ -229,6 +239,7 @@ async def embed(request: TaskRequest, body: schemas.EmbedRequest) -> Response:
     """Turn texts into vectors."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     request.check_count(text)
+    text = prompted(text, model, body.prompt_name)
     embedded = await request.pipeline.embed(request.context, model, text, truncate=body.truncate)
     return await request.respond(len(text), lambda: responses.embeddings(embedded), INLINE_VECTORS)
 

@@ -28,6 +28,13 @@ ModelName = Annotated[
     str | None,
     Field(description="Name of a loaded model, see /models. Default: the task's default model."),
 ]
+PromptName = Annotated[
+    str | None,
+    Field(
+        description="Name of the model's prompt that goes before each text, see /models. Default: the model's default "
+        'prompt; "" is no prompt.'
+    ),
+]
 Truncated = Annotated[bool, Field(description="True if the text was cut at the model's length.")]
 
 
@@ -179,16 +186,20 @@ class SimilarityRequest(Schema):
     top_k: TopK | None = Field(
         None, description="Number of candidates for each text, best first. Default: all."
     )
+    prompt_name: PromptName = None
+    candidates_prompt_name: PromptName = None
     truncate: Truncate = False
     model: ModelName = None
 
 
 class SimilarityResult(Schema):
-    """A candidate and its cosine similarity to the text."""
+    """A candidate and its similarity to the text."""
 
     text_index: int = Field(description="Index of the text in the request, 0 for a single string.")
     index: int = Field(description="Index of the candidate in the request.")
-    score: float
+    score: float = Field(
+        description="Cosine of both vectors, or their dot product if the model compares by it."
+    )
     truncated: bool = Field(description="True if the text or the candidate was cut at the model's length.")
 
 
@@ -209,15 +220,16 @@ class EmbedRequest(Schema):
 
     example: ClassVar[Example] = {"text": "How do I reset my password?"}
     text: Text
+    prompt_name: PromptName = None
     truncate: Truncate = False
     model: ModelName = None
 
 
 class EmbedResult(Schema):
-    """A vector of length 1, so that the dot product of two is their cosine similarity."""
+    """A vector, of length 1 unless the model's own files leave it as it is."""
 
     embedding: list[float] = Field(
-        description="One number for each hidden unit of the model; the example shows the first few."
+        description="As many numbers as the model gives; the example shows the first few."
     )
     truncated: Truncated
 

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
+from service.engine.loaded_model import Model
 
 MAX_RESPONSE_CHARACTERS = 2**24
 """Maximum characters of the sequences in one response."""
@@ -111,6 +112,23 @@ class Choices:
         """Return the characters of a response: each prompt's choices are in it, the best one twice."""
         once = sum(2 * len(choice) for each in self.lists for choice in each)
         return once if self.is_nested else prompts * once
+
+
+def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_name") -> Texts:
+    """Return the texts with the model's prompt of that name before each; None takes the model's default, "" none.
+
+    Raises InvalidRequestError for a name that the model does not have.
+    """
+    prompts = model.spec.prompts
+    name = model.spec.default_prompt_name if name is None else name
+    if not name:
+        return texts
+    if name not in prompts:
+        known = f"its prompts are {', '.join(prompts)}" if prompts else "it has none"
+        raise InvalidRequestError(
+            [FieldError(field, f"model {model.name!r} has no prompt {name!r}; {known}")]
+        )
+    return replace(texts, values=[prompts[name] + value for value in texts.values])
 
 
 def pair_count(first: Texts, second: Texts) -> int:

@@ -49,7 +49,7 @@ INLINE_VECTORS = 32
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Vectors (N, H) of length 1, and which texts were cut."""
+    """Vectors (N, E), and which texts were cut."""
 
     vectors: Floats
     truncated: list[bool]
@@ -139,10 +139,12 @@ class Pipeline:
         outputs = await self._infer(request, model, encodings)
         return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
 
-    def rank(self, embedded: Embedded, queries: int, top_k: int | None) -> Iterator[list[similarity.Ranked]]:
-        """Rank the vectors after the first `queries`, best first, for each of these."""
+    def rank(
+        self, model: Model, embedded: Embedded, queries: int, top_k: int | None
+    ) -> Iterator[list[similarity.Ranked]]:
+        """Rank the vectors after the first `queries`, best first, for each of these, as the model compares vectors."""
         asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
-        return (similarity.rank(query, others, top_k) for query in asked)
+        return (similarity.rank(query, others, top_k, model.spec.similarity) for query in asked)
 
     async def entities(self, request: RequestContext, model: Model, text: Texts) -> list[list[ner.Entity]]:
         """Return each text's entities; long texts are read in windows."""

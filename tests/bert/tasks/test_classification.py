@@ -82,3 +82,14 @@ def test_predictions_are_what_the_metrics_read() -> None:
     np.testing.assert_array_equal(classification.predict(logits, TAGS), [[1, 0, 1], [1, 1, 0]])
     np.testing.assert_array_equal(classification.predict(logits, TAGS, 0.6), [[1, 0, 1], [0, 0, 0]])
     np.testing.assert_array_equal(classification.predict(logits[:, :1], NUMBER), [2.0, 0.0])
+
+
+def test_an_activation_that_is_named_makes_the_scores() -> None:
+    logits = np.array([[0.0, 2.0]], np.float32)
+    spec = TaskSpec("classification", ("no", "yes"), activation="sigmoid")
+    assert classification.decode(logits, spec)[0].scores[1] == ("no", 0.5)
+    number = TaskSpec("classification", ("score",), "regression", activation="sigmoid")
+    assert classification.decode(np.zeros((1, 1), np.float32), number)[0].score == 0.5
+    assert classification.predict(np.zeros((1, 1), np.float32), number).tolist() == [0.5]
+    plain = TaskSpec("classification", ("score",), "regression")
+    assert classification.decode(np.full((1, 1), 7, np.float32), plain)[0].score == 7

@@ -10,14 +10,25 @@ from hypothesis import strategies as st
 
 from bert.errors import CheckpointError, ConfigError
 from bert.tasks.registry import TASKS
-from bert.tasks.spec import PROBLEM_TYPES, TASK_NAMES, TaskSpec
+from bert.tasks.spec import POOLINGS, PROBLEM_TYPES, TASK_NAMES, DenseLayer, TaskSpec
 
 SPECS = st.builds(
     TaskSpec,
     task=st.sampled_from(TASK_NAMES),
     labels=st.lists(st.text(max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
     problem_type=st.sampled_from(PROBLEM_TYPES),
+    activation=st.sampled_from(["", "sigmoid", "identity"]),
     pair=st.booleans(),
+    pooling=st.sets(st.sampled_from(POOLINGS), min_size=1).map(
+        lambda chosen: "+".join(name for name in POOLINGS if name in chosen)
+    ),
+    dense=st.lists(
+        st.builds(DenseLayer, st.integers(1, 99), st.sampled_from(["tanh", "identity"])), max_size=2
+    ).map(tuple),
+    normalize=st.booleans(),
+    similarity=st.sampled_from(["cosine", "dot"]),
+    prompts=st.just({"query": "query: ", "document": ""}),
+    default_prompt_name=st.sampled_from(["", "query"]),
     max_tokens=st.integers(40, 512),
     stride=st.integers(0, 30),
     allows_no_answer=st.booleans(),
@@ -88,6 +99,28 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "qa", "null_threshold": float("nan")}, r"null_threshold \(nan\) must be a number"),
         ({"task": "qa", "base": "minilm"}, r"base \('minilm'\) must be an object"),
         ({"task": "qa", "base": {"name": 5}}, r"base.name \(5\) must be a text"),
+        ({"task": "similarity", "pooling": "first"}, "pooling is 'first'; known are cls, max, mean"),
+        ({"task": "similarity", "pooling": "mean+cls"}, r"pooling is 'mean\+cls'; .* in this order"),
+        ({"task": "similarity", "pooling": "mean+mean"}, "in this order"),
+        ({"task": "similarity", "pooling": ""}, "pooling is ''"),
+        ({"task": "similarity", "dense": [{"out_features": 0}]}, r"out_features \(0\) must be at least 1"),
+        ({"task": "similarity", "dense": [{"out": 3}]}, "dense must be a list of layers with out_features"),
+        ({"task": "similarity", "dense": 5}, "dense must be a list of layers"),
+        (
+            {"task": "similarity", "dense": [{"out_features": 3, "activation": "relu"}]},
+            "activation is 'relu'",
+        ),
+        (
+            {"task": "similarity", "similarity": "euclidean"},
+            "similarity is 'euclidean'; known are cosine, dot",
+        ),
+        ({"task": "similarity", "prompts": {"q": None}}, "prompts must be texts by name: 'q' is None"),
+        ({"task": "similarity", "default_prompt_name": "q"}, "default_prompt_name is 'q'; known are none"),
+        ({"task": "similarity", "normalize": 1}, r"normalize \(1\) must be true or false"),
+        (
+            {"task": "classification", "labels": ["a"], "activation": "relu"},
+            "activation is 'relu'; known are",
+        ),
         ({"task": "qa", "scores": []}, r"scores \(\[\]\) must be an object"),
     ],
 )
@@ -97,6 +130,15 @@ def test_a_broken_value_is_refused_with_the_rule(values: dict[str, Any], rule: s
     (tmp_path / "task.json").write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(CheckpointError, match=r"task\.json: "):
         TaskSpec.read(tmp_path)
+
+
+def test_a_file_of_before_these_fields_is_read_as_it_was_meant() -> None:
+    old = TaskSpec.from_dict({"task": "similarity", "pooling": "cls", "max_tokens": 99})
+    assert old == TaskSpec("similarity", pooling="cls", max_tokens=99)
+    assert (old.poolings, old.normalize, old.similarity, old.dense) == (("cls",), True, "cosine", ())
+    assert old.vector_size(32) == 32
+    assert TaskSpec("similarity", pooling="cls+mean").vector_size(32) == 64
+    assert TaskSpec("similarity", dense=(DenseLayer(8), DenseLayer(4))).vector_size(32) == 4
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"null", b'{"task": "qa", "max_tokens": "many"}'])
