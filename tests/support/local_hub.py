@@ -46,7 +46,7 @@ class LocalHub:
     ranges: bool = True
     """Requests for a part of a file get the part; otherwise the whole."""
     pause_s: float = 0.0
-    """Pause in the middle of each file."""
+    """Pause in the middle of each file of weights."""
 
     def add(self, name: str, folder: Path) -> Repo:
         """Put a folder online as a model."""
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.cut[name] -= 1
             self.close_connection = True
             return
-        if self.hub.pause_s:
+        if self.hub.pause_s and _is_large(name):
             self.wfile.flush()
             time.sleep(self.hub.pause_s)
         self.wfile.write(rest[middle:])
