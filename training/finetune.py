@@ -17,6 +17,7 @@ from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
+from bert.tasks.sentence_transformers import lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
@@ -96,11 +97,28 @@ def _read(
     test = read_sources(settings.test, settings, labels or None)
     check_pairs([*train, *dev, *test])
     shared_with_training(_examples(train), _examples([*dev, *test]))
+    spec = make_spec(settings, train, labels, command)
     tokenizer = Tokenizer.load(models.base_folder(settings.base))
-    task = make_task(settings, tokenizer, make_spec(settings, train, labels, command))
+    if TASKS[settings.task].head is Head.EMBEDDING:
+        tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
+        _tell_left_out(settings.base)
+    task = make_task(settings, tokenizer, spec)
     task.prepare(_examples(train))
     task.configure(settings, *_drawn_labels(train))
     return train, dev, test, task
+
+
+def _tell_left_out(base: str) -> None:
+    """Log what a base's embeddings have and those of the run will not."""
+    own = models.base_embedding(base)
+    if own.dense:
+        logger.warning(
+            "warning: the dense layers of %s are left out: embeddings are those of its pooling", base
+        )
+    if any(own.prompts.values()):
+        logger.warning(
+            "warning: the prompts of %s are left out: texts are read as they are in the data", base
+        )
 
 
 def _tell(files: Sequence[FileSummary]) -> None:
@@ -122,6 +140,11 @@ def make_spec(
         labels=labels,
         problem_type=settings.problem,
         pair=TASKS[settings.task].may_read_pairs and any(e.text_pair is not None for e in examples),
+        pooling=(
+            models.base_embedding(settings.base).pooling
+            if TASKS[settings.task].head is Head.EMBEDDING
+            else "mean"
+        ),
         max_tokens=settings.max_tokens,
         stride=settings.stride,
         max_question_tokens=settings.max_question_tokens,

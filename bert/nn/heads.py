@@ -4,12 +4,15 @@ B texts, T tokens, H width, E width of the embeddings, K labels, V vocabulary.
 A head is `score`, hidden states to logits; losses are in losses.py.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bert.config import BertConfig
 from bert.nn.encoder import BertModel, activation, initialize
+from bert.nn.pooling import pool
 
 
 class BertHead(nn.Module):
@@ -114,10 +117,15 @@ class BertForMultipleChoice(BertHead):
 
 
 class BertForSimilarity(BertHead):
-    """A text as a unit vector: the mean of its tokens (Reimers & Gurevych 2019, arXiv 1908.10084).
+    """A text as a unit vector, pooled from its tokens' (Reimers & Gurevych 2019, arXiv 1908.10084).
 
     It has no weights of its own.
     """
+
+    def __init__(self, config: BertConfig, poolings: Sequence[str] = ("mean",)) -> None:
+        """Make the encoder; `poolings` are names of `bert.tasks.spec.POOLINGS`."""
+        super().__init__(config)
+        self.poolings = tuple(poolings)
 
     def forward(
         self,
@@ -126,12 +134,9 @@ class BertForSimilarity(BertHead):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Embed ids (B, T): (B, H), each of length 1. The mask is 1 at tokens and 0 at padding, (B, T)."""
+        """Embed ids (B, T): (B, E), each of length 1. The mask is 1 at tokens and 0 at padding, (B, T)."""
         hidden = self.bert(input_ids, segment_ids, attention_mask, position_ids)
-        if attention_mask is None:
-            return F.normalize(hidden.float().mean(1), dim=-1)
-        weight = attention_mask.to(hidden.dtype)[..., None]  # (B, T, 1)
-        return F.normalize(((hidden * weight).sum(1) / weight.sum(1)).float(), dim=-1)
+        return F.normalize(pool(hidden, attention_mask, self.poolings).float(), dim=-1)
 
 
 class MlmTransform(nn.Module):

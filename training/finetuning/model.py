@@ -19,7 +19,9 @@ from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
 from bert.tasks.registry import TASKS
+from bert.tasks.sentence_transformers import honour, is_embedder
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
 from training.core.optim import trainable
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
@@ -61,6 +63,18 @@ def is_random(base: str) -> bool:
 def base_folder(base: str) -> Path:
     """Return the folder with the base's config and tokenizer. Raises CheckpointError."""
     return resolve_base(base.removeprefix(RANDOM))
+
+
+def base_embedding(base: str) -> TaskSpec:
+    """Return how a base makes embeddings, the mean of the tokens where nothing says it. Raises ConfigError."""
+    unknown = TaskSpec("similarity")
+    if is_random(base):
+        return unknown
+    folder = base_folder(base)
+    if (folder / "task.json").is_file():
+        spec = TaskSpec.read(folder)
+        return spec if TASKS[spec.task].head is Head.EMBEDDING else unknown
+    return honour(folder, unknown, unknown.max_tokens) if is_embedder(folder) else unknown
 
 
 def with_dropout(config: BertConfig, hidden: float | None, attention: float | None) -> BertConfig:

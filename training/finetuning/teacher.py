@@ -61,6 +61,8 @@ class Teacher:
 def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:
     """Compare what the two are for."""
     theirs, ours = checkpoint.spec, student.spec
+    if theirs.dense:
+        raise ConfigError(f"the teacher {settings.checkpoint} has dense layers, which no student has")
     for name in ("task", "problem_type", "pair"):
         if getattr(theirs, name) != getattr(ours, name):
             raise ConfigError(

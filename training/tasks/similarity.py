@@ -31,8 +31,8 @@ class SimilarityFinetuning(FinetuneTask):
     """Highest score of the training data, which a cosine of 1 stands for."""
 
     def model(self, config: BertConfig) -> BertHead:
-        """Return BERT with mean pooling."""
-        return BertForSimilarity(config)
+        """Return BERT with the pooling of the base."""
+        return BertForSimilarity(config, self.spec.poolings)
 
     def _pairs(self, examples: Sequence[TextExample]) -> list[tuple[Encoding, Encoding]]:
         if any(example.text_pair is None for example in examples):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bert.nn import losses
 from bert.nn.heads import BertForSequenceClassification, BertForSimilarity, BertHead
+from bert.tasks.spec import POOLINGS
 from tests.support.bert_reference import (
     HEADS,
     LABELS,
@@ -25,6 +26,7 @@ from tests.support.bert_reference import (
     their_logits,
     twins,
 )
+from tests.support.pooling import embedded
 
 SEEDS = st.integers(0, 10_000)
 
@@ -121,6 +123,16 @@ def test_similarity_is_the_mean_of_the_tokens_of_length_one() -> None:
     for row, length in enumerate(batch.attention_mask.sum(1).tolist()):
         mean = torch.stack([hidden[row, token] for token in range(length)]).sum(0) / length
         assert_same(model(*batch)[row].detach(), mean / mean.square().sum().sqrt())
+
+
+@pytest.mark.parametrize("modes", [*((name,) for name in POOLINGS), POOLINGS], ids="+".join)
+def test_each_pooling_is_that_of_sentence_transformers(modes: tuple[str, ...]) -> None:
+    config = small_config(9)
+    model = BertForSimilarity(config, modes).eval()
+    fill(model, 9)
+    batch = random_batch(config, 9)
+    wanted = embedded(model.bert(*batch).detach(), batch.attention_mask, modes, normalize=True)
+    assert_same(model(*batch).detach(), wanted)
 
 
 def test_similarity_without_padding_needs_no_mask() -> None:

@@ -1,10 +1,13 @@
 """Targets of similarity: one scale for all training data."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from bert.checkpoint.base_models import MINILM, resolve_base
+from bert.checkpoint.weights import read_checkpoint
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
@@ -57,3 +60,44 @@ def test_a_run_scales_its_files_alike(
     data = runs[0].loop.data
     assert isinstance(data, EpochBatches)
     assert [feature.target for feature in data.data.features] == [0.2, 1.0, 0.0, 0.5]
+
+
+def settings_for_base(base: Path, folder: Path) -> FinetuneSettings:
+    (folder / "train.csv").write_text(
+        "text,text_pair,label\nOne,Two,1\nThree,Four,0\nFive,Six,0.5\n", encoding="utf-8"
+    )
+    return FinetuneSettings(
+        task="similarity",
+        base=str(base),
+        output_dir=folder / "run",
+        train=[{"path": folder / "train.csv"}],
+        dev=[{"path": folder / "train.csv"}],
+        max_tokens=32,
+        epochs=1,
+    )
+
+
+def test_a_base_keeps_its_pooling_and_what_is_left_out_is_told(
+    tiny_base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_base, base)
+    kinds = ("Transformer", "Pooling", "Dense")
+    modules = [
+        {"idx": n, "path": f"{n}_{kind}" if n else "", "type": f"sentence_transformers.models.{kind}"}
+        for n, kind in enumerate(kinds)
+    ]
+    for name, content in (
+        ("modules", modules),
+        ("1_Pooling/config", {"pooling_mode": ["cls", "max"]}),
+        ("2_Dense/config", {"in_features": 64, "out_features": 8}),
+        ("config_sentence_transformers", {"prompts": {"query": "query: "}}),
+    ):
+        (base / name).parent.mkdir(exist_ok=True)
+        (base / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
+    best = finetune(settings_for_base(base, tmp_path))
+    assert "dense layers of" in caplog.text and "prompts of" in caplog.text
+    exported = read_checkpoint(best)
+    assert (exported.spec.pooling, exported.spec.dense, exported.spec.prompts) == ("cls+max", (), {})
+    again = finetune(settings_for_base(best, tmp_path).model_copy(update={"output_dir": tmp_path / "again"}))
+    assert read_checkpoint(again).spec.pooling == "cls+max"
