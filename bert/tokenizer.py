@@ -14,6 +14,7 @@ from bert.errors import CheckpointError, InputError, TextTooLongError
 from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
 from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
+from bert.text.tokenizer_files import from_folder
 from bert.text.wordpiece import from_vocabulary, has_bert_words, splits_at_spaces, stated_config
 
 __all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
@@ -60,17 +61,14 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, *, lowercase: bool | None = None) -> "Tokenizer":
-        """Read `tokenizer.json` or `vocab.txt`, given itself or its folder.
+        """Read `tokenizer.json`, or make it of a vocabulary; `path` is a folder, a `tokenizer.json` or a `vocab.txt`.
 
         `lowercase` counts for `vocab.txt` only; None asks `tokenizer_config.json` beside it, then the
         vocabulary. Raises CheckpointError.
         """
-        files = [path / "tokenizer.json", path / "vocab.txt"] if path.is_dir() else [path]
-        file = next((f for f in files if f.is_file()), None)
-        if file is None:
-            raise CheckpointError(
-                f"{path} holds neither tokenizer.json nor vocab.txt, and no other tokenizer is read"
-            )
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if path.is_dir() and not file.is_file():
+            return cls(from_folder(path, lowercase))
         if file.suffix == ".txt":
             return cls(from_vocabulary(file, lowercase))
         try:
@@ -97,10 +95,22 @@ class Tokenizer:
         ours, self._backend.pre_tokenizer = self._backend.pre_tokenizer, self._pre_tokenizer
         self._backend.save(str(folder / "tokenizer.json"))
         self._backend.pre_tokenizer = ours
-        if config := stated_config(self._backend):
-            inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
-            text = json.dumps({**config, **inputs}, indent=2) + "\n"
-            (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        config = stated_config(self._backend) or self._generic_config()
+        inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
+        text = json.dumps({**config, **inputs}, indent=2, ensure_ascii=False) + "\n"
+        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+
+    def _generic_config(self) -> dict[str, object]:
+        """Return a `tokenizer_config.json` by which `transformers` takes the file as it is: other classes rebuild it."""
+        ids = {
+            "cls": self.cls_id,
+            "sep": self.sep_id,
+            "pad": self.pad_id,
+            "unk": self.unk_id,
+            "mask": self.mask_id,
+        }
+        names = {f"{name}_token": self.id_to_token(i) for name, i in ids.items() if i is not None}
+        return {"tokenizer_class": "PreTrainedTokenizerFast", **names}
 
     def lower_cased(self) -> "Tokenizer":
         """Return a tokenizer that lower-cases texts first; offsets stay those of the texts as they are."""

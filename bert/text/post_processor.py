@@ -46,10 +46,12 @@ def _find(processor: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _from_pieces(backend: tokenizers.Tokenizer) -> PairForm:
-    for first, last, between, segment in _KNOWN:
-        cls_id, sep_id = backend.token_to_id(first), backend.token_to_id(last)
-        if cls_id is not None and sep_id is not None:
-            return PairForm(cls_id, sep_id, (sep_id,) * between, segment)
+    added = {token.content: number for number, token in backend.get_added_tokens_decoder().items()}
+    for find in (added.get, backend.token_to_id):
+        for first, last, between, segment in _KNOWN:
+            cls_id, sep_id = find(first), find(last)
+            if cls_id is not None and sep_id is not None:
+                return PairForm(cls_id, sep_id, (sep_id,) * between, segment)
     raise CheckpointError(
         "the tokenizer has no post_processor and its vocabulary neither [CLS] and [SEP] nor <s> and </s>: it does not "
         "say which special tokens stand around a text"

@@ -43,13 +43,15 @@ def unk_id(backend: tokenizers.Tokenizer) -> int | None:
 
 
 def _special(backend: tokenizers.Tokenizer, name: str) -> int | None:
-    """Return the id of BERT's or RoBERTa's piece of a name; else of the special token that has no other letters."""
-    for piece in (f"[{name.upper()}]", f"<{name}>"):
-        if (found := backend.token_to_id(piece)) is not None:
-            return int(found)
-    added = backend.get_added_tokens_decoder().items()
-    letters = {number: "".join(filter(str.isalpha, token.content)).lower() for number, token in added}
-    return next((number for number, each in letters.items() if each == name), None)
+    """Return the id of the special token that has no other letters; else of BERT's or RoBERTa's piece of that name.
+
+    A vocabulary may have both families' pieces: MPNet's holds BERT's.
+    """
+    for number, token in backend.get_added_tokens_decoder().items():
+        if token.special and "".join(filter(str.isalpha, token.content)).lower() == name:
+            return number
+    found = (backend.token_to_id(piece) for piece in (f"[{name.upper()}]", f"<{name}>"))
+    return next((number for number in found if number is not None), None)
 
 
 def hide_special_pieces(backend: tokenizers.Tokenizer) -> None:

@@ -1,14 +1,18 @@
 """BERT's own tokenisation from a vocabulary file."""
 
-import json
 from pathlib import Path
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.errors import CheckpointError
+from bert.text.stated import read_object
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MPNET_PIECES = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
+"""Special pieces of MPNet, whose vocabulary has BERT's as plain pieces too."""
+CLASSES = ("Bert", "DistilBert", "Electra", "Ernie", "MPNet", "Basic")
+"""Classes of `transformers`, without "Tokenizer", whose `vocab.txt` is read."""
 
 
 def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
@@ -40,23 +44,29 @@ def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    backend.add_special_tokens([piece for piece in SPECIAL_PIECES if piece in vocabulary])
-    if "[CLS]" in vocabulary and "[SEP]" in vocabulary:  # for others that read the file once it is saved
+    is_mpnet = vocabulary.keys() >= set(MPNET_PIECES)
+    special = MPNET_PIECES if is_mpnet else SPECIAL_PIECES
+    backend.add_special_tokens(
+        [AddedToken(piece, lstrip=piece == "<mask>") for piece in special if piece in vocabulary]
+    )
+    cls, sep = special[2:4]
+    if cls in vocabulary and sep in vocabulary:
         backend.post_processor = processors.TemplateProcessing(
-            single="[CLS]:0 $A:0 [SEP]:0",
-            pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
-            special_tokens=[(piece, vocabulary[piece]) for piece in ("[CLS]", "[SEP]")],
+            single=f"{cls} $A {sep}",
+            pair=f"{cls} $A {sep} {sep} $B {sep}" if is_mpnet else f"{cls} $A {sep} $B:1 {sep}:1",
+            special_tokens=[(piece, vocabulary[piece]) for piece in (cls, sep)],
         )
     return backend
 
 
 def stated_config(backend: tokenizers.Tokenizer) -> dict[str, object]:
-    """Return the `tokenizer_config.json` of a tokenizer.
+    """Return the `tokenizer_config.json` of BERT's own tokenizer, {} for another.
 
     `transformers` takes a BERT for uncased without it, whatever its tokenizer.json says.
     """
-    normalizer = backend.normalizer
-    if not isinstance(normalizer, normalizers.BertNormalizer):
+    normalizer, added = backend.normalizer, backend.get_added_tokens_decoder().values()
+    is_bert = has_bert_words(backend) and isinstance(normalizer, normalizers.BertNormalizer)
+    if not is_bert or not {token.content for token in added} <= set(SPECIAL_PIECES):
         return {}
     return {
         "tokenizer_class": "BertTokenizer",
@@ -85,14 +95,7 @@ def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
 
 def _stated(config: Path) -> dict[str, bool]:
     """Return what a `tokenizer_config.json` says of the normalisation; nothing where there is none."""
-    if not config.is_file():
-        return {}
-    try:
-        content = json.loads(config.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{config} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{config} holds {type(content).__name__}, not an object")
+    content = read_object(config)
     settings = ("do_lower_case", "tokenize_chinese_chars", "strip_accents")
     stated = {key: content[key] for key in settings if content.get(key) is not None}
     for key, value in stated.items():

@@ -238,6 +238,6 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
     write_relative(tmp_path, "roberta", SPECS["ner"])
     (tmp_path / "vocab.txt").rename(tmp_path / "merges.txt")
     with pytest.raises(
-        CheckpointError, match=r"neither tokenizer.json nor vocab.txt, and no other tokenizer"
+        CheckpointError, match=r"holds none of tokenizer.json, vocab.txt, .*no other tokenizer"
     ):
         read_checkpoint(tmp_path)

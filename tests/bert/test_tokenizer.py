@@ -171,7 +171,7 @@ def test_transformers_loads_what_is_saved(tmp_path: Path, config: dict[str, bool
 
 
 def test_a_folder_without_a_tokenizer_says_what_it_lacks(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"holds neither tokenizer\.json nor vocab\.txt"):
+    with pytest.raises(CheckpointError, match=r"holds none of tokenizer\.json, vocab\.txt"):
         Tokenizer.load(tmp_path)
 
 

@@ -1,0 +1,126 @@
+"""What the files beside a vocabulary say of a tokenizer: its class, its special pieces, pieces that were added."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import AddedToken
+
+from bert.errors import CheckpointError
+
+_BESIDE = {"cls": "bos", "sep": "eos"}
+"""Other names of the first and the last piece in some files."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatedTokens:
+    """`tokenizer_config.json` and its neighbours in one folder."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    """Content of `tokenizer_config.json`."""
+    special: Mapping[str, Any]
+    """Content of `special_tokens_map.json`."""
+    added: Mapping[int, AddedToken]
+    """Id → piece of `added_tokens_decoder`."""
+    listed: Mapping[int, AddedToken]
+    """Id → piece of `added_tokens.json`, which says nothing but names."""
+    tokenizer_class: str
+    """Class of `transformers`, without "Tokenizer" and "Fast"; "" where no file names one."""
+    model_type: str
+
+    @classmethod
+    def read(cls, folder: Path) -> "StatedTokens":
+        """Read what there is in a folder. Raises CheckpointError for a file that is damaged."""
+        config, model = read_object(folder / "tokenizer_config.json"), read_object(folder / "config.json")
+        name = str(config.get("tokenizer_class") or model.get("tokenizer_class") or "")
+        return cls(
+            folder,
+            config,
+            read_object(folder / "special_tokens_map.json"),
+            *_added(folder, config),
+            name.removesuffix("Fast").removesuffix("Tokenizer"),
+            str(model.get("model_type") or ""),
+        )
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return a setting of `tokenizer_config.json`. Raises CheckpointError where it is not true or false."""
+        value = self.config.get(name, default)
+        if not isinstance(value, bool):
+            raise CheckpointError(
+                f"{self.folder / 'tokenizer_config.json'}: {name} ({value!r}) must be true or false"
+            )
+        return value
+
+    def add_to(
+        self, backend: tokenizers.Tokenizer, defaults: Mapping[str, str]
+    ) -> dict[str, tuple[str, int]]:
+        """Make the special pieces special, add the pieces of the files; return the special ones with their ids.
+
+        `defaults` has the name of each special piece in this family. Raises CheckpointError where the vocabulary lacks one,
+        or an added piece gets another id than its file says.
+        """
+        tokens = {name: self._special(name, default) for name, default in defaults.items()}
+        known = backend.get_vocab()
+        backend.add_special_tokens([token for token in tokens.values() if token.content in known])
+        by_content = {token.content: token for token in tokens.values()}
+        for number, token in sorted({**self.listed, **self.added}.items()):
+            token = by_content.get(token.content, token)
+            (backend.add_special_tokens if token.special else backend.add_tokens)([token])
+            if (found := backend.token_to_id(token.content)) != number:
+                raise CheckpointError(
+                    f"{self.folder}: the added piece {token.content!r} gets the id {found}, and its file says {number}"
+                )
+        pieces, known = {name: token.content for name, token in tokens.items()}, backend.get_vocab()
+        if missing := [piece for piece in pieces.values() if piece not in known]:
+            raise CheckpointError(f"{self.folder}: the vocabulary lacks {', '.join(missing)}")
+        return {name: (piece, known[piece]) for name, piece in pieces.items()}
+
+    def _special(self, name: str, default: str) -> AddedToken:
+        """Return the special piece that the files name; a mask takes the blanks before it unless they say otherwise."""
+        keys = (f"{name}_token", f"{_BESIDE[name]}_token") if name in _BESIDE else (f"{name}_token",)
+        stated = (source[key] for source in (self.config, self.special) for key in keys if source.get(key))
+        value = next(stated, default)
+        if isinstance(value, str):
+            same = (token for token in self.added.values() if token.content == value)
+            return next(same, AddedToken(value, lstrip=name == "mask", normalized=False, special=True))
+        return _token(value, self.folder, special=True)
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the content of a JSON file, {} where there is none. Raises CheckpointError for anything but an object."""
+    try:
+        content = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file} holds {type(content).__name__}, not an object")
+    return content
+
+
+def _added(folder: Path, config: Mapping[str, Any]) -> tuple[dict[int, AddedToken], dict[int, AddedToken]]:
+    """Return the pieces of `added_tokens_decoder` and those of `added_tokens.json`."""
+    listed, decoder = read_object(folder / "added_tokens.json"), config.get("added_tokens_decoder") or {}
+    try:
+        return (
+            {int(number): _token(token, folder) for number, token in decoder.items()},
+            {int(number): AddedToken(piece, normalized=False) for piece, number in listed.items()},
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{folder}: the added pieces are damaged: {error}") from None
+
+
+def _token(value: Any, folder: Path, *, special: bool = False) -> AddedToken:
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        raise CheckpointError(
+            f"{folder}: a special piece ({value!r}) must be a text or an object with a `content`"
+        )
+    flags = {name: bool(value.get(name)) for name in ("lstrip", "rstrip", "single_word", "normalized")}
+    return AddedToken(value["content"], special=special or bool(value.get("special")), **flags)

@@ -1,0 +1,54 @@
+"""Which file of a folder holds its tokenizer, and the tokenizer made of it where there is no `tokenizer.json`."""
+
+from pathlib import Path
+
+import tokenizers
+
+from bert.errors import CheckpointError
+from bert.text import byte_level_bpe, sentencepiece, wordpiece
+from bert.text.stated import StatedTokens
+
+MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "sentencepiece.model")
+_CLASS_OF = {
+    "bert": "Bert",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "ernie": "Bert",
+    "mpnet": "MPNet",
+    "roberta": "Roberta",
+    "xlm-roberta": "XLMRoberta",
+    "camembert": "Camembert",
+    "albert": "Albert",
+}
+"""`model_type` → class of the tokenizer, where no file names one."""
+_GENERIC = ("", "PreTrained")
+"""Class names that say nothing of the kind."""
+
+
+def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
+    """Build the tokenizer of a folder without `tokenizer.json`; `lowercase` counts for `vocab.txt` only.
+
+    Raises CheckpointError where there is none, or its class is not known.
+    """
+    model = next((folder / name for name in MODEL_FILES if (folder / name).is_file()), None)
+    has_vocabulary, has_merges = (folder / "vocab.txt").is_file(), (folder / "merges.txt").is_file()
+    has_merges &= (folder / "vocab.json").is_file()
+    if not (model or has_vocabulary or has_merges):
+        raise CheckpointError(
+            f"{folder} holds none of tokenizer.json, vocab.txt, vocab.json with merges.txt, and {', '.join(MODEL_FILES)}: "
+            "no other tokenizer is read"
+        )
+    stated = StatedTokens.read(folder)
+    name = stated.tokenizer_class if stated.tokenizer_class not in _GENERIC else ""
+    if has_vocabulary and (not name or name in wordpiece.CLASSES):
+        return wordpiece.from_vocabulary(folder / "vocab.txt", lowercase)
+    name = name or _CLASS_OF.get(stated.model_type, "")
+    if has_merges and name == "Roberta":
+        return byte_level_bpe.from_merges(folder, stated)
+    if model and name in sentencepiece.CLASSES:
+        return sentencepiece.from_model(model, name, stated)
+    asked = f"tokenizer_class is {name}Tokenizer" if name else f"model_type is {stated.model_type!r}"
+    raise CheckpointError(
+        f"{folder} has no tokenizer.json, and none can be made of its other files ({asked}): save one with "
+        "`transformers`, or take the file of another revision"
+    )
