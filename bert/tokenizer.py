@@ -11,6 +11,7 @@ from tokenizers import normalizers
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
+from bert.text.cuts import cut_pattern
 from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
 from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
@@ -31,6 +32,8 @@ class Tokenizer:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True
+        self.cut_pattern = cut_pattern(backend)
+        """Pattern before whose matches a text can be cut: the pieces stay the same. None where none is known."""
         self._pre_tokenizer = backend.pre_tokenizer
         """The file's own; the backend's keeps special pieces in texts apart too."""
         hide_special_pieces(backend)

@@ -148,10 +148,15 @@ def _filled(text: str, start: int, end: int, tokenizer: Tokenizer, best: Floats,
 def fill(text: str, start: int, end: int, written: str, goes_on: bool) -> str:
     """Return the text with a piece, as it is written, in place of [start, end).
 
-    A piece that goes on with a word (##ing) is joined to what stands before: the space between is taken out.
+    A piece that goes on with a word (##ing) is joined to what stands before: the space between is taken out. One that
+    brings a blank with it gives that up where there is one.
     """
     before = text[:start]
-    return ((before.rstrip() or before) if goes_on else before) + written + text[end:]
+    if goes_on:
+        before = before.rstrip() or before
+    elif not before or before[-1].isspace():
+        written = written.removeprefix(" ")
+    return before + written + text[end:]
 
 
 def _candidate(

@@ -75,7 +75,7 @@ def hide_special_pieces(backend: tokenizers.Tokenizer) -> None:
 def written(backend: tokenizers.Tokenizer, piece: str) -> tuple[str, bool]:
     """Return the characters of a piece, and whether it goes on with the word before it.
 
-    WordPiece marks the pieces that go on with a word, the others those that begin one, by the blank before it.
+    WordPiece marks the pieces that go on with a word, the others those that begin one: by a blank, which is kept.
     """
     if isinstance(backend.model, models.WordPiece):
         prefix = backend.model.continuing_subword_prefix
@@ -84,4 +84,4 @@ def written(backend: tokenizers.Tokenizer, piece: str) -> tuple[str, bool]:
     if backend.decoder is None:
         return piece, False
     after_another = backend.decoder.decode(["a", piece]).removeprefix("a")
-    return after_another.removeprefix(" "), not after_another.startswith(" ")
+    return after_another, not after_another.startswith(" ")

@@ -1,27 +1,21 @@
 """Cutting texts into parts that are tokenised one by one, and joining the pieces.
 
-Parts end where BERT's tokenizer splits anyway, so their pieces are exactly the whole text's.
+Parts end where the tokenizer splits anyway, so their pieces are exactly the whole text's.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
 
-from bert.encoding import Pieces
+from bert.encoding import Ints, Pieces
 from bert.tokenizer import Tokenizer
 
 PART_CHARACTERS = 2**13
 """Size of a part: 10 ms of work, 60 ms if each character is a token."""
 TEXT_CHARACTERS = 64
 """Fixed cost of a text, in characters."""
-
-SPLIT = re.compile(r"[\t\n\r !-/:-@\[-`{-~]")
-"""Characters before which BERT's tokenizer starts anew: ASCII white space and punctuation."""
-SPLIT_CHINESE = re.compile(r"[\t\n\r !-/:-@\[-`{-~\u4e00-\u9fff]")
-"""The same with Chinese characters, for tokenizers that separate them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +58,9 @@ def split_texts(texts: Sequence[str], tokenizer: Tokenizer) -> list[Part]:
 
 
 def _cut(index: int, text: str, tokenizer: Tokenizer) -> Iterator[Part]:
-    """Cut a text where its pieces are unaffected; not at all if the tokenizer is not BERT's."""
+    """Cut a text where its pieces are unaffected; not at all where no such place is known."""
     start = 0
-    if tokenizer.splits_at_spaces:
-        split = SPLIT_CHINESE if tokenizer.splits_chinese else SPLIT
+    if split := tokenizer.cut_pattern:
         while found := split.search(text, start + PART_CHARACTERS):
             yield Part(index, [text[start : found.start()]], start, is_whole=False)
             start = found.start()
@@ -91,10 +84,18 @@ def _joined(parts: Sequence[Pieces], starts: Sequence[int]) -> Pieces:
     """Join the pieces of one text's parts; `starts` are the parts' first characters."""
     if len(parts) == 1:
         return parts[0]
-    words = accumulate((int(part.word_ids.max(initial=-1)) + 1 for part in parts), initial=0)
-    moved = list(zip(parts, starts, words, strict=False))
+
+    def word_ids() -> Ints:
+        counts = (int(part.word_ids.max(initial=-1)) + 1 for part in parts)
+        return np.concatenate(
+            [
+                np.where(part.word_ids < 0, part.word_ids, part.word_ids + np.int32(before))
+                for part, before in zip(parts, accumulate(counts, initial=0), strict=False)
+            ]
+        )
+
     return Pieces(
         np.concatenate([part.ids for part in parts]),
-        np.concatenate([part.offsets + np.int32(start) for part, start, _ in moved]),
-        np.concatenate([part.word_ids + np.int32(first) for part, _, first in moved]),
+        np.concatenate([part.offsets + np.int32(start) for part, start in zip(parts, starts, strict=True)]),
+        word_ids,
     )

@@ -9,14 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from bert.errors import InputError, TextTooLongError
+from bert.errors import CheckpointError, InputError, TextTooLongError
 from bert.tasks import fill_mask
-from bert.tasks.fill_mask import MASK, best_pieces, decode, encode, fill, hide, mask_positions
+from bert.tasks.fill_mask import MASK, FillMaskTask, best_pieces, decode, encode, fill, hide, mask_positions
+from bert.tasks.spec import TaskSpec
 from bert.tasks.task import softmax
 from bert.text.special_pieces import written
 from bert.text.wordpiece import SPECIAL_PIECES
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import TEXTS
+from tests.support.tokenizers import KINDS, backend_of
 
 PIECES = [
     *SPECIAL_PIECES,
@@ -181,3 +183,59 @@ def test_pieces_are_hidden_behind_masks(tokenizer: Tokenizer) -> None:
     assert encoding.ids[mask_positions(encoding)].tolist() == [tokenizer.mask_id]
     assert mask_positions(encoding).tolist() == [2]
     assert (plain.word_ids >= 0).all()  # the given pieces stay as they were
+
+
+PLAIN = TEXTS.filter(lambda text: "[" not in text and "#" not in text)
+KNOWN = {kind: (Tokenizer(backend_of(kind)), backend_of(kind)) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("own", [False, True])
+@given(parts=st.lists(PLAIN, min_size=2, max_size=4))
+def test_masks_of_every_kind_are_where_the_library_puts_them(kind: str, own: bool, parts: list[str]) -> None:
+    ours, theirs = KNOWN[kind]
+    mask = str(ours.mask_piece)
+    text = (mask if own else MASK).join(parts)
+    (pieces,) = fill_mask.pieces(ours, [text])
+    encoding = encode(ours, pieces, 10_000)
+    assert encoding.ids.tolist() == theirs.encode(mask.join(parts)).ids
+    spans = encoding.offsets[mask_positions(encoding)].tolist()
+    assert [text[start:end] for start, end in spans] == [mask if own else MASK] * (len(parts) - 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "piece", "expected"),
+    [
+        ("bpe", "the [MASK] was", "Ġfilm", "the film was"),
+        ("bpe", "the [MASK] was", "s", "thes was"),
+        ("bpe", "[MASK] was", "the", "the was"),
+        ("bpe", "the<mask>.", "Ġfilm", "the film."),
+        ("bpe", "很[MASK]", "Ġfilm", "很 film"),
+        ("bpe", " [MASK]", "the", " the"),
+        ("unigram", "the [MASK] was", "▁me", "the me was"),
+        ("unigram", "the [MASK] was", "s", "thes was"),
+        ("unigram", "in <mask>, where", "▁Munich", "in Munich, where"),
+    ],
+)
+def test_pieces_of_every_kind_are_written_as_text(kind: str, text: str, piece: str, expected: str) -> None:
+    tokenizer = Tokenizer(with_pieces(kind, piece))
+    (read,) = fill_mask.pieces(tokenizer, [text])
+    best = np.array([[[tokenizer.token_to_id(piece)], [1.0]]], np.float32)
+    (mask,) = decode(text, encode(tokenizer, read, 32), best, tokenizer, top_k=1)
+    assert (mask.candidates[0].token, mask.candidates[0].sequence) == (piece, expected)
+
+
+def with_pieces(kind: str, piece: str) -> tokenizers.Tokenizer:
+    backend = backend_of(kind)
+    if backend.token_to_id(piece) is None:
+        backend.add_tokens([piece])
+    return backend
+
+
+def test_a_tokenizer_without_a_mask_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na", encoding="utf-8")
+    tokenizer = Tokenizer.load(tmp_path)
+    with pytest.raises(CheckpointError, match="has no mask"):
+        fill_mask.pieces(tokenizer, ["a [MASK]"])
+    with pytest.raises(CheckpointError, match="has no mask"):
+        FillMaskTask().sample(tokenizer, tokenizer.pieces(["a"]), TaskSpec("fill_mask", max_tokens=8))

@@ -9,16 +9,34 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import normalizers, pre_tokenizers
 
 from bert.encoding import Pieces
 from bert.errors import DeadlineExceededError, RequestTooLargeError
+from bert.tasks.ner import word_heads
 from bert.tokenizer import Tokenizer
 from service.pipeline import text_parts, tokenization, tokenize_queue
 from service.pipeline.inputs import RequestContext
 from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
+from tests.support.odd_texts import TEXTS
+from tests.support.sentencepiece_files import charsmap
 from tests.support.tiny import vocabulary
+from tests.support.tokenizers import KINDS, TRAINING_TEXTS, backend_of
 
 ODD = st.text(st.sampled_from("ab ,.!\n\t\u00e9\u0301\u4e2d\u6587\u200b\U0001f642\u3000-[]MASK"), max_size=60)
+
+
+def with_charsmap() -> Tokenizer:
+    """Return XLM-R's kind with a compiled normalisation, some of whose characters become blanks."""
+    backend = backend_of("unigram")
+    compiled = charsmap({"ﬁ": "fi", "\u3000": " ", "\u200b": " ", "½": "1/2", "é": "e"})
+    backend.normalizer = normalizers.Precompiled(compiled)
+    return Tokenizer(backend)
+
+
+TOKENIZERS = {kind: Tokenizer(backend_of(kind)) for kind in KINDS}
+TOKENIZERS["unigram"] = with_charsmap()
+LANGUAGES = st.lists(st.sampled_from(TRAINING_TEXTS) | TEXTS | ODD, max_size=3).map(" ".join)
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +87,34 @@ def test_joined_parts_equal_the_whole_text(tokenizer: Tokenizer, texts: list[str
     found, whole = Bounded(tokenizer).pieces(texts), tokenizer.pieces(texts)
     assert len(found) == len(whole)
     assert all(same(one, other) for one, other in zip(found, whole, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
+@given(texts=st.lists(LANGUAGES, max_size=4))
+def test_joined_parts_equal_the_whole_text_with_every_kind_of_tokenizer(kind: str, texts: list[str]) -> None:
+    tokenizer = TOKENIZERS[kind]
+    for one, other in zip(Bounded(tokenizer).pieces(texts), tokenizer.pieces(texts), strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert one.offsets.tolist() == other.offsets.tolist()
+        assert word_heads(one).tolist() == word_heads(other).tolist()
+        assert (one.word_ids < 0).tolist() == (other.word_ids < 0).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_is_read_in_parts(kind: str) -> None:
+    parts = text_parts.split_texts([TRAINING_TEXTS[0]], TOKENIZERS[kind])
+    assert len(parts) > 5 and "".join(part.texts[0] for part in parts) == TRAINING_TEXTS[0]
+
+
+def test_a_tokenizer_whose_pieces_reach_over_spaces_reads_texts_whole() -> None:
+    metaspace, regex, joining, added = (backend_of(kind) for kind in ("unigram", "bpe", "unigram", "bpe"))
+    metaspace.pre_tokenizer = pre_tokenizers.Metaspace()
+    regex.pre_tokenizer = pre_tokenizers.ByteLevel(use_regex=False)
+    joining.normalizer = normalizers.Replace("a b", "ab")
+    added.add_tokens(["a b"])
+    for backend in (metaspace, regex, joining, added):
+        assert len(text_parts.split_texts(["one two three four"], Tokenizer(backend))) == 1
 
 
 @settings(deadline=None)
