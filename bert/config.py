@@ -136,6 +136,12 @@ class BertConfig:
         return tuple(group * inner + place for group in groups for place in range(inner))
 
     @property
+    def is_plain_body(self) -> bool:
+        """Tell whether the body is BERT's own: a file of BERT can hold it."""
+        is_stacked = self.layer_order == tuple(range(self.num_hidden_layers))
+        return is_stacked and not self.projects_embeddings and not self.relative_attention_num_buckets
+
+    @property
     def pooled_dropout(self) -> float:
         """Dropout between the pooler and the classifier."""
         return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout

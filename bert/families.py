@@ -187,7 +187,9 @@ class Family:
         if self.starts_after_pad and POSITIONS in found:
             found[POSITIONS] = found[POSITIONS][self._first_position(config) :]
         tasks = found.pop(TASKS, None) if self.task_ids else None
-        if tasks is not None and SEGMENTS in found and config.get(self.task_ids):
+        if self.task_ids and config.get(self.task_ids) and SEGMENTS in found:
+            if tasks is None:
+                raise CheckpointError(f"{self.task_ids} is true, and the file has no tensor {TASKS!r}")
             found[SEGMENTS] = _with_first_row(found, SEGMENTS, TASKS, tasks)
         if not self._has_segments(config):
             if self.has_segment_table and SEGMENTS in found and POSITIONS in found:

@@ -98,19 +98,34 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
         )
     longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
     config.check_fits(corpus.vocab_size, longest)
-    shape = settings.model
-    dropout = replace(
-        config,
-        hidden_dropout_prob=shape.hidden_dropout_prob,
-        attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
-        model_type="bert",  # a relative goes on as a BERT, whose heads every objective knows
-    )
-    objective = build(settings, dropout)
+    objective = build(settings, _as_trained(config, settings))
     if fresh := load_into(objective.model, folder):
         logger.warning(
             "%s lacks %s: what is missing starts from fresh weights", settings.base, ", ".join(fresh)
         )
     return objective
+
+
+def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
+    """Return the config of a base with the run's dropout: a BERT's, where a file of BERT can hold the body.
+
+    Raises ConfigError where it cannot, and the objective has heads that only BERT has.
+    """
+    shape, plain = settings.model, config.is_plain_body and config.mlm_act == config.hidden_act
+    if not plain and settings.objective != "mlm":
+        raise ConfigError(
+            f"{settings.base} is {config.model_type!r}, whose body is not BERT's: it goes on with the objective 'mlm', "
+            f"and not with {settings.objective!r}"
+        )
+    return replace(
+        config,
+        hidden_dropout_prob=shape.hidden_dropout_prob,
+        attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
+        classifier_dropout=None if plain else config.classifier_dropout,
+        qa_dropout=0.0,
+        # A relative goes on as a BERT, whose heads every objective knows.
+        model_type="bert" if plain else config.model_type,
+    )
 
 
 def _check_pieces(corpus: Corpus, folder: Path) -> None:

@@ -86,13 +86,13 @@ def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float,
         return FEATURES_RATE, "default for a BiLSTM on a frozen base"
     if settings.lora:
         return ADAPTER_RATE, "default for an adapter"
-    weights = 12 * config.num_hidden_layers * config.hidden_size**2
+    weights = 12 * len(config.layer_order) * config.hidden_size**2
     rate = min(HIGHEST_RATE, BERT_BASE_RATE * (BERT_BASE_WEIGHTS / weights) ** (2 / 3))
     if TASKS[settings.task].head is Head.EMBEDDING:
         rate *= SIMILARITY_SHARE
     return float(
         f"{rate:.0e}"
-    ), f"default for a base of {config.num_hidden_layers} layers, {config.hidden_size} wide"
+    ), f"default for a base of {len(config.layer_order)} layers, {config.hidden_size} wide"
 
 
 def default_epochs(steps_an_epoch: int) -> int:

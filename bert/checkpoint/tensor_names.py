@@ -23,19 +23,21 @@ RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"
 """Attention bias of each bucket of `bert.relative_positions` and each head."""
 DENSE = "dense."
 """Beginning of the names of layers after an embedding's pooling, which have a file each."""
-# Buffers of old checkpoints, and the second name of a tied bias.
-_NO_WEIGHTS = ("embeddings.position_ids", "embeddings.token_type_ids", f"{MLM_HEAD}.decoder.bias")
-
-
-def is_weight(key: str) -> bool:
-    """Tell whether a file's tensor is one of the model's own."""
-    return not key.endswith(_NO_WEIGHTS)
+_MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
+_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+"""Tensors of old checkpoints that are no weights."""
 
 
 def bert_weights(weights: Mapping[str, Array], folder: Path) -> dict[str, Array]:
     """Return a folder's tensors as its family's are read; without a `config.json` they are BERT's own."""
     values = read_values(folder) if (folder / "config.json").is_file() else {}
-    return family_of(values).bert_weights(weights, values)
+    kept = {name: tensor for name, tensor in weights.items() if not name.endswith(_BUFFERS)}
+    found = family_of(values).bert_weights(kept, values)
+    bias = found.pop(_DECODER_BIAS, None)
+    # The decoder's bias is the head's under a second name, but where nothing is tied the decoder's alone is used.
+    if bias is not None and (values.get("tie_word_embeddings") is False or _MLM_BIAS not in found):
+        found[_MLM_BIAS] = bias
+    return found
 
 
 def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:

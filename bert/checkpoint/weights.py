@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bert.checkpoint import hub, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
-from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name, is_weight
+from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig, read_values
@@ -85,7 +85,7 @@ def read_weights(folder: Path) -> Weights:
     """Read the folder's weights, whole or in shards, as float32 under BERT's names."""
     weights: Weights = {}
     for file in weight_files(folder):
-        weights |= {key: value for key, value in _read_file(file).items() if is_weight(key)}
+        weights |= _read_file(file)
     return bert_weights(weights, folder)
 
 

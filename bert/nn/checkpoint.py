@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, equal, from_numpy
 
-from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, bert_weights, is_weight
+from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, bert_weights
 from bert.checkpoint.torch_files import read_torch_file
 from bert.checkpoint.weight_files import WEIGHTS, weight_files
 from bert.config import BertConfig
@@ -24,7 +24,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
-        weights |= {name: tensor.float() for name, tensor in _read_file(file).items() if is_weight(name)}
+        weights |= {name: tensor.float() for name, tensor in _read_file(file).items()}
     return bert_weights(weights, folder)
 
 

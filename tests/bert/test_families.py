@@ -1,30 +1,33 @@
 """Checkpoints of BERT's relatives: read as BERT's, of the same answers and gradients, and written back as their own."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 import transformers
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bert.checkpoint.description import Stated
 from bert.checkpoint.tensor_names import needed_shapes
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.config import BertConfig
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import FAMILIES, POSITIONS, SEGMENTS
 from bert.families import TASKS as TASK_IDS
 from bert.nn import heads
 from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.encoder import activation
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from tests.support.checkpoints import ARCHITECTURES, SPECS
-from tests.support.families import CLASSES, relative, their_outputs, write_relative
+from tests.support.checkpoints import ARCHITECTURES, SPECS, vocabulary
+from tests.support.families import CLASSES, SHAPES, their_outputs, write_relative
 
 TASKS = ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
 LENGTHS = (140, 20, 7, 2, 1)
@@ -188,6 +191,26 @@ def test_transformers_loads_what_is_saved_as_its_own_class(
     assert BertConfig.read(folder / "saved") == ours.config
 
 
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_a_text_in_a_packed_row_is_read_as_alone(model_type: str, tmp_path: Path) -> None:
+    spec = SPECS["similarity"]
+    write_relative(tmp_path, model_type, spec)
+    config = BertConfig.read(tmp_path)
+    model = our_model(config, spec)
+    load_into(model, tmp_path)
+    body = model.bert
+    lengths = (20, 9, 1)
+    ids = torch.randint(5, config.vocab_size, (1, sum(lengths)), generator=torch.Generator().manual_seed(3))
+    texts = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))[None]
+    places = torch.cat([torch.arange(length) for length in lengths])[None]
+    with torch.no_grad():
+        packed = body(ids, texts % 2, texts[:, :, None] == texts[:, None], places)
+        for number in range(len(lengths)):
+            its = texts[0] == number
+            alone = body(ids[:, its], (texts % 2)[:, its])
+            torch.testing.assert_close(packed[:, its], alone, atol=1e-5, rtol=1e-5)
+
+
 def label_maps(spec: TaskSpec) -> dict[str, Any]:
     return {"id2label": {str(n): label for n, label in enumerate(spec.labels)}} if spec.labels else {}
 
@@ -201,12 +224,97 @@ def test_the_task_is_found_without_a_task_json(task: str, model_type: str, tmp_p
     assert {name for name, _ in needed_shapes(checkpoint.config, checkpoint.spec)} <= set(checkpoint.weights)
 
 
-def test_a_bare_body_needs_no_prefix(tmp_path: Path) -> None:
-    model = relative("distilbert", SPECS["similarity"])
-    bare = {name: tensor for name, tensor in model.state_dict().items() if name.startswith("transformer.")}
-    assert bare
-    named = FAMILIES["distilbert"].bert_weights(bare, {})
-    assert all(name.startswith("bert.encoder.layer.") for name in named)
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_what_a_config_leaves_out_is_the_default_of_transformers(model_type: str) -> None:
+    whole = transformers.AutoConfig.for_model(model_type).to_dict()
+    assert BertConfig.from_dict({"model_type": model_type}) == BertConfig.from_dict(whole)
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_a_bare_body_needs_no_prefix(model_type: str, tmp_path: Path) -> None:
+    write_relative(tmp_path / "bare", model_type, SPECS["similarity"])
+    values = json.loads((tmp_path / "bare" / "config.json").read_text(encoding="utf-8"))
+    family = BertConfig.read(tmp_path / "bare").family
+    bare = safetensors.numpy.load_file(tmp_path / "bare" / "model.safetensors")
+    assert not any(name.startswith(family.prefix) for name in bare)
+    prefixed = {f"{family.prefix}{name}": tensor for name, tensor in bare.items()}
+    named = family.bert_weights(bare, values)
+    assert named.keys() == family.bert_weights(prefixed, values).keys()
+    assert named.keys() >= dict(needed_shapes(BertConfig.read(tmp_path / "bare"), SPECS["similarity"])).keys()
+    own = family.own_weights(named, "BertModel", asdict(BertConfig.read(tmp_path / "bare")))
+    assert own.keys() == prefixed.keys() - {f"{family.prefix}embeddings.task_type_embeddings.weight"}
+
+
+def test_an_old_ernie_has_the_prefix_of_bert(tmp_path: Path) -> None:
+    write_relative(tmp_path, "ernie", SPECS["ner"])
+    before, file = read_weights(tmp_path), tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    safetensors.numpy.save_file({n.replace("ernie.", "bert."): x for n, x in tensors.items()}, file)
+    after = read_weights(tmp_path)
+    assert all(np.array_equal(before[name], after[name]) for name in before | after)
+
+
+def test_a_discriminator_is_a_body_and_no_language_model(tmp_path: Path) -> None:
+    config = transformers.ElectraConfig(**SHAPES["electra"], vocab_size=len(vocabulary()))
+    transformers.ElectraForPreTraining(config).save_pretrained(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary()), encoding="utf-8")
+    assert read_checkpoint(tmp_path, stated=Stated(pooling="cls")).spec.task == "similarity"
+    head = load_into(our_model(BertConfig.read(tmp_path), SPECS["classification"]), tmp_path)
+    assert sorted(head) == [
+        *(f"bert.pooler.dense.{kind}" for kind in ("bias", "weight")),
+        *(f"classifier.{kind}" for kind in ("bias", "weight")),
+    ]
+    with pytest.raises(CheckpointError, match="say --pooling mean, or another, to export its embeddings"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("model_type", FAMILY_NAMES)
+def test_a_decoder_of_its_own_is_refused(model_type: str, tmp_path: Path) -> None:
+    write_relative(tmp_path, model_type, SPECS["fill_mask"], tie_word_embeddings=False)
+    with pytest.raises(UnsupportedModelError, match=r"decoder\.weight is not the word embedding"):
+        read_checkpoint(tmp_path)
+    config = BertConfig.read(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=r"decoder\.weight is not the word embedding"):
+        load_into(our_model(config, SPECS["fill_mask"]), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["gelu_python", "gelu_10", "gelu_fast", "gelu_accurate", "gelu_python_tanh"])
+def test_other_names_of_an_activation_are_read(name: str) -> None:
+    ours = activation(BertConfig.from_dict({"hidden_act": name}).hidden_act)
+    x = torch.linspace(-6, 6, 1000)
+    torch.testing.assert_close(ours(x), transformers.activations.ACT2FN[name](x), atol=2e-6, rtol=0)
+
+
+def test_an_ernie_whose_task_has_no_tensor_is_refused(tmp_path: Path) -> None:
+    write_relative(tmp_path, "ernie", SPECS["ner"], use_task_id=False)
+    file = tmp_path / "config.json"
+    values = json.loads(file.read_text(encoding="utf-8")) | {"use_task_id": True}
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="use_task_id is true, and the file has no tensor"):
+        read_weights(tmp_path)
+
+
+def test_a_choice_that_is_scored_otherwise_is_refused() -> None:
+    with pytest.raises(UnsupportedModelError, match="summary_type is 'mean'; only 'first' is read"):
+        BertConfig.from_dict({"model_type": "electra", "summary_type": "mean"})
+
+
+def test_rates_of_dropout_are_kept() -> None:
+    rates = {"seq_classif_dropout": 0.3, "qa_dropout": 0.25, "dropout": 0.15}
+    config = BertConfig.from_dict({"model_type": "distilbert", **rates})
+    assert (config.pooled_dropout, config.token_dropout, config.qa_dropout) == (0.3, 0.15, 0.25)
+    assert config.to_dict().items() >= rates.items()
+    albert = BertConfig.from_dict({"model_type": "albert"})
+    assert (albert.pooled_dropout, albert.token_dropout, albert.hidden_dropout_prob) == (0.1, 0.1, 0.0)
+
+
+def test_layers_run_in_the_order_of_their_groups() -> None:
+    shape = {"model_type": "albert", "num_hidden_layers": 5, "num_hidden_groups": 2}
+    assert BertConfig.from_dict(shape).layer_order == (0, 0, 0, 1, 1)
+    config = BertConfig.from_dict({**shape, "inner_group_num": 2})
+    assert config.layer_order == (0, 1, 0, 1, 0, 1, 2, 3, 2, 3)
+    assert config.num_layer_weights == 4
+    assert BertConfig().layer_order == tuple(range(12))
 
 
 def test_what_a_family_lacks_is_zero_and_is_not_trained(tmp_path: Path) -> None:

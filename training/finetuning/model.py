@@ -78,12 +78,14 @@ def base_embedding(base: str) -> TaskSpec:
 
 
 def with_dropout(config: BertConfig, hidden: float | None, attention: float | None) -> BertConfig:
-    """Return the configuration with the rates that are given."""
-    return replace(
-        config,
-        hidden_dropout_prob=config.hidden_dropout_prob if hidden is None else hidden,
-        attention_probs_dropout_prob=config.attention_probs_dropout_prob if attention is None else attention,
-    )
+    """Return the configuration with the rates that are given; `hidden` is also that of a head with a rate of its own."""
+    if hidden is not None:
+        classifier = None if config.classifier_dropout is None else hidden
+        answers = hidden if config.qa_dropout else 0.0
+        config = replace(
+            config, hidden_dropout_prob=hidden, classifier_dropout=classifier, qa_dropout=answers
+        )
+    return config if attention is None else replace(config, attention_probs_dropout_prob=attention)
 
 
 def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...]) -> nn.Module:

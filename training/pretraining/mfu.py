@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.benchmark import Timer
 
-from bert.nn.encoder import BertSelfAttention
+from bert.nn.encoder import BertLayers, BertSelfAttention
 from training.pretraining.objectives.base import Objective
 
 PASSES = 3
@@ -44,13 +44,21 @@ def count_flops(objective: Objective) -> Flops:
 
 def _forward(model: nn.Module) -> Flops:
     token = predicted = attended = 0.0
+    times = {
+        f"{name}.layer.{number}.": layers.order.count(number)
+        for name, layers in model.named_modules()
+        if isinstance(layers, BertLayers)
+        for number in range(len(layers.layer))
+    }
     for name, module in model.named_modules():
+        # Layers that share their weights run several times.
+        count = next((found for prefix, found in times.items() if name.startswith(prefix)), 1)
         if isinstance(module, BertSelfAttention):
-            attended += 4 * module.query.out_features  # scores, and their use
+            attended += 4 * count * module.query.out_features  # scores, and their use
         elif isinstance(module, nn.Linear) and _AT_PREDICTED.search(name):
             predicted += 2 * module.weight.numel()
         elif isinstance(module, nn.Linear):
-            token += 2 * module.weight.numel()
+            token += 2 * count * module.weight.numel()
     return Flops(token, predicted, attended)
 
 

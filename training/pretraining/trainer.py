@@ -165,7 +165,7 @@ class PretrainTrainer(Trainer):
         recipe = {"command": command, "scores": scores, "settings": self.settings.model_dump(mode="json")}
         with atomic_dir(folder) as aside:
             save_weights(named, objective.model.config, aside, objective.architecture, {})
-            self.tokenizer.save(aside)
+            self.tokenizer.save(aside, segments=objective.model.config.has_segments)
             objective.save_beside(aside, weights)
             (aside / "pretrain.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
 

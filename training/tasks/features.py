@@ -53,13 +53,13 @@ class BiLstmTagger(BertHead):
         super().__init__(config)
         self.bert.requires_grad_(False)
         self._chosen, needed = _CHOSEN[settings.layers]
-        if config.num_hidden_layers < needed:
+        layers = len(config.layer_order)
+        if layers < needed:
             raise ConfigError(
-                f"features.layers is {settings.layers!r}, which needs {needed} layers; "
-                f"the model has {config.num_hidden_layers}"
+                f"features.layers is {settings.layers!r}, which needs {needed} layers; the model has {layers}"
             )
         weighted = settings.layers.startswith("weighted")
-        count = config.num_hidden_layers if settings.layers == "weighted" else needed
+        count = layers if settings.layers == "weighted" else needed
         self.mix = LayerMix(count) if weighted else None
         width = config.hidden_size * (4 if settings.layers == "last_four" else 1)
         self.lstm = nn.LSTM(

@@ -104,12 +104,23 @@ def test_an_index_that_is_none_is_refused(index: Any, why: str, base: Path) -> N
 
 
 def test_both_readers_find_the_same_names(tmp_path: Path) -> None:
-    names = ("embeddings.LayerNorm.gamma", "encoder.x.beta", "pooler.y", "bert.z", "classifier.weight")
+    body = ("embeddings.LayerNorm.gamma", "encoder.x.beta", "pooler.y", "bert.z")
+    names = (*body, "classifier.weight", "cls.predictions.bias")
     dropped = ("bert.embeddings.token_type_ids", "embeddings.position_ids", "cls.predictions.decoder.bias")
     save_file({name: torch.ones(2) for name in (*names, *dropped)}, tmp_path / "model.safetensors")
     found = set(read_weights(tmp_path))
     assert found == set(torch_checkpoint.read_weights(tmp_path))
     assert len(found) == len(names) and "bert.embeddings.LayerNorm.weight" in found
+
+
+def test_a_decoder_that_is_not_tied_has_its_own_bias(tmp_path: Path) -> None:
+    head, decoder = "cls.predictions.bias", "cls.predictions.decoder.bias"
+    save_file({head: torch.zeros(2), decoder: torch.ones(2)}, tmp_path / "model.safetensors")
+    for tied in (True, False):
+        (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": tied}))
+        assert read_weights(tmp_path)[head].tolist() == [float(not tied)] * 2
+    save_file({decoder: torch.ones(2)}, tmp_path / "model.safetensors")
+    assert read_weights(tmp_path)[head].tolist() == [1, 1]
 
 
 def test_a_checkpoint_of_the_hub_says_its_task_itself(tmp_path: Path) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from bert.config import BertConfig
 from bert.errors import ConfigError, TrainingError
+from bert.nn.checkpoint import load_into
+from bert.nn.heads import BertForMaskedLM
 from bert.tokenizer import Tokenizer
 from tests.support.checkpoints import SPECS
 from tests.support.families import relative
@@ -64,6 +67,29 @@ def test_a_relative_of_bert_goes_on_as_a_bert(corpus: Path, tmp_path: Path) -> N
         torch.testing.assert_close(
             objective.model.eval()(ids), theirs(ids, torch.ones_like(ids)).logits, atol=1e-5, rtol=1e-5
         )
+
+
+@pytest.mark.parametrize("model_type", ["electra", "albert", "mpnet"])
+def test_another_body_goes_on_as_itself(model_type: str, corpus: Path, tmp_path: Path) -> None:
+    pieces = Corpus.open(corpus).vocab_size
+    relative(model_type, SPECS["fill_mask"], vocab_size=pieces).save_pretrained(tmp_path / "base")
+    settings = run_settings(
+        corpus, tmp_path / "run", base=str(tmp_path / "base"), max_steps=2, objective="mlm", packed=True
+    )
+    saved = pretrain(settings)
+    assert saved is not None
+    kind = transformers.AutoModelForMaskedLM
+    theirs, report = kind.from_pretrained(saved, output_loading_info=True)
+    assert theirs.config.model_type == model_type
+    assert not any(report.values()), report
+    ours, ids = BertForMaskedLM(BertConfig.read(saved)).eval(), torch.arange(5, 12)[None]
+    assert load_into(ours, saved) == []
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids), theirs.eval()(ids).logits, atol=1e-5, rtol=1e-5)
+    with pytest.raises(
+        ConfigError, match="it goes on with the objective 'mlm', and not with 'replaced_token'"
+    ):
+        opened(corpus, tmp_path / "base", objective="replaced_token")
 
 
 def test_a_base_whose_ids_mean_other_pieces_is_refused(corpus: Path, base: Path, tmp_path: Path) -> None:

@@ -22,6 +22,19 @@ def test_a_token_of_bert_base_costs_six_flops_a_weight_of_its_layers() -> None:
     assert share == pytest.approx(1 + more)
 
 
+def test_layers_that_share_their_weights_cost_what_layers_do() -> None:
+    shared = {
+        "model_type": "albert",
+        "hidden_size": 768,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    }
+    with torch.device("meta"):
+        flops = count_flops(MaskedLanguageModel(BertConfig.from_dict(shared)))
+    assert flops.token == 6 * (12 * 12 * 768**2 + 128 * 768)
+    assert flops.attended == 3 * 12 * 4 * 768
+
+
 def test_the_peak_leaves_the_generator_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mfu, "SIDES", {"cpu": (256,)})
     torch.manual_seed(1)

@@ -73,9 +73,11 @@ class Distillation(MaskedLanguageModel):
         ours, theirs = self.model.config, self.teacher.config
         for name in ("hidden_size", "intermediate_size", "max_position_embeddings", "type_vocab_size"):
             _check_same(ours, theirs, name)
+        for name in ("projects_embeddings", "relative_attention_num_buckets"):
+            _check_same(ours, theirs, name)
         weights = self.teacher.state_dict()
-        for at, taken in enumerate(spread(ours.num_hidden_layers, theirs.num_hidden_layers)):
-            layer = self.teacher.bert.encoder.layer[taken].state_dict()
+        for at, taken in enumerate(spread(ours.num_hidden_layers, len(theirs.layer_order))):
+            layer = self.teacher.bert.encoder.layer[theirs.layer_order[taken]].state_dict()
             weights |= {f"bert.encoder.layer.{at}.{name}": weight for name, weight in layer.items()}
         self.model.load_state_dict({name: weights[name] for name in self.model.state_dict()})
 
