@@ -5,7 +5,7 @@ An export that passed over a part of it would give other vectors than the model'
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
@@ -25,7 +25,7 @@ UNKNOWN_POOLING = (
 )
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize", "Dropout")
 _ORDER = re.compile("Transformer Pooling( Dense)*( Normalize)?")
-# Old names of poolings → ours, which are the new ones.
+# Old names of poolings → ours, which are the new ones; in the order in which several were joined.
 _OLD_MODES = {
     "cls_token": "cls",
     "max_tokens": "max",
@@ -35,7 +35,11 @@ _OLD_MODES = {
     "lasttoken": "lasttoken",
 }
 _ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
-_SENTENCE = "sentence_embedding"
+_INPUTS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+_POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"}
+_DENSE_KEYS = {"in_features", "out_features", "bias", "activation_function"}
+_LENGTHS_KEYS = {"max_seq_length", "do_lower_case", "modality_config", "unpad_inputs"}
+_LAST_LAYER = {"method": "forward", "method_output_name": "last_hidden_state"}
 
 
 def is_embedder(folder: Path) -> bool:
@@ -55,10 +59,23 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
     would not be honoured.
     """
     modules = _modules(folder)
-    longest = _read(folder, LENGTHS).get("max_seq_length") or max_tokens
+    lengths = _read(folder, LENGTHS)
+    _check_known(
+        LENGTHS,
+        lengths,
+        _LENGTHS_KEYS,
+        {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"},
+    )
+    if (modality := (lengths.get("modality_config") or {}).get("text", _LAST_LAYER)) != _LAST_LAYER:
+        raise ConfigError(
+            f"{LENGTHS}: modality_config is {modality!r} for text; exported is the last hidden state"
+        )
+    longest = lengths.get("max_seq_length") or max_tokens
     if not isinstance(longest, int):
         raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is no whole number")
-    normalize = any(kind == "Normalize" for kind, _ in modules)
+    normalize = dict(modules).get("Normalize")
+    if normalize:
+        _check_known(f"{normalize}/config.json", _read(folder, f"{normalize}/config.json"), set(), _INPUTS)
     settings = read_settings(folder)
     prompts = settings.get("prompts") or {}
     if not isinstance(prompts, dict):
@@ -67,8 +84,8 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
         spec,
         pooling=_pooling(folder, dict(modules)["Pooling"], prompts),
         dense=tuple(_dense(folder, path) for kind, path in modules if kind == "Dense"),
-        normalize=normalize,
-        similarity=_similarity(settings, normalize),
+        normalize=normalize is not None,
+        similarity=_similarity(settings, normalize is not None),
         prompts=dict(prompts),
         default_prompt_name=settings.get("default_prompt_name") or "",
         max_tokens=min(longest, max_tokens),
@@ -130,25 +147,27 @@ def _pooling(folder: Path, name: str, prompts: Mapping[str, Any]) -> str:
     """Return the names of the poolings, joined by `+`. Raises ConfigError for one that is not known."""
     file = f"{name}/config.json"
     values = _read(folder, file)
-    prefix = "pooling_mode_"
-    old = [
-        key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value is True
-    ]
-    listed = values.get("pooling_mode") or []
-    new = listed if isinstance(listed, list) else [listed]
-    modes = {_OLD_MODES.get(mode, mode) for mode in old} or {str(mode) for mode in new} or {"mean"}
-    if unknown := sorted(modes - set(POOLINGS)):
+    _check_known(file, values, _POOLING_KEYS | {key for key in values if key.startswith("pooling_mode_")}, {})
+    listed = values.get("pooling_mode") or _old_modes(values) or "mean"
+    modes = [str(mode) for mode in listed] if isinstance(listed, list) else [str(listed)]
+    if unknown := [mode for mode in modes if mode not in POOLINGS]:
         raise ConfigError(f"{file}: the pooling is {unknown[0]!r}; known are {', '.join(POOLINGS)}")
-    if old and new and modes != set(new):
-        raise ConfigError(
-            f"{file}: pooling_mode is {listed!r}, and {' and '.join(old)} true: make them agree"
-        )
     if values.get("include_prompt") is False and any(prompts.values()):
         raise ConfigError(
             f"{file}: include_prompt is false, so the pooling leaves out the prompt's tokens, and the service pools all: "
             f"take the prompts out of {SETTINGS} if texts need none"
         )
-    return "+".join(mode for mode in POOLINGS if mode in modes)
+    return "+".join(modes)
+
+
+def _old_modes(values: Mapping[str, Any]) -> list[str]:
+    """Return the poolings of a file of before sentence-transformers 5.4, which has a flag for each."""
+    prefix = "pooling_mode_"
+    flags = [
+        key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value is True
+    ]
+    known = [name for mode, name in _OLD_MODES.items() if mode in flags]
+    return known + [flag for flag in flags if flag not in _OLD_MODES]
 
 
 def _dense(folder: Path, name: str) -> DenseLayer:
@@ -160,12 +179,20 @@ def _dense(folder: Path, name: str) -> DenseLayer:
         raise ConfigError(
             f"{file}: activation_function is {activation}; exported are {' and '.join(_ACTIVATIONS)}"
         )
-    for key in ("module_input_name", "module_output_name"):
-        if (values.get(key) or _SENTENCE) != _SENTENCE:
-            raise ConfigError(f"{file}: {key} is {values[key]!r}; exported is a layer of the {_SENTENCE}")
+    _check_known(file, values, _DENSE_KEYS, _INPUTS)
     if "out_features" not in values:
         raise ConfigError(f"{file} names no out_features")
     return DenseLayer(values["out_features"], _ACTIVATIONS[activation])
+
+
+def _check_known(
+    file: str, values: Mapping[str, Any], known: Collection[str], fixed: Mapping[str, str]
+) -> None:
+    """Raise ConfigError for a key that is not known and says something, or has another value than the one exported."""
+    for key, value in values.items():
+        if value and key not in known and value != fixed.get(key):
+            exported = f"; exported is {fixed[key]!r}" if key in fixed else ", which is not known"
+            raise ConfigError(f"{file}: {key} is {value!r}{exported}")
 
 
 def _similarity(settings: Mapping[str, Any], normalize: bool) -> str:

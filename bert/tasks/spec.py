@@ -11,7 +11,7 @@ from bert.errors import CheckpointError, ConfigError
 
 TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
-"""Ways to make one vector of a text's, in the order in which several are joined. Names are sentence-transformers'."""
+"""Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
 SCORE_ACTIVATIONS = ("", "sigmoid", "identity")
@@ -59,7 +59,7 @@ class TaskSpec:
     pair: bool = False
     """Classification only: whether the model was trained on two texts."""
     pooling: str = "mean"
-    """Similarity only: one of POOLINGS, or several joined by `+`, in that order: "cls+mean"."""
+    """Similarity only: one of POOLINGS, or several whose vectors stand side by side, as "cls+mean"."""
     dense: tuple[DenseLayer, ...] = ()
     """Similarity only: layers after the pooling."""
     normalize: bool = True
@@ -121,10 +121,9 @@ class TaskSpec:
         return self.dense[-1].out_features if self.dense else hidden_size * len(self.poolings)
 
     def _check_embedding(self) -> None:
-        wanted = [name for name in POOLINGS if name in self.poolings]
-        if list(self.poolings) != wanted:
+        if not set(self.poolings) <= set(POOLINGS):
             raise ConfigError(
-                f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}, and several in this order, joined by +"
+                f"pooling is {self.pooling!r}; known are {', '.join(POOLINGS)}, and several joined by +"
             )
         if not all(isinstance(layer, DenseLayer) for layer in self.dense):
             raise ConfigError(f"dense ({self.dense!r}) must be a list of layers")

@@ -71,7 +71,8 @@ def test_a_pooling_by_cls_is_exported_as_such(tmp_path: Path) -> None:
         ({"pooling_mode_max_tokens": True, **MEAN, "pooling_mode_cls_token": True}, "cls+max+mean"),
         ({"pooling_mode": "cls"}, "cls"),
         ({"pooling_mode": ["mean"], "include_prompt": True}, "mean"),
-        ({"pooling_mode": ["lasttoken", "max"], "embedding_dimension": 32}, "max+lasttoken"),
+        ({"pooling_mode": ["lasttoken", "max"], "embedding_dimension": 32}, "lasttoken+max"),
+        ({**MEAN, "pooling_mode": "cls"}, "cls"),
         (
             {"pooling_mode": "mean", "include_prompt": False},
             "mean",
@@ -141,7 +142,11 @@ def test_a_whole_folder_is_embedded_as_sentence_transformers_does(pickled: bool,
         ),
         ({"out_features": "many"}, "out_features \\('many'\\) must be a whole number"),
         ({"out_features": 0}, "out_features \\(0\\) must be at least 1"),
-        ({"module_input_name": "token_embeddings"}, "module_input_name is 'token_embeddings'"),
+        (
+            {"module_input_name": "token_embeddings"},
+            "module_input_name is 'token_embeddings'; exported is 'sent",
+        ),
+        ({"use_residual": True}, "2_Dense/config.json: use_residual is True, which is not known"),
     ],
 )
 def test_other_dense_layers_are_refused(values: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -167,11 +172,6 @@ def test_other_dense_layers_are_refused(values: dict[str, Any], reason: str, tmp
         (MODULES, {"pooling": {"pooling_mode": "splade"}}, "the pooling is 'splade'"),
         (
             MODULES,
-            {"pooling": {**MEAN, "pooling_mode": "cls"}},
-            "pooling_mode is 'cls', and mean_tokens true",
-        ),
-        (
-            MODULES,
             {
                 "pooling": {**MEAN, "include_prompt": False},
                 "config_sentence_transformers": {"prompts": {"q": "query: "}},
@@ -182,6 +182,26 @@ def test_other_dense_layers_are_refused(values: dict[str, Any], reason: str, tmp
             MODULES,
             {"sentence_bert_config": {"max_seq_length": "long"}},
             "max_seq_length is 'long', which is no whole number",
+        ),
+        (
+            MODULES,
+            {"sentence_bert_config": {"transformer_task": "fill-mask"}},
+            "transformer_task is 'fill-mask'",
+        ),
+        (MODULES, {"sentence_bert_config": {"query_length": 32}}, "query_length is 32, which is not known"),
+        (
+            MODULES,
+            {
+                "sentence_bert_config": {
+                    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}}
+                }
+            },
+            "exported is the last hidden state",
+        ),
+        (
+            MODULES,
+            {"pooling": {**MEAN, "layers": [1]}},
+            r"1_Pooling/config.json: layers is \[1\], which is not kn",
         ),
         (
             MODULES,
@@ -232,6 +252,36 @@ def test_lower_case_is_built_into_a_tokenizer_that_keeps_capitals(tmp_path: Path
     (tmp_path / "sentence_bert_config.json").unlink()
     plain = read(tmp_path).tokenizer
     assert plain.ids([text]) != plain.ids([text.lower()])
+
+
+def test_the_files_of_sentence_transformers_6_are_read(tmp_path: Path) -> None:
+    """As 6.2.0 writes them."""
+    names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    text = {"method": "forward", "method_output_name": "last_hidden_state"}
+    write_embedder(
+        tmp_path,
+        pooling={"embedding_dimension": 32, "pooling_mode": "cls", "include_prompt": True},
+        sentence_bert_config={
+            "transformer_task": "feature-extraction",
+            "modality_config": {"text": text},
+            "module_output_name": "token_embeddings",
+        },
+        config_sentence_transformers={
+            "model_type": "SentenceTransformer",
+            "prompts": {"query": "", "document": ""},
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+    )
+    (tmp_path / "2_Normalize").mkdir()
+    (tmp_path / "2_Normalize" / "config.json").write_text(json.dumps(names), encoding="utf-8")
+    assert read(tmp_path).spec.normalize and read(tmp_path).spec.pooling == "cls"
+    names["module_input_name"] = "token_embeddings"
+    (tmp_path / "2_Normalize" / "config.json").write_text(json.dumps(names), encoding="utf-8")
+    with pytest.raises(
+        CheckpointError, match=r"2_Normalize/config.json: module_input_name is 'token_embeddings'"
+    ):
+        read(tmp_path)
 
 
 def test_prompts_and_dot_products_are_recorded(tmp_path: Path) -> None:

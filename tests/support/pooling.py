@@ -5,17 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-# Pooling.forward of sentence-transformers 5: a padded batch, one vector after the other in this order.
-ORDER = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 
-
+# Pooling.forward of sentence-transformers 6.2: a padded batch, one vector after the other.
 def pooled(tokens: Tensor, mask: Tensor, modes: Sequence[str]) -> Tensor:
     """Pool tokens (B, T, H) with a mask (B, T) of ones and zeros; (B, H * number of modes)."""
     expanded = mask.unsqueeze(-1).expand(tokens.size()).to(tokens.dtype)
     vectors = []
-    for mode in ORDER:
-        if mode not in modes:
-            continue
+    for mode in modes:
         if mode == "cls":
             vectors.append(tokens[:, 0])
         elif mode == "max":

@@ -19,9 +19,7 @@ SPECS = st.builds(
     problem_type=st.sampled_from(PROBLEM_TYPES),
     activation=st.sampled_from(["", "sigmoid", "identity"]),
     pair=st.booleans(),
-    pooling=st.sets(st.sampled_from(POOLINGS), min_size=1).map(
-        lambda chosen: "+".join(name for name in POOLINGS if name in chosen)
-    ),
+    pooling=st.lists(st.sampled_from(POOLINGS), min_size=1, max_size=3).map("+".join),
     dense=st.lists(
         st.builds(DenseLayer, st.integers(1, 99), st.sampled_from(["tanh", "identity"])), max_size=2
     ).map(tuple),
@@ -100,8 +98,7 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "qa", "base": "minilm"}, r"base \('minilm'\) must be an object"),
         ({"task": "qa", "base": {"name": 5}}, r"base.name \(5\) must be a text"),
         ({"task": "similarity", "pooling": "first"}, "pooling is 'first'; known are cls, max, mean"),
-        ({"task": "similarity", "pooling": "mean+cls"}, r"pooling is 'mean\+cls'; .* in this order"),
-        ({"task": "similarity", "pooling": "mean+mean"}, "in this order"),
+        ({"task": "similarity", "pooling": "mean+first"}, r"pooling is 'mean\+first'"),
         ({"task": "similarity", "pooling": ""}, "pooling is ''"),
         ({"task": "similarity", "dense": [{"out_features": 0}]}, r"out_features \(0\) must be at least 1"),
         ({"task": "similarity", "dense": [{"out": 3}]}, "dense must be a list of layers with out_features"),
