@@ -6,10 +6,11 @@ export and training import this module. `python -m bert.checkpoint.hub NAME` pri
 
 import errno
 import importlib.util
+import logging
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -40,6 +41,7 @@ _TEXTS = frozenset(
 _MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")
 _DENSE = re.compile(r"(\d+_Dense/)[^/]+")
 _SHARD = re.compile(r"(?:pytorch_)?model-\d+-of-\d+\.(?:safetensors|bin)")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAIN = "main"
 SPARE_BYTES = 64 << 20
@@ -70,6 +72,19 @@ def origin(folder: Path) -> dict[str, str]:
     if folder.parent.name != "snapshots" or not repo.startswith("models--"):
         return {}
     return {"repo": repo.removeprefix("models--").replace("--", "/"), "commit": folder.name}
+
+
+def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
+    """Compare the files of a model of the hub, by name and sha256, with the hashes that the hub has of the large ones.
+
+    Raises CheckpointError for one that is damaged. Other folders are not looked at.
+    """
+    for name, sha256 in hashes.items() if origin(folder) else ():
+        blob = (folder / name).resolve()  # the cache calls a large file by its sha256
+        if _SHA256.fullmatch(blob.name) and blob.name != sha256:
+            raise CheckpointError(
+                f"{folder / name} is damaged: delete {blob}, and run it again to download it"
+            )
 
 
 def wanted_files(listed: list[str]) -> list[str]:
@@ -135,10 +150,12 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
         raise CheckpointError(
             f"there is no folder {name} here; to download it from the Hugging Face hub, install huggingface_hub: {INSTALL}"
         )
-    from huggingface_hub import resolve_revision, snapshot_download
+    from huggingface_hub import is_offline_mode, resolve_revision, snapshot_download
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
+    if is_offline_mode():
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns that the hub was not asked
     revision = resolve_revision(name.repo, revision=name.revision or MAIN)
     folder = Path(snapshot_download(name.repo, revision=revision, allow_patterns=DESCRIPTIONS))
     try:

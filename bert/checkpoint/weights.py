@@ -153,8 +153,9 @@ def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
 
 
 def _sources(folder: Path) -> dict[str, Any]:
-    origin = hub.origin(folder)
-    return {"files": file_hashes(folder), **({"hub": origin} if origin else {})}
+    hashes, origin = file_hashes(folder), hub.origin(folder)
+    hub.check_files(folder, hashes)
+    return {"files": hashes, **({"hub": origin} if origin else {})}
 
 
 def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Weights) -> Checkpoint:

@@ -23,12 +23,18 @@ _POLL_S = 0.05
 _SETTINGS = "BERT_EXPORT_"
 """Beginning of the variables that would change how a model is exported."""
 _PREFIX = "bert-export: "
+_CHILD = """
+import runpy, sys
+sys.path[:] = {path!r}
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+"""Code of the child, with its parent's import path: `python -m` would look into the working directory first."""
 
 
 def look_up(model: NamedModel, lock: int, *, as_log: bool) -> str:
     """Return the commit that a model of the hub stands for now. Raises BundleError with the reason why there is none."""
     _require(model, "huggingface_hub")
-    return _run(model, ["bert.checkpoint.hub", str(model.hub)], lock, as_log=as_log).strip()
+    return _run(model, "bert.checkpoint.hub", [str(model.hub)], lock, as_log=as_log).strip()
 
 
 def export(model: NamedModel, commit: str, out: Path, precision: str, lock: int, *, as_log: bool) -> None:
@@ -38,7 +44,7 @@ def export(model: NamedModel, commit: str, out: Path, precision: str, lock: int,
     checkpoint = model.checkpoint if hub is None else str(hub.at(commit))
     options = {"checkpoint": checkpoint, "out": str(out), "name": model.name, "precision": precision}
     arguments = [f"--{name}={value}" for name, value in options.items()]
-    _run(model, ["model_export.cli", *arguments, "--overwrite"], lock, as_log=as_log)
+    _run(model, "model_export.cli", [*arguments, "--overwrite"], lock, as_log=as_log)
 
 
 def _require(model: NamedModel, *packages: str) -> None:
@@ -50,14 +56,14 @@ def _require(model: NamedModel, *packages: str) -> None:
         )
 
 
-def _run(model: NamedModel, arguments: Sequence[str], lock: int, *, as_log: bool) -> str:
+def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *, as_log: bool) -> str:
     """Run a module to its end, with its progress on standard error; return its output.
 
     The child inherits the lock: it is held as long as either lives. Raises BundleError with the child's own reason. A
     signal that stops this process ends the child first.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, "-c", _CHILD.format(path=sys.path, module=module), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -20,7 +20,7 @@ class EvaluateSettings(CommandSettings):
 
     checkpoints: list[str] = Field(
         min_length=1,
-        description="rows of the table: folders, names of packaged bases, or random:FOLDER for fresh weights "
+        description="rows of the table: folders, models of the hub, packaged bases, or random:FOLDER for fresh weights "
         "of a folder's shape and vocabulary; NAME=FOLDER gives the row a name",
     )
     tasks: dict[str, Path | dict[str, Any]] = Field(

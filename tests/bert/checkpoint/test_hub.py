@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert.checkpoint import hub as downloads
+from bert.checkpoint.weights import file_hashes
 from bert.errors import CheckpointError
 from bert.hub_name import HubName
 from tests.support.checkpoints import SPECS
@@ -80,7 +81,7 @@ def test_only_the_files_that_are_read_are_downloaded_and_once(
     hub.requests.clear()
     assert resolve(f"org/tiny@{commit_of(checkpoint)}", variables)[0] == folder
     assert hub.requests == []  # a commit has not
-    assert resolve("org/tiny", {**variables, "HF_HUB_OFFLINE": "1"})[0] == folder
+    assert resolve("org/tiny", {**variables, "HF_HUB_OFFLINE": "1"}) == (folder, "")
     assert hub.requests == []
 
 
@@ -149,6 +150,19 @@ def test_a_full_disk_is_named_and_leaves_nothing_half(hub: LocalHub, variables: 
     assert not folder and "File too large; make room, or set HF_HOME" in said
     assert not left_overs(variables)
     assert files(resolve("org/tiny", variables)[0]) == NEEDED
+
+
+def test_a_damaged_file_of_the_cache_is_named(hub: LocalHub, variables: dict[str, str]) -> None:
+    folder = Path(resolve("org/tiny", variables)[0])
+    hashes = file_hashes(folder)
+    downloads.check_files(folder, hashes)
+    blob = (folder / "model.safetensors").resolve()
+    blob.write_bytes(blob.read_bytes()[:-1] + b"x")
+    with pytest.raises(
+        CheckpointError, match=rf"model\.safetensors is damaged: delete {blob}, and run it again"
+    ):
+        downloads.check_files(folder, file_hashes(folder))
+    assert file_hashes(folder)["config.json"] == hashes["config.json"]
 
 
 def test_the_space_is_looked_at_before_a_download(monkeypatch: pytest.MonkeyPatch) -> None:
