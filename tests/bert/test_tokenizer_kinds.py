@@ -1,5 +1,6 @@
 """BPE and Unigram beside WordPiece: exact offsets, the same words, and no answer that a blank piece breaks."""
 
+import json
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
@@ -213,3 +214,22 @@ def test_added_pieces_without_blanks_stay_pieces() -> None:
     backend.add_tokens([AddedToken("@user", lstrip=True)])
     (pieces,) = Tokenizer(backend).pieces(["hi @user, hi"])
     assert [span for span in pieces.offsets.tolist() if span[1] - span[0] == 5] == [[5 - 2, 8]]
+
+
+def test_a_file_of_2020_is_read() -> None:
+    content = json.loads(tokenizer_json("unigram"))
+    del content["model"]["type"], content["model"]["byte_fallback"]
+    content["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "WhitespaceSplit"},
+            {"type": "Metaspace", "replacement": "▁", "str_rep": "▁", "add_prefix_space": True},
+        ],
+    }
+    flags = {"trim_offsets": True, "add_prefix_space": True}
+    content["post_processor"] = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0], **flags}
+    content["truncation"] = {"max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    found = Tokenizer.parse(json.dumps(content).encode(), Path("tokenizer.json"))
+    assert found.form == TOKENIZERS["unigram"].form
+    texts = [*ODD_TEXTS, *TRAINING_TEXTS]
+    assert found.ids(texts) == TOKENIZERS["unigram"].ids(texts)

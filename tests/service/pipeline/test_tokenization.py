@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
-from bert.encoding import Pieces
+from bert.encoding import Pieces, Window
 from bert.errors import DeadlineExceededError, RequestTooLargeError
 from bert.tasks.ner import word_heads
+from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from service.engine.loaded_model import Model
 from service.pipeline import text_parts, tokenization, tokenize_queue
-from service.pipeline.inputs import RequestContext
-from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
+from service.pipeline.inputs import RequestContext, Texts
+from service.pipeline.tokenization import BoundedTokenizer, Threads, text_windows, window_tokens
 from tests.support.odd_texts import TEXTS
 from tests.support.sentencepiece_files import charsmap
 from tests.support.tiny import vocabulary
@@ -154,6 +158,24 @@ def test_only_the_used_tokens_of_truncated_texts_count(tokenizer: Tokenizer) -> 
 def test_nothing_is_read_after_the_deadline(tokenizer: Tokenizer) -> None:
     with pytest.raises(DeadlineExceededError):
         Bounded(tokenizer, timeout_ms=-1).pieces(["a"])
+
+
+def test_windows_of_blanks_alone_are_left_out() -> None:
+    spec = TaskSpec("ner", ("O",), max_tokens=8)
+    model = cast(Model, SimpleNamespace(spec=spec, tokenizer=TOKENIZERS["bpe"]))
+    texts = Texts.of("text", ["  \n ", "Ada" + " \n" * 30 + "met"])
+
+    async def read() -> list[list[Window]]:
+        threads, call = Threads(2, 10**9), RequestContext("id", "/ner", time.monotonic(), 60_000)
+        try:
+            bounded = BoundedTokenizer(call, model.tokenizer, 10**6, threads)
+            return (await text_windows(bounded, model, texts))[1]
+        finally:
+            await threads.close()
+
+    blank, words = asyncio.run(read())
+    assert blank == []
+    assert len(words) == 2 and all((window.encoding.word_ids >= 0).any() for window in words)
 
 
 @settings(deadline=None)
