@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
-from bert.families import Family, family_of
-from bert.relative_positions import BUCKETS
+from bert.families import family_of
+from bert.relatives.family import Family
+from bert.relatives.relative_positions import BUCKETS
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
 _SAME_ACTIVATIONS = {
@@ -62,7 +63,7 @@ class BertConfig:
     inner_group_num: int = 1
     """Number of layers, each with its own weights, in one application of a group."""
     relative_attention_num_buckets: int = 0
-    """Rows of the table of attention biases by distance (`bert.relative_positions`); 0 is no such table."""
+    """Rows of the table of attention biases by distance (`bert.relatives.relative_positions`); 0 is no such table."""
     classifier_dropout: float | None = None
     """Dropout before a classifier; None is hidden_dropout_prob."""
     qa_dropout: float = 0.0

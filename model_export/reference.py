@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
 from bert.config import BertConfig
-from bert.relative_positions import bucket_table
+from bert.relatives.relative_positions import bucket_table
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head

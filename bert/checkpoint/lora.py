@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
-from bert.families import Family
+from bert.relatives.family import Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, UnsupportedModelError
-from bert.families import Array, family_of
+from bert.families import family_of
+from bert.relatives.family import Array
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
@@ -20,7 +21,7 @@ DECODER = f"{MLM_HEAD}.decoder.weight"
 """The word embedding once more; some files repeat it under this name."""
 ENCODER = ("bert.embeddings.", "bert.embeddings_project.", "bert.encoder.")
 RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"
-"""Attention bias of each bucket of `bert.relative_positions` and each head."""
+"""Attention bias of each bucket of `bert.relatives.relative_positions` and each head."""
 DENSE = "dense."
 """Beginning of the names of layers after an embedding's pooling, which have a file each."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"

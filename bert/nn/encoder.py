@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bert.config import BertConfig
-from bert.relative_positions import bucket_table
+from bert.relatives.relative_positions import bucket_table
 
 
 def activation(name: str) -> nn.Module:

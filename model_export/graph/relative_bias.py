@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from bert.checkpoint.tensor_names import RELATIVE_BIAS, Weights
-from bert.relative_positions import FURTHEST, relative_buckets
+from bert.relatives.relative_positions import FURTHEST, relative_buckets
 from model_export.graph.graph_builder import GraphWriter
 
 Convert = Callable[[str, NDArray[np.float32]], NDArray[Any]]

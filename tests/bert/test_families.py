@@ -19,12 +19,13 @@ from bert.checkpoint.tensor_names import needed_shapes
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
-from bert.families import FAMILIES, POSITIONS, SEGMENTS
-from bert.families import TASKS as TASK_IDS
+from bert.families import FAMILIES
 from bert.nn import heads
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.encoder import activation
 from bert.nn.heads import BertHead
+from bert.relatives.family import POSITIONS, SEGMENTS
+from bert.relatives.family import TASKS as TASK_IDS
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import ARCHITECTURES, SPECS, vocabulary
 from tests.support.families import CLASSES, SHAPES, their_outputs, write_relative

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_config
 from bert.errors import CheckpointError, ConfigError
-from bert.families import Family
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
+from bert.relatives.family import Family
 from bert.tasks.spec import TaskSpec
 from training.finetuning import model as models
 

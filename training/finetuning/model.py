@@ -14,10 +14,10 @@ from bert.checkpoint.hub import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
-from bert.families import Family
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
+from bert.relatives.family import Family
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import honour, is_embedder
 from bert.tasks.spec import TaskSpec

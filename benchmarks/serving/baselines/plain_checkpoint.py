@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 
 from benchmarks.serving.load.running import ENVIRONMENT, ROOT
 from bert.checkpoint.weights import Checkpoint
-from bert.families import Family
+from bert.relatives.family import Family
 from bert.tasks.spec import TaskSpec
 
 CACHE = "cache"

@@ -11,7 +11,7 @@ import transformers
 
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint, read_weights
-from bert.families import SEGMENTS
+from bert.relatives.family import SEGMENTS
 from bert.tokenizer import Tokenizer
 from model_export.reference import Reference
 from tests.support.checkpoints import SPECS

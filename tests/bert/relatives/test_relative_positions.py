@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from bert.relative_positions import BUCKETS, bucket_table, relative_buckets
+from bert.relatives.relative_positions import BUCKETS, bucket_table, relative_buckets
 
 
 def test_buckets_are_those_of_transformers() -> None:

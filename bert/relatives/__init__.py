@@ -1,0 +1,1 @@
+"""What the relatives of BERT have of their own."""

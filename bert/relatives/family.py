@@ -1,0 +1,243 @@
+"""A family of checkpoints: how it says what BERT's say in other words, in `config.json` and in the names of tensors.
+
+A checkpoint is read as if BERT had written it, and written back in the words of its family, so that `transformers` loads
+it as its own class.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, TypeVar
+
+from bert.errors import CheckpointError, ConfigError
+
+Array = TypeVar("Array")
+Names = tuple[tuple[str, str], ...]
+"""Pairs of BERT's name and the family's: the beginnings of tensor names."""
+
+WORDS = "bert.embeddings.word_embeddings.weight"
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
+POSITIONS = "bert.embeddings.position_embeddings.weight"
+TASKS = "bert.embeddings.task_type_embeddings.weight"
+_BODY = "bert."
+_BARE = ("embeddings.", "embeddings_project.", "encoder.", "pooler.")
+_OWN_KEYS = (
+    "embedding_size",
+    "num_hidden_groups",
+    "inner_group_num",
+    "relative_attention_num_buckets",
+    "qa_dropout",
+)
+"""Keys of `config.json` that few families read; in the files of the others they mean nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """One kind of checkpoint. The defaults are BERT's own."""
+
+    model_type: str = "bert"
+    """Its name in `config.json`."""
+    classes: str = "Bert"
+    """Beginning of its class names in `transformers`."""
+    prefix: str = "bert."
+    """Beginning of the body's tensor names, which files of a bare body lack."""
+    config_keys: Mapping[str, str] = field(default_factory=dict)
+    """BERT's key of `config.json` → the family's."""
+    config_defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Values, by BERT's keys, of keys that a `config.json` leaves out, where they are not BERT's."""
+    config_fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Values, by BERT's keys, that the family's code fixes: its `config.json` has no such keys."""
+    config_required: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the family's own keys, where it has them, that alone are read."""
+    own_keys: tuple[str, ...] = ()
+    """Keys of _OWN_KEYS that it reads."""
+    layer: str = "encoder.layer.*"
+    """Beginning of a layer's tensor names: `*` is its number, or its group's number and its number in the group."""
+    group_size: int = 1
+    """Number of layers in a group."""
+    layer_names: Names = ()
+    """Names within a layer."""
+    body_names: Names = ()
+    """Names without the prefix."""
+    head_names: Names = ()
+    class_names: Mapping[str, Names] = field(default_factory=dict)
+    """The same for one class: the end of its name in `transformers` → names."""
+    task_ids: str = ""
+    """Key of `config.json` that says whether the first row of TASKS is added to every token's embedding."""
+    starts_after_pad: bool = False
+    """The first token's position is the padding's id + 1: the rows before it are read by padding only, and left out."""
+    pooler_act: str = "tanh"
+    """Activation of the layer between the first token's vector and the classifier."""
+    mlm_act: str = ""
+    """Activation of the masked language model's head; "" is that of the layers."""
+    has_segment_table: bool = True
+    """Its files have vectors of segments. Without them the table is zero and stays so."""
+    always_projects: bool = False
+    """Embeddings go through a layer of their own also where they are as wide as the encoder."""
+    drops_tokens_for_classifier: bool = True
+    """The dropout of `classifier_dropout` is that of token classification too."""
+
+    def bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of a `config.json` under BERT's keys and class names; other keys stay.
+
+        A null counts as a missing key: some files have `pad_token_id: null`.
+        """
+        found = {key: value for key, value in values.items() if value is not None}
+        for ours, theirs in self.config_keys.items():
+            if theirs in found:
+                found[ours] = found.pop(theirs)
+        found = {**self.config_defaults, **found}
+        for key in _OWN_KEYS:
+            if key not in self.own_keys:
+                found.pop(key, None)
+        if isinstance(names := values.get("architectures"), list | tuple):
+            found["architectures"] = [_renamed(str(name), self.classes, "Bert") for name in names]
+        if self.starts_after_pad and isinstance(found["max_position_embeddings"], int):
+            found["max_position_embeddings"] -= self._first_position(values)
+        found["has_segments"] = self._has_segments(values)
+        if not found["has_segments"]:
+            found["type_vocab_size"] = 2
+        return {**found, **self.config_fixed}
+
+    def own_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the content of a `config.json` in the family's words, of one in BERT's."""
+        kept = {key: value for key, value in values.items() if key not in self.config_fixed}
+        for key in _OWN_KEYS:
+            if key not in self.own_keys:
+                kept.pop(key, None)
+        if kept.get("embedding_size") == 0:
+            kept["embedding_size"] = kept["hidden_size"]
+        if self.starts_after_pad:
+            kept["max_position_embeddings"] += self._first_position(values)
+        if not self.has_segment_table:
+            kept.pop("type_vocab_size", None)
+        elif not kept.pop("has_segments", True):
+            kept["type_vocab_size"] = 1
+        kept.pop("has_segments", None)
+        return {self.config_keys.get(key, key): value for key, value in kept.items()}
+
+    def _first_position(self, config: Mapping[str, Any]) -> int:
+        """Return the position of a text's first token. Raises ConfigError."""
+        pad = self.config_fixed.get("pad_token_id", config.get("pad_token_id"))
+        pad = self.config_defaults["pad_token_id"] if pad is None else pad
+        if not isinstance(pad, int):
+            raise ConfigError(f"pad_token_id ({pad!r}) must be a whole number")
+        return pad + 1
+
+    def _has_segments(self, config: Mapping[str, Any]) -> bool:
+        """Tell whether both texts of a pair have vectors of their own, by the content of a `config.json`."""
+        rows = config.get("type_vocab_size")
+        return self.has_segment_table and (rows != 1 or isinstance(rows, bool))
+
+    def own_class(self, name: str) -> str:
+        """Return the name of a class in `transformers`, of BERT's."""
+        return _renamed(name, "Bert", self.classes)
+
+    def bert_name(self, name: str) -> str:
+        """Return a tensor's name in BERT's words, the body's with `bert.` before it; one that has it already stays.
+
+        TensorFlow's gamma and beta become weight and bias; a bare body has no prefix in its file.
+        """
+        for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+            name = name.removesuffix(old) + new if name.endswith(old) else name
+        for ours, theirs in (*self.head_names, *chain(*self.class_names.values())):
+            if found := _replaced(name, theirs, ours):
+                return found
+        body = name.removeprefix(self.prefix)
+        numbers, part = _layer_part(body, self.layer)
+        if part:
+            number = numbers[0] * self.group_size + numbers[1] if len(numbers) > 1 else numbers[0]
+            named = (found for ours, theirs in self.layer_names if (found := _replaced(part, theirs, ours)))
+            return f"{_BODY}encoder.layer.{number}.{next(named, part)}"
+        for ours, theirs in self.body_names:
+            if found := _replaced(body, theirs, ours):
+                return f"{_BODY}{found}"
+        return f"{_BODY}{body}" if body.startswith(_BARE) else name
+
+    def own_name(self, name: str, architecture: str) -> str:
+        """Return a tensor's name in the family's words, of BERT's and of the name of BERT's class."""
+        for ours, theirs in (*self.class_names.get(architecture.removeprefix("Bert"), ()), *self.head_names):
+            if found := _replaced(name, ours, theirs):
+                return found
+        if not name.startswith(_BODY):
+            return name
+        body = name.removeprefix(_BODY)
+        numbers, part = _layer_part(body, "encoder.layer.*")
+        if part:
+            named = (found for ours, theirs in self.layer_names if (found := _replaced(part, ours, theirs)))
+            return f"{self.prefix}{self.own_layer(numbers[0])}.{next(named, part)}"
+        named = (found for ours, theirs in self.body_names if (found := _replaced(body, ours, theirs)))
+        return self.prefix + next(named, body)
+
+    def own_layer(self, number: int) -> str:
+        """Return the beginning of the tensor names of a layer, without the prefix."""
+        numbers = divmod(number, self.group_size) if self.layer.count("*") > 1 else (number,)
+        parts = self.layer.split("*")
+        return "".join(f"{part}{at}" for part, at in zip(parts, numbers, strict=False))
+
+    def bert_weights(self, weights: Mapping[str, Array], config: Mapping[str, Any]) -> dict[str, Array]:
+        """Return a file's tensors, numpy's or torch's, under BERT's names, with zeros in place of what the family lacks.
+
+        `config` is the content of `config.json`. Raises CheckpointError.
+        """
+        # Last what a head names: some files have a pooler too, which it does not read.
+        ordered = sorted(weights, key=lambda name: not name.startswith(self.prefix))
+        found: dict[str, Any] = {self.bert_name(name): weights[name] for name in ordered}
+        if self.starts_after_pad and POSITIONS in found:
+            found[POSITIONS] = found[POSITIONS][self._first_position(config) :]
+        tasks = found.pop(TASKS, None) if self.task_ids else None
+        if self.task_ids and config.get(self.task_ids) and SEGMENTS in found:
+            if tasks is None:
+                raise CheckpointError(f"{self.task_ids} is true, and the file has no tensor {TASKS!r}")
+            found[SEGMENTS] = _with_first_row(found, SEGMENTS, TASKS, tasks)
+        if not self._has_segments(config):
+            if self.has_segment_table and SEGMENTS in found and POSITIONS in found:
+                found[POSITIONS] = _with_first_row(found, POSITIONS, SEGMENTS, found[SEGMENTS])
+            if WORDS in found and (SEGMENTS in found or not self.has_segment_table):
+                # Two rows: some tokenizers number the texts of a pair all the same.
+                found[SEGMENTS] = found[WORDS][:2] - found[WORDS][:2]
+        return found
+
+    def own_weights(
+        self, weights: Mapping[str, Array], architecture: str, config: Mapping[str, Any]
+    ) -> dict[str, Array]:
+        """Return the tensors of a BERT as the family has them in its files.
+
+        `architecture` is the name of BERT's class, `config` the content of BERT's `config.json`.
+        """
+        kept: dict[str, Any] = dict(weights)
+        if not self.has_segment_table:
+            kept.pop(SEGMENTS)
+        elif not config.get("has_segments", True):
+            kept[SEGMENTS] = kept[SEGMENTS][:1]
+        if self.starts_after_pad:
+            positions = kept[POSITIONS]
+            # Only padding reads the first rows, and its vectors nothing.
+            kept[POSITIONS] = positions[[0] * self._first_position(config) + list(range(len(positions)))]
+        return {self.own_name(name, architecture): tensor for name, tensor in kept.items()}
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return new + name.removeprefix(old) if name.startswith(old) else name
+
+
+def _replaced(name: str, old: str, new: str) -> str:
+    """Return the name with another beginning, "" where it begins otherwise."""
+    return new + name[len(old) :] if f"{name}.".startswith(f"{old}.") else ""
+
+
+def _layer_part(name: str, layer: str) -> tuple[list[int], str]:
+    """Return the numbers of a layer and the name within it; of another name nothing and ""."""
+    pattern = re.escape(layer).replace(r"\*", r"(\d+)")
+    match = re.match(rf"{pattern}\.", name)
+    return ([int(number) for number in match.groups()], name[match.end() :]) if match else ([], "")
+
+
+def _with_first_row(tensors: Mapping[str, Any], name: str, added: str, table: Any) -> Any:
+    """Return the tensor `name` with the first row of another table added to each row. Raises CheckpointError."""
+    if tensors[name].shape[1:] != table.shape[1:]:
+        raise CheckpointError(
+            f"{name} has shape {tuple(tensors[name].shape)} and {added} {tuple(table.shape)}: their rows cannot be added"
+        )
+    return tensors[name] + table[:1]
