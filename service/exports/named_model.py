@@ -10,7 +10,7 @@ from bert.checkpoint.weight_files import find_checkpoint
 from bert.errors import BundleError, ConfigError
 from bert.hub_name import HubName
 
-_ALIAS = re.compile(r"(?P<alias>[\w.-]+)=(?P<checkpoint>.+)")
+_ALIAS = re.compile(r"(?P<alias>\w[\w.-]*)=(?P<checkpoint>.+)")
 
 
 @dataclass(frozen=True, slots=True)

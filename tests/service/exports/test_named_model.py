@@ -50,6 +50,10 @@ def test_a_change_of_a_file_is_a_change_of_the_folder(tmp_path: Path) -> None:
         NamedModel.parse(str(tmp_path / "nowhere")).folder_state()
 
 
+def test_a_name_is_no_path() -> None:
+    assert NamedModel.parse("..=org/name").hub is None
+
+
 def test_two_models_of_one_name_need_another() -> None:
     with pytest.raises(
         ConfigError, match=r"a/ner and b/ner would both be called 'ner': .*--model ner-2=b/ner"

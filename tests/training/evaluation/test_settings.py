@@ -95,8 +95,8 @@ def test_a_task_can_be_a_file_of_bert_finetune(make: Make, tmp_path: Path) -> No
             {"overrides": {"epochs": float("inf")}},
             r"task 'ner': epochs: .* a finite number \(given: inf\)",
         ),
-        ({"checkpoints": ["nowhere"]}, "'nowhere' is neither a checkpoint folder"),
-        ({"checkpoints": ["random:nowhere"]}, "'nowhere' is neither a checkpoint folder"),
+        ({"checkpoints": ["./nowhere"]}, "'./nowhere' is neither a checkpoint folder"),
+        ({"checkpoints": ["random:./nowhere"]}, "'./nowhere' is neither a checkpoint folder"),
     ],
 )
 def test_what_could_not_start_is_refused_beforehand(
