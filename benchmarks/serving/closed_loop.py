@@ -69,6 +69,8 @@ def running_service(bundle: Path, settings: Sequence[str]) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(30)
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def scrape(url: str) -> dict[str, float]:

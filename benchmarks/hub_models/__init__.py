@@ -1,0 +1,1 @@
+"""Published checkpoints compared with transformers: the list, both sides' answers, and the command."""
