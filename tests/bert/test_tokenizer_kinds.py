@@ -233,3 +233,14 @@ def test_a_file_of_2020_is_read() -> None:
     assert found.form == TOKENIZERS["unigram"].form
     texts = [*ODD_TEXTS, *TRAINING_TEXTS]
     assert found.ids(texts) == TOKENIZERS["unigram"].ids(texts)
+
+
+@every_kind
+def test_given_words_get_the_same_targets_with_every_kind(kind: str) -> None:
+    words = ["Ada", "Lovelace", "met", "U.S.", "troops", "😀", "in", "北京", "."]
+    tags = ["B-PER", "I-PER", "O", "B-LOC", "O", "O", "O", "B-LOC", "O"]
+    labels = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+    pieces = read(kind, " ".join(words))
+    found = ner.word_targets(words, tags, pieces, labels)
+    assert found.tolist() == [1, 2, 0, 3, 4, 4, 4, 0, 0, 0, 3, 4, 0]  # "U.S." is four words, "北京" two
+    assert ner.given_tags(words, pieces, found, labels) == tags
