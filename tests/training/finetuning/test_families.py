@@ -12,10 +12,12 @@ import transformers
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint, read_weights
 from bert.relatives.family import SEGMENTS
+from bert.tasks.registry import TASKS
+from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 from model_export.reference import Reference
 from tests.support.checkpoints import SPECS
-from tests.support.families import CLASSES, relative
+from tests.support.families import CLASSES, relative, their_outputs
 from training.finetune import finetune
 from training.settings import FinetuneSettings
 
@@ -23,19 +25,23 @@ Make = Callable[..., FinetuneSettings]
 KINDS: dict[str, Any] = {
     "classification": transformers.AutoModelForSequenceClassification,
     "ner": transformers.AutoModelForTokenClassification,
+    "qa": transformers.AutoModelForQuestionAnswering,
+    "multiple_choice": transformers.AutoModelForMultipleChoice,
 }
 
 
 def assert_answers(checkpoint: Checkpoint, theirs: torch.nn.Module) -> None:
     """Fail unless the checkpoint's weights, as they are read for export, answer as a model of transformers."""
     encoding = checkpoint.tokenizer.single(checkpoint.tokenizer.pieces(["Ada lived in a warm London."])[0])
-    positions = [0] if checkpoint.spec.task == "classification" else list(range(len(encoding)))
+    is_pooled = TASKS[checkpoint.spec.task].head is Head.POOLED
+    positions = [0] if is_pooled else list(range(len(encoding)))
     found = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights).outputs(
         encoding.ids, encoding.segment_ids, torch.tensor(positions).numpy()
     )
+    ids = torch.tensor(encoding.ids)[None].long()
     with torch.no_grad():
-        expected = theirs.eval()(input_ids=torch.tensor(encoding.ids)[None].long()).logits[0]
-    assert abs(found - expected.numpy()).max() < 1e-5
+        expected = their_outputs(theirs.eval(), ids, torch.ones_like(ids), torch.zeros_like(ids))
+    assert abs(found - expected.numpy().reshape(found.shape)).max() < 1e-5
 
 
 @pytest.fixture(params=CLASSES)
@@ -64,6 +70,16 @@ def test_what_is_trained_loads_as_its_own_class(task: str, family_base: Path, se
     assert_answers(checkpoint, theirs)
 
 
+@pytest.mark.parametrize("family_base", ["roberta", "electra", "albert", "mpnet"], indirect=True)
+@pytest.mark.parametrize("task", ["qa", "multiple_choice"])
+def test_heads_of_other_tasks_load_too(task: str, family_base: Path, settings_for: Make) -> None:
+    best = finetune(settings_for(task, base=family_base, max_steps=2))
+    theirs, report = KINDS[task].from_pretrained(best, output_loading_info=True)
+    assert not any(report.values()), report
+    assert theirs.config.model_type == family_base.name
+    assert_answers(read_checkpoint(best), theirs)
+
+
 # peft reads an attribute that transformers has renamed.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("task", ["classification", "ner"])
@@ -73,7 +89,7 @@ def test_an_adapter_loads_in_peft_over_transformers(task: str, family_base: Path
     merged, before = checkpoint.weights, read_weights(family_base)
     kind = KINDS[task]
     base = kind.from_pretrained(family_base, num_labels=len(checkpoint.spec.labels))
-    theirs = peft.PeftModel.from_pretrained(base, str(best)).eval()
+    theirs = peft.PeftModel.from_pretrained(base, str(best)).get_base_model()
     assert_answers(checkpoint, theirs)
     again = finetune(settings_for(task, base=family_base, lora={"rank": 4}, start_from=best, resume=False))
     assert read_checkpoint(again).spec.labels == checkpoint.spec.labels
