@@ -154,9 +154,12 @@ class Packer:
         """Run the graph on a batch, once or more; return each text's output (P_n, K) and the number of tokens computed.
 
         `heads` holds the positions (P_n,) in each text where the head is evaluated. `compute` is called with the inputs
-        of each run and returns the graph's output (P, K).
+        of each run and returns the graph's output (P, K); P is never 0, although every P_n may be.
         """
-        outputs: list[Floats] = [np.empty(0, np.float32)] * len(encodings)
+        if not any(map(len, heads)):  # of which ONNX Runtime's reductions make another shape
+            outputs, computed = self.run(encodings, [np.zeros(1, np.intp)] * len(encodings), compute)
+            return [output[:0] for output in outputs], computed
+        outputs = [np.empty(0, np.float32)] * len(encodings)
         computed = 0
         for texts, inputs, tokens in self._runs(encodings, heads):
             parts = split(compute(inputs), [len(heads[n]) for n in texts])

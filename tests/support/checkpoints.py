@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
-from bert.encoding import Encoding
+from bert.encoding import MASK_WORD, Encoding
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from model_export.reference import Floats
@@ -109,5 +109,7 @@ def random_text(spec: TaskSpec, tokens: int, seed: int = 0) -> EncodedText:
     ids = np.random.default_rng(seed).integers(5, len(vocabulary()), tokens).astype(np.int32)
     plain = np.arange(tokens, dtype=np.int32)
     words = np.where((plain == 0) | (plain == tokens - 1), -1, plain).astype(np.int32)
+    if spec.task == "fill_mask":
+        words[1] = MASK_WORD
     zeros = np.zeros(tokens, np.int32)
     return make_text(Encoding(ids, zeros, np.zeros((tokens, 2), np.int32), words, zeros), spec.task)

@@ -91,6 +91,14 @@ def test_neighbours_change_nothing(name: str, tmp_path: Path) -> None:
         assert np.abs(runner.run(batch)[place] - alone).max() < 1e-6
 
 
+def test_texts_without_a_word_have_no_rows(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SPECS["ner"])
+    checkpoint, texts = checkpoint_and_texts(tmp_path)
+    runner, wordless = runner_of(checkpoint, texts[:8]), random_text(SPECS["ner"], 2)
+    assert [len(found) for found in runner.run([wordless, wordless])] == [0, 0]
+    assert runner.run([wordless])[0].shape == (0, 5)
+
+
 def test_weights_rounded_for_their_inputs_give_nearer_products() -> None:
     rng = np.random.default_rng(0)
     mixing = rng.standard_normal((48, 48))  # inputs whose features go together, as real ones do
