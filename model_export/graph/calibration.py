@@ -12,24 +12,27 @@ from model_export.reference import Floats, Reference
 
 MAX_TOKENS = 4096
 """Tokens whose inputs are kept for each layer: more changed nothing, and BERT large would fill the memory."""
+MAX_SHARING = 4
+"""Layers with the same weights for which MAX_TOKENS each are kept; where there are more, they share those of so many."""
 
 
 class Calibration:
     """Inputs of every linear layer by its name in the checkpoint. M tokens, K features."""
 
-    def __init__(self) -> None:
-        """Start with nothing seen."""
+    def __init__(self, layers_per_weight: int = 1) -> None:
+        """Start with nothing seen. Each name is observed in so many layers of a text."""
+        self._max_tokens = MAX_TOKENS * min(layers_per_weight, MAX_SHARING)
         self._kept: dict[str, list[Floats]] = {}
         self._tokens: dict[str, int] = {}
 
     def observe(self, name: str, x: Floats) -> None:
         """Take in what one layer read of one text, (T, K)."""
-        room = MAX_TOKENS - self._tokens.get(name, 0)
+        room = self._max_tokens - self._tokens.get(name, 0)
         self._kept.setdefault(name, []).append(x[:room])
-        self._tokens[name] = MAX_TOKENS - room + min(room, len(x))
+        self._tokens[name] = self._max_tokens - room + min(room, len(x))
 
     def inputs(self, name: str) -> Floats:
-        """Return at most MAX_TOKENS of the vectors that a layer read, (M, K)."""
+        """Return a bounded number of the vectors that a layer read, (M, K)."""
         return np.concatenate(self._kept[name])
 
 
@@ -37,7 +40,7 @@ def calibrate(
     config: BertConfig, spec: TaskSpec, weights: Weights, encodings: Iterable[Encoding]
 ) -> Calibration:
     """Run texts through the reference and watch its linear layers."""
-    calibration = Calibration()
+    calibration = Calibration(len(config.layer_order) // len(set(config.layer_order)))
     reference = Reference(config, spec, weights, observe=calibration.observe)
     for encoding in encodings:
         reference.hidden(encoding.ids, encoding.segment_ids)

@@ -87,6 +87,7 @@ class Int8Ops(CpuOps):
         """Write into `writer`; `calibration` holds inputs of the checkpoint's linear layers on real texts."""
         super().__init__(writer, config, weights)
         self._calibration = calibration
+        self._linears: dict[str, _Linear] = {}
         self._ranges: dict[str, _FixedRange] = {}
         self._weights: dict[str, tuple[NDArray[np.int8], Floats]] = {}
         self._residual_denses = _residual_denses(config)
@@ -254,8 +255,13 @@ class Int8Ops(CpuOps):
         return self.w.node("Max", scale, self.w.constant(f"smallest_for_{levels}", smallest))
 
     def _from_checkpoint(self, name: str) -> _Linear:
+        if name in self._linears:
+            return self._linears[name]
         weight, bias = self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"]
-        return _Linear(name, weight, bias, self._calibration.inputs(name))
+        linear = _Linear(name, weight, bias, self._calibration.inputs(name))
+        if self.config.shares_layers:  # the inputs of all layers of a large BERT would fill the memory
+            self._linears[name] = linear
+        return linear
 
     def _level(self, level: int) -> str:
         return self.w.constant(f"level_{level}", np.array(level, np.uint8))
