@@ -1,6 +1,7 @@
 """Checkpoints of BERT's relatives from the folder to the bundle: their graphs answer as `transformers` does."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,14 +18,25 @@ from model_export.graph.bert_graph import build_graph
 from model_export.graph.cuda_ops import CudaOps
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
-from model_export.verify.precision import GraphSession, Int8
+from model_export.verify.precision import Fp32, GraphSession, Int8
 from model_export.verify.texts import EncodedText, shipped_texts
-from tests.support.checkpoints import SPECS
+from tests.support.checkpoints import SPECS, random_text
 from tests.support.families import CLASSES, their_outputs, write_relative
 
 HEADS = ["classification", "pair", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
 GRAPHS = [name for name in CLASSES if name not in ("xlm-roberta", "camembert")]
 """Families with a graph of their own: RoBERTa's is that of two more."""
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "xlm-roberta": ("xlm-roberta", {}),
+    "camembert": ("camembert", {}),
+    "electra as wide as its embeddings": ("electra", {"embedding_size": 32}),
+    "electra with relu": ("electra", {"hidden_act": "relu"}),
+    "albert, one group": ("albert", {"num_hidden_groups": 1, "hidden_act": "gelu"}),
+    "albert, two inner layers": ("albert", {"inner_group_num": 2}),
+    "albert as wide as its embeddings": ("albert", {"embedding_size": 32}),
+    "mpnet, three heads": ("mpnet", {"hidden_size": 36, "num_attention_heads": 3}),
+}
+"""Shapes that a family's usual one leaves out."""
 STATED = {"pair": Stated(pair=True), "cls": Stated(pooling="cls")}
 
 
@@ -88,3 +100,22 @@ def test_8_bits_stay_near_the_checkpoint(name: str, model_type: str, tmp_path: P
     found = np.concatenate(exported.packed(texts))
     theirs = np.concatenate([expected(model, checkpoint.spec, text) for text in texts])
     assert np.linalg.norm(found - theirs) < 0.1 * np.linalg.norm(theirs)
+
+
+@pytest.mark.parametrize("name", ["classification", "ner", "fill_mask"])
+@pytest.mark.parametrize(("model_type", "changes"), SHAPES.values(), ids=SHAPES)
+def test_every_shape_answers_as_transformers_at_full_length_and_among_others(
+    model_type: str, changes: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    model = write_relative(tmp_path, model_type, SPECS[name], **changes)
+    checkpoint, texts = read(tmp_path, name)
+    spec = checkpoint.spec
+    texts = [*texts, random_text(spec, 128)]
+    exported, theirs = Fp32(checkpoint, ()), [expected(model, spec, text) for text in texts]
+    for found in (exported.alone(texts), exported.packed(texts)):
+        assert max(np.abs(a - b).max() for a, b in zip(theirs, found, strict=True)) < 1e-4
+    eight_bits = Int8(checkpoint, texts)
+    alone, packed = eight_bits.alone(texts), eight_bits.packed(texts)
+    assert all(np.array_equal(a, b) for a, b in zip(alone, packed, strict=True))
+    a, b = np.concatenate(theirs), np.concatenate(alone)
+    assert np.linalg.norm(a - b) < 0.1 * np.linalg.norm(a)
