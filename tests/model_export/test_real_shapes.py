@@ -1,0 +1,64 @@
+"""One encoder of each kind of body in the depth and width that is published, with random weights."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.serving.baselines.encoder_shapes import write_encoder
+from bert.checkpoint.weights import Checkpoint, read_checkpoint
+from model_export.reference import Floats, Reference
+from model_export.verify.parity import references
+from model_export.verify.precision import Fp32
+from model_export.verify.texts import EncodedText, shipped_texts
+
+pytestmark = pytest.mark.slow
+
+MODELS = ["distilbert-base", "electra-small", "albert-base", "mpnet-base"]
+FEW_WORDS = {"vocab_size": 1000}  # the tokenizer has fewer; the table would be most of the file
+
+
+def write(folder: Path, name: str, **changes: Any) -> torch.nn.Module:
+    """Write a model with noise on all vectors, which are new: biases of 0 and norms of 1 hide what is left out."""
+    model: torch.nn.Module = write_encoder(name, folder, **FEW_WORDS, **changes)
+    drawn = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            scale = 0.02 if parameter.dim() > 1 else 0.1
+            parameter.add_(torch.empty_like(parameter).normal_(0.0, scale, generator=drawn))
+    model.save_pretrained(folder)  # type: ignore[operator]
+    return model
+
+
+def texts_of(checkpoint: Checkpoint) -> list[EncodedText]:
+    """Return short texts, and one as long as the model reads."""
+    texts = sorted(shipped_texts(checkpoint.tokenizer, checkpoint.spec), key=len)
+    return [*texts[:12:2], texts[-1]]
+
+
+def logits(model: torch.nn.Module, text: EncodedText) -> Floats:
+    with torch.no_grad():
+        found: Floats = model(torch.tensor(text.encoding.ids)[None].long()).logits.numpy()
+    return found
+
+
+def farthest(first: list[Floats], second: list[Floats]) -> float:
+    return max(float(np.abs(a - b).max()) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_float32_answers_as_transformers(name: str, tmp_path: Path) -> None:
+    model = write(tmp_path, name)
+    checkpoint = read_checkpoint(tmp_path)
+    texts = texts_of(checkpoint)
+    theirs = [logits(model, text) for text in texts]
+    exported = Fp32(checkpoint, ())
+    assert farthest(theirs, exported.packed(texts)) < 1e-4
+    if checkpoint.config.shares_layers:
+        assert (
+            len(exported.model.SerializeToString()) < 40e6
+        )  # a twelfth of its 86 million weights, and the pooler
+    reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)
+    assert farthest(theirs[::3], references(reference, texts[::3])) < 1e-4
