@@ -10,14 +10,14 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert.checkpoint.download_progress import downloading
-from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_config
+from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
 from bert.config import BertConfig
 from bert.errors import BertError, CheckpointError, ConfigError
@@ -95,8 +95,12 @@ def wanted_files(listed: list[str]) -> list[str]:
     for folder in ("", *dense):
         wanted |= _weights(folder, names)
     if not _weights("", names):
-        wanted |= {ADAPTER_WEIGHTS} & names
+        wanted |= _adapter(names)
     return sorted(wanted)
+
+
+def _adapter(names: Collection[str]) -> set[str]:
+    return {next((name for name in (ADAPTER_WEIGHTS, ADAPTER_PICKLED) if name in names), "")} - {""}
 
 
 def _weights(folder: str, names: set[str]) -> set[str]:
@@ -114,7 +118,7 @@ def _download(name: HubName) -> Path:
 
     revision, folder = _describe(name)
     sizes = _sizes(name, revision, folder)
-    if not (_weights("", set(sizes)) or ADAPTER_WEIGHTS in sizes):
+    if not (_weights("", set(sizes)) or _adapter(sizes)):
         raise CheckpointError(
             f"{name} on the hub holds neither {WEIGHTS} nor {PICKLED}: take the repository of the original weights"
         )
@@ -139,7 +143,7 @@ def _sizes(name: HubName, revision: "ResolvedRevision", folder: Path) -> dict[st
         # Offline, over a cache that another version or program filled: what is there has to do.
         files = [file for file in folder.rglob("*") if file.is_file()]
         found = {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
-        if not (_weights("", set(found)) or ADAPTER_WEIGHTS in found):
+        if not (_weights("", set(found)) or _adapter(found)):
             raise
         return found
 

@@ -15,6 +15,8 @@ from bert.errors import CheckpointError
 from bert.relatives.family import Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+ADAPTER_PICKLED = "adapter_model.bin"
+"""Weights of an old adapter, read where ADAPTER_WEIGHTS is not there."""
 
 # Variants whose merge is another formula.
 _OTHER_FORMULAS = (

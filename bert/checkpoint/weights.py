@@ -78,6 +78,8 @@ def file_hashes(folder: Path) -> dict[str, str]:
     }
     if has_weights(folder):
         files |= set(weight_files(folder))
+    if (pickled := folder / lora.ADAPTER_PICKLED).is_file():
+        files.add(pickled)
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in sorted(files)}
 
 
@@ -131,7 +133,8 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
     if not is_adapter:
         _check_pooling(base_folder, whole)
         return replace(whole, sources=sources)
-    adapter = read_safetensors(folder / lora.ADAPTER_WEIGHTS)
+    names = (lora.ADAPTER_WEIGHTS, lora.ADAPTER_PICKLED)
+    adapter = _read_file(folder / next((name for name in names if (folder / name).is_file()), names[0]))
     merged = lora.merge(whole.weights, adapter, adapter_config, whole.config.family)
     return replace(whole, weights=merged, sources=sources)
 

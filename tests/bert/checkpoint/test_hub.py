@@ -239,6 +239,7 @@ SENTENCES = ["1_Pooling/config.json", "2_Dense/config.json", "model.safetensors"
         ),
         ([*SENTENCES, "2_Dense/pytorch_model.bin"], ["pytorch_model.bin", "onnx/config.json"]),
         (["adapter_config.json", "adapter_model.safetensors", "task.json"], ["adapter_model.bin"]),
+        (["adapter_config.json", "adapter_model.bin"], ["adapter_model.pt"]),
     ],
 )
 def test_the_files_that_are_read(wanted: list[str], others: list[str]) -> None:

@@ -1,12 +1,14 @@
 """LoRA adapters, merged as peft merges them."""
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import peft
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from safetensors.torch import save_file
@@ -46,6 +48,19 @@ def test_adapters_merge_as_in_peft(settings: dict[str, Any], base: Path, tmp_pat
     assert_same(checkpoint.weights, expected)
     assert set(checkpoint.sources) == {"files", "base"}
     assert "model.safetensors" in checkpoint.sources["base"]["files"]
+
+
+def test_a_pickled_adapter_is_read_without_running_anything(base: Path, tmp_path: Path) -> None:
+    expected = adapter_of(base, tmp_path / "adapter")
+    file = tmp_path / "adapter/adapter_model.safetensors"
+    torch.save(safetensors.torch.load_file(file), tmp_path / "adapter/adapter_model.bin")
+    file.unlink()
+    checkpoint = read_checkpoint(tmp_path / "adapter", base)
+    assert_same(checkpoint.weights, expected)
+    assert "adapter_model.bin" in checkpoint.sources["files"]
+    (tmp_path / "adapter/adapter_model.bin").write_bytes(pickle.dumps(print))
+    with pytest.raises(CheckpointError, match=r"adapter_model\.bin"):
+        read_checkpoint(tmp_path / "adapter", base)
 
 
 def test_an_adapter_of_a_bare_encoder_merges(base: Path, tmp_path: Path) -> None:
