@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert.errors import ConfigError
+from bert.families import family_of
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import OUTSIDE, TagScheme
@@ -19,7 +20,10 @@ _PROBLEM_TYPES = {
 _TASKS = {name: task for task in TASKS.values() for name in task.architectures}
 _POOLER, _VOCABULARY = "bert.pooler.dense.weight", "cls.predictions.transform.dense.weight"
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
-UNKNOWN_PAIR = "nothing says whether the classifier reads one text or two: one is taken; --pair takes two"
+UNKNOWN_PAIR = (
+    "nothing says whether the classifier reads one text or two: requests may have either, and one is verified; "
+    "--pair or --no-pair allows one kind"
+)
 UNKNOWN_SCORE = (
     "nothing says what the one number is: its sigmoid is taken, as by pipelines of transformers; "
     "problem_type regression in config.json gives the number itself"
@@ -53,6 +57,11 @@ class HubFiles:
         """Name of the class in `transformers`, "" where none is named."""
         return str(next(iter(self.values.get("architectures") or ()), ""))
 
+    @property
+    def own_architecture(self) -> str:
+        """The same as `config.json` has it."""
+        return family_of(self.values).own_class(self.architecture)
+
 
 def find_task(files: HubFiles, *, embeds: bool) -> Task:
     """Return the task that `modules.json`, the class or, without one, the tensors tell.
@@ -66,7 +75,7 @@ def find_task(files: HubFiles, *, embeds: bool) -> Task:
         if _lacks_vocabulary_head(files, _TASKS[name]):
             raise ConfigError(
                 f"the checkpoint has no tensor {_VOCABULARY!r}, which a {_TASKS[name].name} model needs, though "
-                f"architectures is {name!r}: say --pooling mean, or another, to export its embeddings"
+                f"architectures is {files.own_architecture!r}: say --pooling mean, or another, to export its embeddings"
             )
         return _TASKS[name]
     if embeds:
@@ -75,8 +84,8 @@ def find_task(files: HubFiles, *, embeds: bool) -> Task:
     found = sorted(head for head in heads if f"{head}.weight" in files.shapes)
     if name and found:
         raise ConfigError(
-            f"config.json: architectures is {name!r}, which is not known, and the weights have a head {found[0]!r}: "
-            f"name the class that it is for, one of {', '.join(_TASKS)}, or say --pooling mean for embeddings"
+            f"config.json: architectures is {files.own_architecture!r}, which is not known, and the weights have a head "
+            f"{found[0]!r}: name the class that it is for, one of {', '.join(_TASKS)}, or say --pooling mean for embeddings"
         )
     return TASKS["similarity"] if name else _task_of_tensors(files, found)
 
@@ -135,7 +144,7 @@ def spec_from_config(
         named,
         problem_type,
         activation,
-        pair=task.may_read_pairs and bool(_reads_pairs(files, named) if pair is None else pair),
+        pair=_pair(files, task, named) if pair is None else pair and task.may_read_pairs,
         max_tokens=files.max_tokens,
         stride=min(128, files.max_tokens // 4) if task.has_windows else 0,
     )
@@ -153,7 +162,7 @@ def _remarks(files: HubFiles, task: Task, spec: TaskSpec, pair: bool | None) -> 
     remarks = []
     if files.is_embedder and files.architecture in _TASKS:
         remarks.append(
-            f"architectures is {files.architecture!r}, and modules.json makes embeddings: these are taken"
+            f"architectures is {files.own_architecture!r}, and modules.json makes embeddings: these are taken"
         )
     if not files.architecture:
         remarks.append(f"config.json names no architectures: by its tensors it is taken for {task.name}")
@@ -226,6 +235,9 @@ def _activation(files: HubFiles) -> str:
     return _ACTIVATIONS[name]
 
 
-def _reads_pairs(files: HubFiles, labels: Sequence[str]) -> bool:
-    """Tell whether the files say that two texts are read, or the labels are those of natural language inference."""
-    return _is_cross_encoder(files) or any(_INFERENCE.match(label.lower()) for label in labels)
+def _pair(files: HubFiles, task: Task, labels: Sequence[str]) -> bool | None:
+    """Tell whether two texts are read: cross-encoders and natural language inference do. None: nothing says."""
+    if not task.may_read_pairs:
+        return False
+    reads_pairs = _is_cross_encoder(files) or any(_INFERENCE.match(label.lower()) for label in labels)
+    return True if reads_pairs else None

@@ -20,7 +20,7 @@ SCHEMA_VERSION = 1
 
 _WITH_LABELS = ("classification", "ner")
 _TEXTS = ("task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "command")
-_FLAGS = ("pair", "normalize", "allows_no_answer")
+_FLAGS = ("normalize", "allows_no_answer")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
 _FIELDS = {"problem": "problem_type"}
 """Keys of `task.json` that have another name here."""
@@ -56,8 +56,8 @@ class TaskSpec:
     """Classification only: one label, any number of labels, or a number."""
     activation: str = ""
     """Classification only: what makes scores of logits, "sigmoid" or "identity"; "" is what `problem_type` asks for."""
-    pair: bool = False
-    """Classification only: whether the model was trained on two texts."""
+    pair: bool | None = False
+    """Classification only: the model reads two texts. None: nothing says, so each request decides."""
     pooling: str = "mean"
     """Similarity only: one of POOLINGS, or several whose vectors stand side by side, as "cls+mean"."""
     dense: tuple[DenseLayer, ...] = ()
@@ -149,6 +149,8 @@ class TaskSpec:
                 value = getattr(self, name)
                 if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
                     raise ConfigError(f"{name} ({value!r}) must be {what}")
+        if not isinstance(self.pair, bool | None):
+            raise ConfigError(f"pair ({self.pair!r}) must be true, false or null")
         if not _is_number(self.null_threshold):
             raise ConfigError(f"null_threshold ({self.null_threshold!r}) must be a number")
         for key, value in self.base.items():

@@ -130,7 +130,7 @@ class _ClassificationDev:
         seconds = [row.text_pair for row in rows if row.text_pair is not None]
         if spec.pair and not seconds:
             raise DataError(file.path, 1, "has one text a line, and the model reads pairs")
-        if seconds and not spec.pair:
+        if seconds and spec.pair is False:
             raise DataError(
                 file.path,
                 1,

@@ -28,7 +28,9 @@ class ModelInfo(Schema):
     default: bool = Field(description="True if it answers requests for its task that name no model.")
     labels: list[str]
     problem: str | None = Field(description="Classification only: single_label, multi_label or regression.")
-    pair: bool = Field(description="True if it reads pairs of texts.")
+    pair: bool | None = Field(
+        description="True if it reads pairs of texts, false if it reads single texts, null if it takes either."
+    )
     prompts: dict[str, str] = Field(description="Embeddings only: name and text of each prompt.")
     default_prompt_name: str | None = Field(description="Embeddings only: prompt of requests that name none.")
     max_tokens: int = Field(description="Longest input in tokens, including special tokens.")

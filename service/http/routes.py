@@ -171,7 +171,7 @@ async def classify(request: TaskRequest, body: schemas.ClassifyRequest) -> Respo
     """Classify texts or pairs of texts."""
     model, text = request.find_model(body.model, "classification"), Texts.of("text", body.text)
     pair = Texts.of("text_pair", body.text_pair) if body.text_pair is not None else None
-    _check_pair(model, text, pair)
+    check_pair(model, text, pair)
     request.check_count(text, *([pair] if pair is not None else []))
     results, truncated = await request.pipeline.classify(
         request.context, model, text, pair, top_k=body.top_k, truncate=body.truncate
@@ -263,9 +263,9 @@ async def tokenize(request: TaskRequest, body: span_schemas.TokenizeRequest) -> 
     return await request.respond(request.context.tokens, lambda: responses.tokens(tokens))
 
 
-def _check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
-    """Refuse a pair for a model of single texts, and a single text for a model of pairs."""
-    if pair is not None and not model.spec.pair:
+def check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
+    """Refuse a pair for a model of single texts, and a single text for a model of pairs; some models read both."""
+    if pair is not None and model.spec.pair is False:
         raise InvalidRequestError([FieldError("text_pair", f"model {model.name!r} reads single texts")])
     if pair is None and model.spec.pair:
         raise InvalidRequestError([FieldError("text_pair", f"is required: model {model.name!r} reads pairs")])

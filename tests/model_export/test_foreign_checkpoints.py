@@ -473,11 +473,12 @@ def test_labels_of_inference_mean_two_texts(labels: list[str], tmp_path: Path) -
     assert not alone.spec.pair and alone.remarks == ()
 
 
-def test_any_other_classifier_is_taken_to_read_one_text(tmp_path: Path) -> None:
+def test_any_other_classifier_leaves_it_to_the_request(tmp_path: Path) -> None:
     folder = classifier(tmp_path, ["bad", "good"])
     found = read(folder)
-    assert not found.spec.pair and "--pair takes two" in found.remarks[0]
-    assert read(folder, pair=True).spec.pair
+    assert found.spec.pair is None and "requests may have either" in found.remarks[0]
+    assert TaskSpec.from_dict(found.spec.to_dict()).pair is None
+    assert read(folder, pair=True).spec.pair is True and read(folder, pair=False).spec.pair is False
 
 
 def test_what_the_user_says_overrules_the_files(tmp_path: Path) -> None:

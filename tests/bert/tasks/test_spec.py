@@ -92,7 +92,7 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "qa", "max_tokens": None}, r"max_tokens \(None\) must be a whole number"),
         ({"task": "qa", "max_tokens": 12.5}, r"max_tokens \(12.5\) must be a whole number"),
         ({"task": "qa", "stride": True}, r"stride \(True\) must be a whole number"),
-        ({"task": "qa", "pair": "yes"}, r"pair \('yes'\) must be true or false"),
+        ({"task": "qa", "pair": "yes"}, r"pair \('yes'\) must be true, false or null"),
         ({"task": "qa", "null_threshold": "0"}, r"null_threshold \('0'\) must be a number"),
         ({"task": "qa", "null_threshold": float("nan")}, r"null_threshold \(nan\) must be a number"),
         ({"task": "qa", "base": "minilm"}, r"base \('minilm'\) must be an object"),

@@ -2,12 +2,19 @@
 
 import json
 import math
-from typing import Any
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from bert.errors import InvalidRequestError
+from bert.tasks.spec import TaskSpec
+from service.engine.loaded_model import Model
 from service.http.operations import ModelsResponse
+from service.http.routes import check_pair
+from service.pipeline.inputs import Texts
 from tests.support.endpoints import TASK_ENDPOINTS
 from tests.support.live import Live
 
@@ -231,3 +238,15 @@ def test_every_number_is_finite(live: Live) -> None:
         body = live.post(endpoint.path, endpoint.sent).body
         parsed = json.loads(body, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
         assert all(math.isfinite(number) for number in numbers(parsed))
+
+
+@pytest.mark.parametrize(("reads_pairs", "refused"), [(None, ()), (False, ("b",)), (True, (None,))])
+def test_a_model_that_does_not_say_takes_one_text_or_two(
+    reads_pairs: bool | None, refused: tuple[str | None, ...]
+) -> None:
+    spec = TaskSpec("classification", ("bad", "good"), pair=reads_pairs)
+    model = cast(Model, SimpleNamespace(name="reviews", spec=spec))
+    for second in ("b", None):
+        pair = None if second is None else Texts.of("text_pair", second)
+        with pytest.raises(InvalidRequestError) if second in refused else nullcontext():
+            check_pair(model, Texts.of("text", "a"), pair)
