@@ -80,6 +80,15 @@ def test_heads_of_other_tasks_load_too(task: str, family_base: Path, settings_fo
     assert_answers(read_checkpoint(best), theirs)
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("family_base", ["roberta", "electra"], indirect=True)
+def test_an_adapter_has_the_head_of_its_class(family_base: Path, settings_for: Make) -> None:
+    best = finetune(settings_for("multiple_choice", base=family_base, max_steps=2, lora={"rank": 4}))
+    base = KINDS["multiple_choice"].from_pretrained(family_base)
+    theirs = peft.PeftModel.from_pretrained(base, str(best)).get_base_model()
+    assert_answers(read_checkpoint(best), theirs)
+
+
 # peft reads an attribute that transformers has renamed.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("task", ["classification", "ner"])
