@@ -12,10 +12,11 @@ from bert.families import family_of
 from bert.relatives.family import Family
 from bert.relatives.relative_positions import BUCKETS
 
-ACTIVATIONS = ("gelu", "gelu_new", "relu")
+ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu")
 _SAME_ACTIVATIONS = {
     **dict.fromkeys(("gelu_python", "gelu_10"), "gelu"),
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"), "gelu_new"),
+    "swish": "silu",
 }
 """Other names of the same functions in `transformers`, which differ by their rounding only."""
 

@@ -15,7 +15,7 @@ from bert.text.cuts import cut_pattern
 from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
 from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
-from bert.text.tokenizer_files import from_folder
+from bert.text.tokenizer_files import from_folder, refuse_code
 from bert.text.wordpiece import from_vocabulary, has_bert_words, splits_at_spaces, stated_config
 
 __all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
@@ -70,6 +70,8 @@ class Tokenizer:
         vocabulary. Raises CheckpointError.
         """
         file = path / "tokenizer.json" if path.is_dir() else path
+        if path.is_dir():
+            refuse_code(path)
         if path.is_dir() and not file.is_file():
             return cls(from_folder(path, lowercase))
         if file.suffix == ".txt":

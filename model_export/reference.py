@@ -138,6 +138,10 @@ def _gelu_new(x: Floats) -> Floats:
     return half
 
 
+def _sigmoid_gate(factor: float) -> Callable[[Floats], Floats]:
+    return lambda x: x / (1 + np.exp(-np.float32(factor) * x))
+
+
 def _relu(x: Floats) -> Floats:
     return np.maximum(x, np.float32(0))
 
@@ -145,6 +149,7 @@ def _relu(x: Floats) -> Floats:
 _EMBEDDINGS = ("word", "position", "token_type")
 _ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "gelu": _gelu, "gelu_new": _gelu_new, "relu": _relu, "tanh": np.tanh,
+    "silu": _sigmoid_gate(1.0), "quick_gelu": _sigmoid_gate(1.702),
 }  # fmt: skip
 _POOLINGS: dict[str, Callable[[Floats], Floats]] = {
     "cls": lambda x: x[0],

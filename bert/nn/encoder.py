@@ -18,9 +18,24 @@ from bert.relatives.relative_positions import bucket_table
 
 
 def activation(name: str) -> nn.Module:
-    """Return GELU (erf), its tanh approximation, ReLU, or tanh."""
-    known = {"gelu": nn.GELU(), "gelu_new": nn.GELU(approximate="tanh"), "relu": nn.ReLU(), "tanh": nn.Tanh()}
+    """Return GELU (erf), its tanh or sigmoid approximation, SiLU, ReLU, or tanh."""
+    known = {
+        "gelu": nn.GELU(),
+        "gelu_new": nn.GELU(approximate="tanh"),
+        "quick_gelu": QuickGelu(),
+        "silu": nn.SiLU(),
+        "relu": nn.ReLU(),
+        "tanh": nn.Tanh(),
+    }
     return known[name]
+
+
+class QuickGelu(nn.Module):
+    """GELU approximated by a sigmoid (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map any shape to the same."""
+        return x * torch.sigmoid(1.702 * x)
 
 
 class BertEmbeddings(nn.Module):

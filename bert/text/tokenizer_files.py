@@ -6,7 +6,7 @@ import tokenizers
 
 from bert.errors import CheckpointError
 from bert.text import byte_level_bpe, sentencepiece, wordpiece
-from bert.text.stated import StatedTokens
+from bert.text.stated import StatedTokens, read_object
 
 MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "sentencepiece.model")
 _CLASS_OF = {
@@ -23,6 +23,15 @@ _CLASS_OF = {
 """`model_type` → class of the tokenizer, where no file names one."""
 _GENERIC = ("", "PreTrained")
 """Class names that say nothing of the kind."""
+
+
+def refuse_code(folder: Path) -> None:
+    """Raise CheckpointError for a tokenizer that is Python code of the checkpoint's own."""
+    if "auto_map" in read_object(folder / "tokenizer_config.json"):
+        raise CheckpointError(
+            f"{folder / 'tokenizer_config.json'} has 'auto_map': its tokenizer is Python code that comes with the "
+            "checkpoint, which is never run; delete the key if the folder's tokenizer files need none of it"
+        )
 
 
 def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:

@@ -83,8 +83,8 @@ class CudaOps:
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""
-        if self.config.hidden_act == "relu":
-            return self.w.node("Relu", self._linear(x, name))
+        if self.config.hidden_act not in ("gelu", "gelu_new"):
+            return self.w.activation(self._linear(x, name), self.config.hidden_act)
         # FastGelu is the tanh form, with the bias in it as BiasGelu has.
         fused = "FastGelu" if self.config.hidden_act == "gelu_new" else "BiasGelu"
         product = self.w.node("MatMul", x, self._transposed(name))

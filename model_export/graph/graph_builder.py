@@ -10,6 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 MICROSOFT = "com.microsoft"
 OPSET, MICROSOFT_OPSET, IR_VERSION = 21, 1, 10
+SIGMOID_FACTORS = {"silu": 1.0, "quick_gelu": 1.702}
+"""Activation x * sigmoid(a * x) → a."""
 
 Dim = int | str
 
@@ -60,6 +62,8 @@ class GraphWriter:
         """Add the activation that a config names."""
         if name in ("relu", "tanh"):
             return self.node(name.capitalize(), x)
+        if name in SIGMOID_FACTORS:
+            return self.node("QuickGelu", x, domain=MICROSOFT, alpha=SIGMOID_FACTORS[name])
         return self.node("Gelu", x, approximate="tanh" if name == "gelu_new" else "none")
 
     def model(self, name: str) -> onnx.ModelProto:

@@ -34,7 +34,7 @@ from model_export.graph.graph_builder import MICROSOFT, GraphWriter
 from model_export.graph.rounding import round_weight
 from model_export.reference import Floats
 
-LOWEST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0}
+LOWEST = {"gelu": -0.17, "gelu_new": -0.1701, "relu": 0.0, "silu": -0.2785, "quick_gelu": -0.1637}
 """A little below each activation's minimum."""
 SMOOTHING = 0.5  # among the best of 0.3 ... 1.0 on real text (docs/export.md), and the paper's value
 FIXED_SMOOTHING = (

@@ -98,6 +98,16 @@ class FastGelu(OpRun):
         return (_half(0.5 * total * (1 + np.tanh(inner))),)
 
 
+class QuickGelu(OpRun):
+    """x * sigmoid(alpha * x)."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, *, alpha: float) -> Any:
+        wide = _wide(x)
+        return (_half(wide / (1 + np.exp(-np.float32(alpha) * wide))).astype(x.dtype),)
+
+
 class MatMul(OpRun):
     """The standard one, in float32: numpy has no float16 product worth the name."""
 
@@ -118,7 +128,8 @@ class Gemm(OpRun):
 
 
 _OPERATORS = [
-    PackedAttention, EmbedLayerNormalization, SkipLayerNormalization, BiasGelu, FastGelu, MatMul, Gemm,
+    PackedAttention, EmbedLayerNormalization, SkipLayerNormalization, BiasGelu, FastGelu, QuickGelu, MatMul,
+    Gemm,
 ]  # fmt: skip
 
 

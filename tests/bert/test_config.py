@@ -92,7 +92,7 @@ def test_what_is_no_plain_bert_is_refused_with_the_reason(values: dict[str, Any]
         ({"num_hidden_layers": 0}, r"num_hidden_layers \(0\) must be a whole number"),
         ({"vocab_size": 30522.0}, r"vocab_size \(30522.0\) must be a whole number"),
         ({"type_vocab_size": True}, r"type_vocab_size \(True\)"),
-        ({"hidden_act": "swish"}, "hidden_act is 'swish'; known are gelu, gelu_new, relu"),
+        ({"hidden_act": "mish"}, "hidden_act is 'mish'; known are gelu, gelu_new, relu, silu, quick_gelu"),
         ({"hidden_dropout_prob": 1.0}, r"hidden_dropout_prob \(1.0\) must be at least 0 and below 1"),
         ({"attention_probs_dropout_prob": "0.1"}, r"attention_probs_dropout_prob \('0.1'\) must be a number"),
         ({"layer_norm_eps": "1e-12"}, r"layer_norm_eps \('1e-12'\) must be a number"),

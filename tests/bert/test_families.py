@@ -48,7 +48,9 @@ def drawn_changes(data: st.DataObject, model_type: str) -> dict[str, Any]:
             "num_attention_heads": heads_count,
             "hidden_size": width,
             "intermediate_size": data.draw(st.integers(4, 40)),
-            "hidden_act": data.draw(st.sampled_from(["gelu", "relu", "gelu_new", "gelu_pytorch_tanh"])),
+            "hidden_act": data.draw(
+                st.sampled_from(["gelu", "relu", "gelu_new", "gelu_pytorch_tanh", "swish"])
+            ),
             "max_position_embeddings": data.draw(st.integers(max(LENGTHS), 150)),
             "pad_token_id": data.draw(st.sampled_from([0, 1])),
             "layer_norm_eps": data.draw(st.sampled_from([1e-12, 1e-5])),
@@ -279,7 +281,9 @@ def test_a_decoder_of_its_own_is_refused(model_type: str, tmp_path: Path) -> Non
         load_into(our_model(config, SPECS["fill_mask"]), tmp_path)
 
 
-@pytest.mark.parametrize("name", ["gelu_python", "gelu_10", "gelu_fast", "gelu_accurate", "gelu_python_tanh"])
+@pytest.mark.parametrize(
+    "name", ["gelu_python", "gelu_10", "gelu_fast", "gelu_accurate", "gelu_python_tanh", "swish"]
+)
 def test_other_names_of_an_activation_are_read(name: str) -> None:
     ours = activation(BertConfig.from_dict({"hidden_act": name}).hidden_act)
     x = torch.linspace(-6, 6, 1000)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.models.bert import modeling_bert
 
-from bert.config import BertConfig
+from bert.config import ACTIVATIONS, BertConfig
 from bert.nn import encoder
 from bert.nn.encoder import (
     BertModel,
@@ -137,7 +137,7 @@ def test_activations_are_those_of_transformers() -> None:
     from transformers.activations import ACT2FN
 
     values = torch.linspace(-6, 6, 999)
-    for name in ("gelu", "gelu_new", "relu"):
+    for name in ACTIVATIONS:
         assert_same(activation(name)(values), ACT2FN[name](values), name, atol=1e-6)
 
 

@@ -150,3 +150,15 @@ def test_saved_and_loaded_again_it_reads_the_same(
     first = Tokenizer(backend_of(kind))
     first.save(folder)
     assert Tokenizer.load(folder).ids([text]) == first.ids([text])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_of_python_code_is_refused(kind: str, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, kind)
+    file = tmp_path / "tokenizer_config.json"
+    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    file.write_text(
+        json.dumps(content | {"auto_map": {"AutoTokenizer": ["own.Tokens", None]}}), encoding="utf-8"
+    )
+    with pytest.raises(CheckpointError, match=r"tokenizer_config\.json has 'auto_map'"):
+        Tokenizer.load(tmp_path)

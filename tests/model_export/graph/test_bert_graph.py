@@ -18,6 +18,8 @@ from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, r
 SHAPES: dict[str, dict[str, Any]] = {
     "gelu_new": {"hidden_act": "gelu_new"},
     "relu": {"hidden_act": "relu"},
+    "silu": {"hidden_act": "silu"},
+    "quick_gelu": {"hidden_act": "quick_gelu"},
     "one layer, one head": {"num_hidden_layers": 1, "num_attention_heads": 1},
     "heads of 20, three layers": {"hidden_size": 60, "num_attention_heads": 3, "num_hidden_layers": 3},
     "one segment, large epsilon": {"type_vocab_size": 3, "layer_norm_eps": 1e-3},

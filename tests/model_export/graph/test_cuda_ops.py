@@ -34,7 +34,7 @@ def test_every_head_answers_as_transformers_within_half_precision(name: str, tmp
         assert np.allclose(found, expected, atol=1e-2, rtol=1e-2)
 
 
-@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu", "silu"])
 def test_every_activation(activation: str, tmp_path: Path) -> None:
     model = write_checkpoint(tmp_path, SPECS["ner"], hidden_act=activation)
     graph = flat_graph(tmp_path)

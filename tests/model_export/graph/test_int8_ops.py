@@ -66,7 +66,9 @@ def pair_sums(quantised: NDArray[np.int8]) -> NDArray[np.int32]:
     return sums
 
 
-@pytest.mark.parametrize("changes", [{}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"hidden_act": "gelu_new"}, {"hidden_act": "relu"}, {"hidden_act": "silu"}], ids=str
+)
 def test_scores_stay_near_the_checkpoint(changes: dict[str, str], tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["ner"], **changes)
     checkpoint, texts = checkpoint_and_texts(tmp_path)
