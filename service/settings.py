@@ -78,11 +78,16 @@ class ServeSettings(CommandSettings):
         "was left out. `/health/ready?model=NAME` asks about one.",
     )
 
+    page: bool = Field(
+        True,
+        description="Serve a page to try the models at `/` and one that shows the running service at `/status`. Without "
+        "it `/` leads to /docs.",
+    )
     api_key: SecretStr | None = Field(
         None,
         min_length=8,
-        description="If set, requests need `Authorization: Bearer KEY` or `X-API-Key: KEY`; /health, /metrics and "
-        "/docs stay open. Set it in the environment: other users can read a command line.",
+        description="If set, requests need `Authorization: Bearer KEY` or `X-API-Key: KEY`; /health, /metrics, /docs "
+        "and the pages stay open. Set it in the environment: other users can read a command line.",
     )
     max_body_bytes: int = Field(2**21, ge=1, description="Largest request body in bytes; above it 413.")
     max_texts_per_request: int = Field(

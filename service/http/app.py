@@ -20,6 +20,7 @@ from service.http.middleware import RequestMiddleware
 from service.http.operations import operations
 from service.http.routes import tasks
 from service.settings import ServeSettings
+from service.web.pages import page_routes
 
 ASSETS = "/docs/assets"
 
@@ -72,6 +73,10 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
     app.service = app.state.service = Service(settings, open_models)
     app.router.routes += [*tasks.routes, *operations.routes]
     _add_docs(app)
+    if settings.page:
+        app.router.routes += page_routes()
+    else:
+        app.add_route("/", _to_docs)
     return app
 
 
@@ -97,11 +102,11 @@ def _add_docs(app: FastAPI) -> None:
     async def docs(_: Request) -> Response:
         return page
 
-    async def root(_: Request) -> Response:
-        return RedirectResponse("/docs")
-
     app.add_route("/docs", docs)
-    app.add_route("/", root)
+
+
+async def _to_docs(_: Request) -> Response:
+    return RedirectResponse("/docs")
 
 
 def _swagger_assets() -> Path | None:

@@ -21,8 +21,9 @@ from service.settings import ServeSettings
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
 """Paths that monitoring asks; they are not counted as requests in flight."""
-KEYLESS = UNCOUNTED | {"/", "/docs", "/openapi.json"}
-"""Paths that need no key, besides everything under /docs/."""
+KEYLESS = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json"}
+KEYLESS_FOLDERS = ("/docs/", "/web/")
+"""Paths that need no key, with everything under them: pages, which ask for a key themselves."""
 BEGAN = "began"
 """Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
 VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
@@ -67,7 +68,7 @@ class RequestMiddleware:
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
-            if self._key is not None and path not in KEYLESS and not path.startswith("/docs/"):
+            if self._key is not None and path not in KEYLESS and not path.startswith(KEYLESS_FOLDERS):
                 _check_key(scope, self._key)
             await self._app(_as_get(scope), receive, responder.send)
         except Exception as error:

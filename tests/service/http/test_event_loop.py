@@ -225,7 +225,7 @@ def test_no_compressed_body_holds_the_event_loop(live: Live) -> None:
     assert_loop_stays_free(live, lambda: live.post("/ner", data, content_encoding="gzip").status, 400)
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/metrics", "/models", "/docs"])
+@pytest.mark.parametrize("path", ["/openapi.json", "/metrics", "/models", "/docs", "/"])
 def test_no_page_holds_the_event_loop(live: Live, path: str) -> None:
     assert_loop_stays_free(live, lambda: live.get(path).status, 200)
 

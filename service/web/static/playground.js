@@ -1,0 +1,398 @@
+// The page at /: choose a task and a model, ask, see the result, take the request along.
+
+import { ProblemError, hasKey, request, setKey, stages } from "./api.js";
+import { html, nothing, render } from "./lit-html.js";
+import { header, keyForm, millis } from "./shell.js";
+import * as snippets from "./snippets.js";
+import { TASKS, bodyOf, modelsFor } from "./tasks.js";
+
+const STAGES = ["tokenize", "queue", "inference", "decode"];
+const CODES = [
+  ["curl", "curl"],
+  ["python", "Python"],
+  ["json", "JSON"],
+  ["response", "Response"],
+];
+
+const state = {
+  models: null,
+  leftOut: [],
+  trouble: null,
+  needsKey: false,
+  wasWrong: false,
+  open: location.hash.slice(1),
+  code: "curl",
+  copied: false,
+  tabs: new Map(TASKS.map((task) => [task.id, { model: null, values: {}, busy: false, shown: null, error: null, abort: null }])),
+};
+
+const update = () => render(page(), document.body);
+
+// ------------------------------------------------------------------ models
+
+async function loadModels() {
+  try {
+    const { data } = await request("models");
+    Object.assign(state, { models: data.models, leftOut: data.left_out, trouble: null, needsKey: false });
+    for (const task of TASKS) prepare(task);
+    if (!visible().some((task) => task.id === state.open)) state.open = firstWithModel().id;
+  } catch (error) {
+    if (error.status === 401) {
+      Object.assign(state, { needsKey: true, wasWrong: hasKey() });
+      setKey("");
+    } else {
+      state.trouble = error;
+      setTimeout(loadModels, 1000 * (error.retryAfterS || 2));
+    }
+  }
+  update();
+}
+
+/** Choose the task's default model and fill in its first example. */
+function prepare(task) {
+  const tab = state.tabs.get(task.id);
+  const models = modelsFor(task, state.models);
+  if (!models.some((model) => model.name === tab.model)) {
+    const chosen = models.find((model) => model.default) ?? models[0];
+    tab.model = chosen?.name ?? null;
+    tab.values = { ...task.examples(chosen)[0][1] };
+  }
+}
+
+const visible = () => TASKS.filter((task) => !task.optional || modelsFor(task, state.models).length);
+const firstWithModel = () => visible().find((task) => modelsFor(task, state.models).length) ?? TASKS[0];
+const modelOf = (tab) => state.models.find((model) => model.name === tab.model);
+
+// ------------------------------------------------------------------ asking
+
+async function ask(task) {
+  const tab = state.tabs.get(task.id);
+  tab.abort?.abort(); // the service drops work whose client has left
+  const abort = (tab.abort = new AbortController());
+  const asked = { body: bodyOf(task, modelOf(tab), tab.values), model: modelOf(tab) };
+  Object.assign(tab, { busy: true, asked });
+  update();
+  try {
+    const reply = await request(task.path, { body: asked.body, signal: abort.signal });
+    const { summary, view } = task.view(reply.data, asked);
+    Object.assign(tab, { shown: { summary, view, reply }, error: null });
+  } catch (error) {
+    if (abort.signal.aborted) return;
+    Object.assign(tab, { shown: null, error });
+    if (error.status === 401) Object.assign(state, { needsKey: true, wasWrong: hasKey() });
+  }
+  tab.busy = false;
+  update();
+}
+
+function submit(event, task) {
+  event.preventDefault();
+  ask(task);
+}
+
+function onKey(event, task) {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event, task);
+}
+
+function tryExample(task, values) {
+  const tab = state.tabs.get(task.id);
+  Object.assign(tab.values, values);
+  ask(task);
+}
+
+function chooseModel(task, name) {
+  const tab = state.tabs.get(task.id);
+  const before = modelOf(tab);
+  tab.model = name;
+  // A model of pairs and one of single texts have other fields.
+  if (before?.pair !== modelOf(tab)?.pair) tab.values = { ...task.examples(modelOf(tab))[0][1] };
+  Object.assign(tab, { shown: null, error: null, asked: null });
+  update();
+}
+
+function insert(task, field) {
+  const area = document.getElementById(`${task.id}-${field.name}`);
+  area.setRangeText(field.insert, area.selectionStart, area.selectionEnd, "end");
+  state.tabs.get(task.id).values[field.name] = area.value;
+  area.focus();
+}
+
+// ------------------------------------------------------------------ tabs
+
+function open(id) {
+  state.open = id;
+  history.replaceState(null, "", `#${id}`);
+  update();
+  document.getElementById(`tab-${id}`).scrollIntoView({ block: "nearest", inline: "nearest" });
+}
+
+/** Move along a list of tabs with the arrow keys, Home and End. */
+function onTabKey(event, ids, current, choose) {
+  const at = ids.indexOf(current);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: ids.length - 1 }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  choose(ids.at(to % ids.length));
+  event.currentTarget.querySelector('[aria-selected="true"]').focus();
+}
+
+function tabList(name, label, items, current, choose) {
+  const ids = items.map(([id]) => id);
+  return html`
+    <div class=${name} role="tablist" aria-label=${label} @keydown=${(event) => onTabKey(event, ids, current, choose)}>
+      ${items.map(
+        ([id, title, note]) => html`<button
+          type="button"
+          role="tab"
+          id=${`tab-${id}`}
+          aria-selected=${id === current}
+          aria-controls=${`${name}-panel`}
+          tabindex=${id === current ? 0 : -1}
+          class=${note ? "empty" : ""}
+          @click=${() => choose(id)}
+        >${title}${note ? html`<span class="hidden"> (${note})</span>` : nothing}</button>`,
+      )}
+    </div>
+  `;
+}
+
+// ------------------------------------------------------------------ views
+
+function page() {
+  if (state.needsKey) {
+    return html`${header("Try")}<main id="main" tabindex="-1">${keyForm(state.wasWrong, loadModels)}</main>`;
+  }
+  return html`
+    ${header("Try", readiness())}
+    <main id="main" tabindex="-1">${state.models ? playground() : waiting()}</main>
+  `;
+}
+
+function readiness() {
+  if (!state.models) return { kind: state.trouble ? "bad" : "", text: state.trouble ? "not ready" : "connecting" };
+  const ready = state.models.filter((model) => model.ready).length;
+  const count = state.models.length;
+  if (ready < count) return { kind: "bad", text: `${ready} of ${count} models ready` };
+  return { kind: "good", text: `${count} ${count === 1 ? "model" : "models"} ready` };
+}
+
+function waiting() {
+  if (!state.trouble) return html`<p class="card">Asking which models are loaded …</p>`;
+  return html`<div class="card" role="status">
+    <h1>The service does not answer yet</h1>
+    <p>${state.trouble.message}. This page tries again by itself.</p>
+  </div>`;
+}
+
+function playground() {
+  const task = TASKS.find((each) => each.id === state.open);
+  const items = visible().map((each) => [each.id, each.title, modelsFor(each, state.models).length ? "" : "no model"]);
+  const hasModel = modelsFor(task, state.models).length > 0;
+  return html`
+    <h1 class="hidden">Try the models</h1>
+    ${tabList("tabs", "Tasks", items, task.id, open)}
+    <div id="tabs-panel" role="tabpanel" aria-labelledby=${`tab-${task.id}`}>${hasModel ? panel(task) : noModel(task)}</div>
+  `;
+}
+
+function noModel(task) {
+  const leftOut = state.leftOut.filter((each) => each.task === task.task);
+  return html`
+    <div class="card">
+      <h2>No model for this task is loaded</h2>
+      ${leftOut.map((each) => html`<p class="bad"><strong>${each.name}</strong> was left out: ${each.reason}</p>`)}
+      <p>Export a checkpoint that has this head, then start the service with its folder:</p>
+      <pre class="code" tabindex="0" role="region" aria-label="Commands">bert-export --checkpoint FOLDER --out bundles/NAME
+bert-serve --bundles bundles</pre>
+    </div>
+  `;
+}
+
+function panel(task) {
+  const tab = state.tabs.get(task.id);
+  return html`
+    <div class="columns">
+      ${form(task, tab)}
+      <section class="card result" aria-label="Result" aria-busy=${tab.busy}>
+        <h2>Result</h2>
+        ${outcome(tab)}
+        <p class="hidden" role="status">${tab.shown?.summary ?? nothing}</p>
+      </section>
+    </div>
+    ${code(task, tab)}
+  `;
+}
+
+function form(task, tab) {
+  const model = modelOf(tab);
+  return html`
+    <form class="card" @submit=${(event) => submit(event, task)} @keydown=${(event) => onKey(event, task)}>
+      ${picker(task, tab, model)}
+      <div class="examples" role="group" aria-label="Examples">
+        <span aria-hidden="true">Examples</span>
+        ${task
+          .examples(model)
+          .map(
+            ([name, values]) =>
+              html`<button type="button" class="chip" @click=${() => tryExample(task, values)}>${name}</button>`,
+          )}
+      </div>
+      ${task.fields(model).map((field) => input(task, tab, field))}
+      <div class="actions">
+        <button class="primary" aria-keyshortcuts="Control+Enter">${tab.busy ? "Running …" : "Run"}</button>
+        <kbd aria-hidden="true">Ctrl ↵</kbd>
+        ${task.options.map((option) => optionInput(task, tab, option))}
+      </div>
+    </form>
+  `;
+}
+
+function picker(task, tab, model) {
+  const models = modelsFor(task, state.models);
+  const id = `${task.id}-model`;
+  const facts = [
+    model.precision,
+    `reads ${model.max_tokens} tokens${model.stride ? ", longer texts in windows" : ""}`,
+    model.provider.replace("ExecutionProvider", ""),
+  ];
+  return html`
+    <div class="field">
+      <label for=${id}>Model</label>
+      <select id=${id} aria-describedby=${`${id}-facts`} @change=${(event) => chooseModel(task, event.target.value)}>
+        ${models.map(
+          ({ name, default: isDefault }) =>
+            html`<option value=${name} ?selected=${name === tab.model}>${name}${isDefault ? " (default)" : ""}</option>`,
+        )}
+      </select>
+      <p class="note" id=${`${id}-facts`}>${facts.join(" · ")}</p>
+      ${model.ready ? nothing : html`<p class="bad">${model.why_not_ready}</p>`}
+    </div>
+  `;
+}
+
+function input(task, tab, field) {
+  const id = `${task.id}-${field.name}`;
+  const mistake = tab.error?.problem?.errors?.find((each) => each.field.split(/[.[]/)[0] === field.name);
+  const keep = (event) => (tab.values[field.name] = event.target.value);
+  const value = tab.values[field.name] ?? "";
+  const described = mistake ? `${id}-mistake` : nothing;
+  const control =
+    field.kind === "line"
+      ? html`<input id=${id} dir="auto" .value=${value} @input=${keep} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described} />`
+      : html`<textarea id=${id} dir="auto" rows=${field.rows} .value=${value} @input=${keep} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described}></textarea>`;
+  return html`
+    <div class="field">
+      <div class="row between">
+        <label for=${id}>${field.label}</label>
+        ${field.insert ? html`<button type="button" class="chip" @click=${() => insert(task, field)}>Insert ${field.insert}</button>` : nothing}
+      </div>
+      ${control}
+      ${mistake ? html`<p class="bad" id=${described}>${mistake.message}</p>` : nothing}
+    </div>
+  `;
+}
+
+function optionInput(task, tab, option) {
+  const id = `${task.id}-${option.name}`;
+  if (option.kind === "check") {
+    const keep = (event) => (tab.values[option.name] = event.target.checked);
+    return html`<label class="option"><input type="checkbox" id=${id} .checked=${tab.values[option.name] ?? false} @change=${keep} />${option.label}</label>`;
+  }
+  const keep = (event) => (tab.values[option.name] = event.target.value);
+  return html`<label class="option">${option.label}
+    <input type="number" id=${id} min=${option.min} max=${option.max} .value=${String(tab.values[option.name] ?? option.value)} @input=${keep} /></label>`;
+}
+
+function outcome(tab) {
+  if (tab.error) return problem(tab.error);
+  if (!tab.shown) return html`<p class="note">Run the text, or choose an example.</p>`;
+  const { view, reply } = tab.shown;
+  return html`${view}${latency(reply)}`;
+}
+
+function problem(error) {
+  const { status, problem: body, retryAfterS } = error;
+  if (!(error instanceof ProblemError)) {
+    return html`<div class="problem" role="alert"><h3>The service did not answer</h3><p>${error.message}</p></div>`;
+  }
+  return html`
+    <div class="problem" role="alert">
+      <h3>${status} ${body.title}</h3>
+      <p>${body.detail}</p>
+      ${retryAfterS ? html`<p>Try again in ${retryAfterS} s.</p>` : nothing}
+      ${body.request_id ? html`<p class="note">Request <code>${body.request_id}</code></p>` : nothing}
+    </div>
+  `;
+}
+
+/** Latency by stage: the service's own Server-Timing, and what the way there and back took. */
+function latency({ headers, ms, data }) {
+  const found = stages(headers.get("server-timing"));
+  const known = STAGES.filter((name) => found[name] !== undefined).map((name) => [name, found[name]]);
+  const other = (found.total ?? 0) - known.reduce((sum, [, each]) => sum + each, 0);
+  const parts = [...known, ["other", Math.max(0, other)], ["network", Math.max(0, ms - (found.total ?? 0))]];
+  return html`
+    <div class="latency">
+      <h3>Latency <small>${millis(ms)} ms${data.usage ? html`, ${data.usage.tokens} tokens` : nothing}</small></h3>
+      <div class="stack" aria-hidden="true">
+        ${parts.map(([name, each]) => html`<span class=${`stage-${name}`} .style=${`flex-grow: ${each}`}></span>`)}
+      </div>
+      <dl>
+        ${parts.map(
+          ([name, each]) => html`<div><dt><span class=${`dot stage-${name}`}></span>${name}</dt><dd>${millis(each)} ms</dd></div>`,
+        )}
+      </dl>
+    </div>
+  `;
+}
+
+// ------------------------------------------------------------------ the request in other words
+
+function code(task, tab) {
+  const body = tab.asked?.body ?? bodyOf(task, modelOf(tab), tab.values);
+  const text = {
+    curl: () => snippets.curl(task.path, body, hasKey()),
+    python: () => snippets.python(task.path, body, hasKey()),
+    json: () => snippets.json(body),
+    response: () => (tab.shown ? shortened(tab.shown.reply) : "Run it first."),
+  }[state.code]();
+  const choose = (id) => {
+    Object.assign(state, { code: id, copied: false });
+    update();
+  };
+  return html`
+    <section class="card" aria-label="Request">
+      <div class="row between">
+        ${tabList("codes", "Request as", CODES, state.code, choose)}
+        <button type="button" class="quiet" @click=${() => copy(text)}>${state.copied ? "Copied" : "Copy"}</button>
+      </div>
+      <div id="codes-panel" role="tabpanel" aria-labelledby=${`tab-${state.code}`}>
+        <pre class="code" tabindex="0" role="region" aria-label="Code">${text}</pre>
+      </div>
+    </section>
+  `;
+}
+
+/** Return the response as it is read best: long lists of numbers would fill the page. */
+function shortened({ data, text }) {
+  return text.length > 20_000 ? `${text.slice(0, 20_000)} …` : snippets.json(data).replace(/(?:\n\s+-?[\d.e-]+,?){12,}/g, (numbers) => numbers.replace(/\s+/g, " "));
+}
+
+async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    state.copied = true;
+  } catch {
+    // Over plain HTTP only localhost may write to the clipboard: select the text instead.
+    getSelection().selectAllChildren(document.querySelector("#codes-panel pre"));
+  }
+  update();
+}
+
+addEventListener("hashchange", () => {
+  const id = location.hash.slice(1);
+  if (state.models && visible().some((task) => task.id === id)) open(id);
+});
+
+update();
+loadModels();

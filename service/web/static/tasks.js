@@ -1,0 +1,190 @@
+// One entry for each task that the page knows: what is asked, what to try, how the result is shown.
+//
+// A tab appears for each entry. One that is `optional` appears only if a loaded model has its task. The place of a new
+// endpoint (/rerank, say) is one entry here and one view in results.js.
+
+import * as results from "./results.js";
+
+const WORDS = {
+  text: { name: "text", label: "Text", rows: 5 },
+  truncate: { name: "truncate", label: "Cut a text that is too long", kind: "check" },
+};
+const best = (name, label, value, max) => ({ name, label, kind: "number", value, min: 1, max });
+
+const HOTEL =
+  "The room was spotless and the staff could not have been kinder, but the music from the bar kept us awake until three.";
+const CURIE =
+  "Marie Curie was born in Warsaw in 1867 and moved to Paris to study physics. In 1903 she shared the Nobel Prize in " +
+  "Physics with her husband Pierre and with Henri Becquerel; in 1911 she won the prize in chemistry by herself.";
+const CITIES = "👩‍🔬 Dr. Ada Lovelace 🚀 flew from London to סן פרנסיסקו and met 田中さん from Sony in Tokyo 🇯🇵.";
+const HEBREW = "שלום עולם. Angela Merkel ביקרה ב Berlin יחד עם Emmanuel Macron.";
+
+/** Sentiment, or whatever the model classifies. */
+const classify = {
+  id: "classify",
+  title: "Classify",
+  path: "classify",
+  task: "classification",
+  fields: (model) => (model?.pair ? [WORDS.text, { ...WORDS.text, name: "text_pair", label: "Second text" }] : [WORDS.text]),
+  options: [WORDS.truncate],
+  examples: (model) =>
+    model?.pair
+      ? [
+          ["Agrees", { text: "A man is playing a guitar.", text_pair: "Someone is making music." }],
+          ["Contradicts", { text: "The shop is closed on Sundays.", text_pair: "You can buy it there on Sunday." }],
+        ]
+      : [
+          ["Positive", { text: "A warm, funny film that I would gladly see again." }],
+          ["Negative", { text: "Dull, far too long and badly acted." }],
+          ["Mixed", { text: HOTEL }],
+        ],
+  view: results.labels,
+};
+
+const ner = {
+  id: "ner",
+  title: "Entities",
+  path: "ner",
+  task: "ner",
+  fields: () => [WORDS.text],
+  options: [],
+  examples: () => [
+    ["News", { text: "Angela Merkel met engineers from Siemens in Munich." }],
+    ["Biography", { text: CURIE }],
+    ["Emoji and scripts", { text: CITIES }],
+    ["Right to left", { text: HEBREW }],
+  ],
+  view: results.entities,
+};
+
+const similarity = {
+  id: "similarity",
+  title: "Similarity",
+  path: "similarity",
+  task: "similarity",
+  fields: () => [
+    { ...WORDS.text, rows: 2 },
+    { name: "candidates", label: "Candidates, one on each line", rows: 6, kind: "lines" },
+  ],
+  options: [WORDS.truncate],
+  examples: () => [
+    [
+      "Help desk",
+      {
+        text: "How do I reset my password?",
+        candidates: "Opening hours on Sunday\nI forgot my login\nChange the delivery address\nA recipe for lentil soup",
+      },
+    ],
+    [
+      "Duplicates",
+      {
+        text: "The app crashes when I open a photo.",
+        candidates:
+          "Crash on opening pictures\nDark mode is hard to read\nThe program stops as soon as an image loads\nAdd export to PDF",
+      },
+    ],
+  ],
+  view: results.ranking,
+};
+
+const qa = {
+  id: "qa",
+  title: "Question answering",
+  path: "qa",
+  task: "qa",
+  fields: () => [
+    { name: "question", label: "Question", kind: "line" },
+    { name: "context", label: "Paragraph that may hold the answer", rows: 7 },
+  ],
+  options: [best("top_k", "Answers at most", 3, 100)],
+  examples: () => [
+    ["Place", { question: "Where was Marie Curie born?", context: CURIE }],
+    ["Person", { question: "Who shared the prize with her in 1903?", context: CURIE }],
+    ["No answer", { question: "What is the capital of Australia?", context: CURIE }],
+  ],
+  view: results.answer,
+};
+
+const fillMask = {
+  id: "fill-mask",
+  title: "Fill mask",
+  path: "fill-mask",
+  task: "fill_mask",
+  fields: () => [{ ...WORDS.text, label: "Text with [MASK] in each place to fill", rows: 3, insert: "[MASK]" }],
+  options: [best("top_k", "Candidates for each mask", 5, 100)],
+  examples: () => [
+    ["One", { text: "Paris is the [MASK] of France." }],
+    ["Two", { text: "The [MASK] barked at the [MASK] all night." }],
+  ],
+  view: results.masks,
+};
+
+const choice = {
+  id: "multiple-choice",
+  title: "Multiple choice",
+  path: "multiple-choice",
+  task: "multiple_choice",
+  optional: true,
+  fields: () => [
+    { name: "prompt", label: "Prompt", rows: 2 },
+    { name: "choices", label: "Choices, one on each line", rows: 4, kind: "lines" },
+  ],
+  options: [WORDS.truncate],
+  examples: () => [
+    [
+      "Kettle",
+      {
+        prompt: "The kettle began to whistle, so",
+        choices: "she planted it.\nshe took it off the stove.\nshe read it aloud.",
+      },
+    ],
+  ],
+  view: results.choices,
+};
+
+const embed = {
+  id: "embed",
+  title: "Embed",
+  path: "embed",
+  task: "similarity",
+  fields: () => [WORDS.text],
+  options: [WORDS.truncate],
+  examples: () => [["Sentence", { text: "How do I reset my password?" }]],
+  view: results.embedding,
+};
+
+const tokenize = {
+  id: "tokenize",
+  title: "Tokenize",
+  path: "tokenize",
+  task: null,
+  fields: () => [WORDS.text],
+  options: [],
+  examples: () => [
+    ["Sentence", { text: "Unbelievably, the tokenizer splits uncommon words." }],
+    ["Emoji and scripts", { text: CITIES }],
+  ],
+  view: results.tokens,
+};
+
+export const TASKS = [classify, ner, similarity, qa, fillMask, choice, embed, tokenize];
+
+/** Return the models that answer a task. Any model tokenises. */
+export const modelsFor = (task, models) => models.filter((model) => task.task === null || model.task === task.task);
+
+/** Return the body of a request: lists split, options that are unset left out. */
+export function bodyOf(task, model, values) {
+  const body = {};
+  for (const field of task.fields(model)) {
+    const value = values[field.name] ?? "";
+    body[field.name] = field.kind === "lines" ? value.split("\n").filter((line) => line.trim()) : value;
+  }
+  for (const option of task.options) {
+    const value = values[option.name] ?? option.value;
+    if (option.kind === "check" ? value : value !== "" && value !== undefined)
+      body[option.name] = option.kind === "check" ? true : Number(value);
+  }
+  // Without a name the task's default answers; no model is the default of /tokenize.
+  if (model && !(model.default && task.task)) body.model = model.name;
+  return body;
+}
