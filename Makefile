@@ -17,7 +17,7 @@ export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick test-slow check format bench bench-compare containers lock clean venv
+.PHONY: help serve bundles test test-quick test-slow check format screenshots bench bench-compare containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,10 @@ check: venv ## lint, format, types, import contracts
 format: venv ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+screenshots: venv ## the pictures of the pages in docs/images, from the demo bundles; needs a Chromium
+	@scripts/make_bundles.sh
+	@$(BIN)/python -m scripts.screenshots $(ARGS)
 
 bench: venv ## requests per second and latency against a loop that calls the engine directly
 	@scripts/make_bundles.sh

@@ -222,9 +222,9 @@ function byModel() {
     </tr>`;
   };
   return html`
-    <section class="card" aria-labelledby="traffic">
+    <div class="card">
       <div class="row between">
-        <h2 id="traffic">Traffic by model</h2>
+        <h2>Traffic by model</h2>
         <label class="option">Over
           <select @change=${(event) => { state.windowS = Number(event.target.value); update(); }}>
             ${Object.entries(WINDOWS).map(([value, name]) => html`<option value=${value} ?selected=${Number(value) === state.windowS}>${name}</option>`)}
@@ -247,11 +247,12 @@ function byModel() {
           <tbody>${names.map(row)}</tbody>
         </table>
       </div>
-    </section>
+    </div>
   `;
 }
 
 function models() {
+  const hasScores = state.models?.some((model) => Object.keys(model.dev_score).length);
   const row = (model) => html`<tr>
     <th scope="row">${model.name}${model.default ? html` <span class="chip small">default</span>` : nothing}</th>
     <td>${model.task.replaceAll("_", " ")}</td>
@@ -260,26 +261,26 @@ function models() {
     <td>${model.provider.replace("ExecutionProvider", "")}</td>
     <td class="number">${model.max_tokens}</td>
     <td class="number">${model.batch_tokens}</td>
-    <td>${score(model.dev_score)}</td>
+    ${hasScores ? html`<td>${score(model.dev_score)}</td>` : nothing}
     <td>${model.ready ? html`<span class="good">ready</span>` : html`<span class="bad">${model.why_not_ready}</span>`}</td>
   </tr>`;
   const out = (each) => html`<li class="bad"><strong>${each.name}</strong> (${each.task || "unknown task"}) was left out: ${each.reason}</li>`;
   return html`
-    <section class="card" aria-labelledby="models">
-      <h2 id="models">Models</h2>
+    <div class="card">
+      <h2>Models</h2>
       <div class="wide" tabindex="0" role="region" aria-label="Models">
         <table>
           <thead>
             <tr>
               <th>Name</th><th>Task</th><th>Version</th><th>Precision</th><th>Runs on</th>
-              <th class="number">Reads tokens</th><th class="number">Batch tokens</th><th>Dev score</th><th>State</th>
+              <th class="number">Reads tokens</th><th class="number">Batch tokens</th>${hasScores ? html`<th>Dev score</th>` : nothing}<th>State</th>
             </tr>
           </thead>
           <tbody>${(state.models ?? []).map(row)}</tbody>
         </table>
       </div>
       ${state.leftOut.length ? html`<ul>${state.leftOut.map(out)}</ul>` : nothing}
-    </section>
+    </div>
   `;
 }
 
@@ -293,14 +294,14 @@ function refusals(samples) {
   const found = (samples.bert_requests_rejected_total ?? []).filter(({ value }) => value > 0);
   const name = (reason) => reason.replaceAll("_", " ");
   return html`
-    <section class="card" aria-labelledby="refused">
-      <h2 id="refused">Refused since the start</h2>
+    <div class="card">
+      <h2>Refused since the start</h2>
       ${
         found.length
           ? html`<dl class="counts">${found.map(({ labels, value }) => html`<div><dt>${name(labels.reason)}</dt><dd>${value}</dd></div>`)}</dl>`
           : html`<p class="note">No request was refused.</p>`
       }
-    </section>
+    </div>
   `;
 }
 

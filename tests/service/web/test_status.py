@@ -1,0 +1,130 @@
+"""The page at /status in Chromium: its numbers are those of /metrics and /models."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
+from tests.support.live import Live, eventually, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+QUANTILES = """async () => {
+  const prometheus = await import("./web/prometheus.js");
+  const text = `# HELP t x
+t_bucket{le="1.0",model="a \\\\"b\\\\\\\\"} 10.0
+t_bucket{le="2.0",model="a \\\\"b\\\\\\\\"} 20.0
+t_bucket{le="+Inf",model="a \\\\"b\\\\\\\\"} 20.0
+t_sum{model="a \\\\"b\\\\\\\\"} 25.0
+t_count{model="a \\\\"b\\\\\\\\"} 20.0
+plain 3.5e+06
+`;
+  const after = prometheus.parse(text);
+  const own = (labels) => labels.model === 'a "b\\\\';
+  return [
+    prometheus.quantile(0.5, after, undefined, "t", own), prometheus.quantile(0.75, after, undefined, "t", own),
+    prometheus.quantile(1, after, undefined, "t", own), prometheus.mean(after, undefined, "t", own),
+    prometheus.sum(after, "plain"), prometheus.quantile(0.5, after, after, "t", own) ?? null,
+    prometheus.growth({c: [{labels: {}, value: 3}]}, {c: [{labels: {}, value: 10}]}, "c"),
+  ];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def page(browser: "Browser", live: Live) -> Iterator["Page"]:
+    with visit(browser, f"{live.url}/status") as opened:
+        opened.get_by_role("heading", name="Models").wait_for()
+        yield opened
+
+
+def cells(page: "Page", table: str, row: str) -> list[str]:
+    line = (
+        page.get_by_role("region", name=table)
+        .locator("tbody tr")
+        .filter(has=page.locator("th", has_text=row))
+    )
+    return [text.strip() for text in line.locator("td").all_inner_texts()]
+
+
+def test_the_models_are_those_that_are_loaded(page: "Page", live: Live) -> None:
+    loaded = {model["name"]: model for model in live.get("/models").json["models"]}
+    names = page.get_by_role("region", name="Models").locator("tbody th").all_inner_texts()
+    assert [name.split()[0] for name in names] == list(loaded)
+    row = cells(page, "Models", "names")
+    assert row[0] == "ner" and row[1] == loaded["names"]["version"] and row[2] == "fp32"
+    assert row[-1] == "ready"
+
+
+def test_requests_are_counted_while_one_looks(page: "Page", live: Live) -> None:
+    def requests() -> str:
+        return cells(page, "Traffic by model", "mood")[0]
+
+    eventually(lambda: requests() == "0.0")
+    for _ in range(20):
+        live.post("/classify", {"text": "a film"})
+    eventually(lambda: requests() != "0.0")
+    row = cells(page, "Traffic by model", "mood")
+    assert float(row[1]) <= float(row[2]) <= float(row[3]), "median, 95% and 99%"
+    assert float(row[6]) > 0, "inference"
+    assert float(row[8]) == 4, "[CLS] a film [SEP]"
+    page.get_by_label("Over").select_option("since the start")
+    count = live.metric("bert_request_duration_seconds_count", model="mood")
+    assert count >= 20 and cells(page, "Traffic by model", "mood")[0] != "0.0"
+
+
+def test_it_can_be_paused(page: "Page") -> None:
+    page.get_by_role("button", name="Pause").click()
+    asked = list[str]()
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(3000)
+    assert not asked
+    page.get_by_role("button", name="Resume").click()
+    eventually(lambda: page.wait_for_timeout(50) or bool(asked))
+
+
+def test_refusals_and_bundles_that_were_left_out_are_shown(
+    browser: "Browser", bundles: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "names"
+    broken.mkdir()
+    (broken / "bundle.json").write_text((bundles / "names" / "bundle.json").read_text())
+    with serving(bundles=[bundles / "mood", broken], max_queue_tokens=512) as live:
+        assert live.post("/classify", {"text": ["a film " * 10] * 100}).status == 413
+        with visit(browser, f"{live.url}/status") as page:
+            page.get_by_role("heading", name="Models").wait_for()
+            assert "names (ner) was left out" in page.locator("main").inner_text()
+            assert page.locator(".counts").inner_text().split() == ["too", "large", "1"]
+
+
+def test_a_service_that_ends_is_told(page: "Page") -> None:
+    page.route("**/metrics", lambda route: route.abort())
+    page.get_by_role("alert").wait_for()
+    assert "Trying again" in page.get_by_role("alert").inner_text()
+    page.unroute("**/metrics")
+    page.get_by_role("alert").wait_for(state="detached")
+
+
+def test_numbers_are_computed_as_prometheus_does(page: "Page") -> None:
+    assert page.evaluate(QUANTILES) == [1, 1.5, 2, 1.25, 3_500_000, None, 3]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "viewport"), [("dark", DESKTOP), ("light", PHONE)], ids=["desktop", "phone"]
+)
+def test_it_is_readable_and_no_wider_than_the_screen(
+    browser: "Browser", live: Live, scheme: str, viewport: dict[str, int]
+) -> None:
+    with visit(browser, f"{live.url}/status", color_scheme=scheme, viewport=viewport) as page:
+        page.get_by_role("heading", name="Models").wait_for()
+        page.wait_for_timeout(2500)
+        assert not violations(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
