@@ -124,7 +124,8 @@ class Server(uvicorn.Server):
 def ready_message(service: Service, url: str) -> str:
     """Return the address, the models, and a curl line for each model with an entry in FIRST_REQUESTS."""
     registry = service.loaded.registry
-    lines = [f"\nReady at {url} (docs: {url}/docs, metrics: {url}/metrics)"]
+    page = f"try it: {url}/, status: {url}/status, " if service.settings.page else ""
+    lines = [f"\nReady at {url} ({page}docs: {url}/docs, metrics: {url}/metrics)"]
     for model in registry.models.values():
         manifest = model.bundle.manifest
         default = ", default" if registry.defaults.get(model.spec.task) == model.name else ""

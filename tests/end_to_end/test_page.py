@@ -11,7 +11,7 @@ from tests.support.process import address, started
 from tests.support.workshop import DEMO, Workshop, has_adapter, why_missing
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,8 +28,15 @@ def url(workshop: Workshop) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page(url: str) -> Iterator["Page"]:
-    with chromium() as browser, visit(browser, url) as opened:
+def browser() -> Iterator["Browser"]:
+    with chromium() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="module")
+def page(browser: "Browser", url: str) -> Iterator["Page"]:
+    """The page, in a browser that is asked for first: without one no bundle is made."""
+    with visit(browser, url) as opened:
         yield opened
 
 
@@ -39,7 +46,8 @@ def try_example(page: "Page", tab: str, name: str) -> str:
     with page.expect_response(lambda response: response.url.endswith(f"/{tab}")):
         page.locator(".examples").get_by_role("button", name=name, exact=True).click()
     page.locator(".result[aria-busy=false] .latency").wait_for()
-    return page.locator(".result").get_by_role("status").inner_text()
+    said: str = page.locator(".result").get_by_role("status").inner_text()
+    return said
 
 
 def test_feelings(page: "Page") -> None:

@@ -105,6 +105,7 @@ function chooseModel(task, name) {
   const before = modelOf(tab);
   tab.model = name;
   // A model of pairs and one of single texts have other fields.
+  for (const option of task.options(before)) delete tab.values[option.name];
   if (before?.pair !== modelOf(tab)?.pair) tab.values = { ...task.examples(modelOf(tab))[0][1] };
   Object.assign(tab, { shown: null, error: null, asked: null });
   update();
@@ -171,9 +172,9 @@ function noModel(task) {
     <div class="card">
       <h2>No model for this task is loaded</h2>
       ${leftOut.map((each) => html`<p class="bad"><strong>${each.name}</strong> was left out: ${each.reason}</p>`)}
-      <p>Export a checkpoint that has this head, then start the service with its folder:</p>
-      <pre class="code" tabindex="0" role="region" aria-label="Commands">bert-export --checkpoint FOLDER --out bundles/NAME
-bert-serve --bundles bundles</pre>
+      <p>Start the service with a model of the hub that has this head, or with a bundle of your own:</p>
+      <pre class="code" tabindex="0" role="region" aria-label="Commands">bert-serve --model ORG/NAME
+bert-export --checkpoint FOLDER --out bundles/NAME && bert-serve --bundles bundles</pre>
     </div>
   `;
 }
@@ -211,7 +212,7 @@ function form(task, tab) {
       <div class="actions">
         <button class="primary" aria-keyshortcuts="Control+Enter">${tab.busy ? "Running …" : "Run"}</button>
         <kbd aria-hidden="true">Ctrl ↵</kbd>
-        ${task.options.map((option) => optionInput(task, tab, option))}
+        ${task.options(model).map((option) => optionInput(task, tab, option))}
       </div>
     </form>
   `;
@@ -269,8 +270,14 @@ function optionInput(task, tab, option) {
     return html`<label class="option"><input type="checkbox" id=${id} .checked=${tab.values[option.name] ?? false} @change=${keep} />${option.label}</label>`;
   }
   const keep = (event) => (tab.values[option.name] = event.target.value);
-  return html`<label class="option">${option.label}
-    <input type="number" id=${id} min=${option.min} max=${option.max} .value=${String(tab.values[option.name] ?? option.value)} @input=${keep} /></label>`;
+  if (option.kind === "choice") {
+    const choice = ([value, name]) =>
+      html`<option value=${value} ?selected=${value === (tab.values[option.name] ?? "")}>${name}</option>`;
+    return html`<span class="option"><label for=${id}>${option.label}</label>
+      <select id=${id} @change=${keep}>${option.choices.map(choice)}</select></span>`;
+  }
+  return html`<span class="option"><label for=${id}>${option.label}</label>
+    <input type="number" id=${id} min=${option.min} max=${option.max} .value=${String(tab.values[option.name] ?? option.value)} @input=${keep} /></span>`;
 }
 
 function outcome(tab) {

@@ -88,13 +88,15 @@ export function entities({ results: [{ entities: found }] }, { body, model }) {
 /** Similarity: the candidates, nearest first. */
 export function ranking({ results: ranked }, { body }) {
   const text = (found) => body.candidates[found.index];
+  // A cosine is at most 1; some models are compared by a dot product of any size.
+  const most = Math.max(1, ...ranked.map((found) => found.score));
   return {
     summary: ranked.length ? `Nearest: ${text(ranked[0])}, ${number(ranked[0].score)}` : "No candidates",
     view: html`
       <ol class="bars ranked">
-        ${ranked.map((found, at) => bar(text(found), found.score, number(found.score), at === 0))}
+        ${ranked.map((found, at) => bar(text(found), found.score / most, number(found.score), at === 0))}
       </ol>
-      <p class="note">The cosine of the two meanings: 1 is the same, 0 unrelated.</p>
+      ${most === 1 ? html`<p class="note">The cosine of the two meanings: 1 is the same, 0 unrelated.</p>` : nothing}
       ${cut(ranked.some((found) => found.truncated))}
     `,
   };
@@ -174,6 +176,7 @@ export function choices({ results: [result] }) {
 /** An embedding: its numbers as a strip, each a column that is the darker the further it is from 0. */
 export function embedding({ results: [{ embedding: vector, truncated }] }) {
   const most = Math.max(...vector.map(Math.abs));
+  const length = Math.hypot(...vector);
   const column = (value, at) => html`<span
     class=${value < 0 ? "low" : "high"}
     title=${`${at}: ${value}`}
@@ -182,7 +185,7 @@ export function embedding({ results: [{ embedding: vector, truncated }] }) {
   return {
     summary: `A vector of ${vector.length} numbers`,
     view: html`
-      <p class="big">${vector.length} <small>numbers, length 1</small></p>
+      <p class="big">${vector.length} <small>numbers, length ${length.toFixed(2)}</small></p>
       <div class="strip" role="img" aria-label=${`A strip of ${vector.length} numbers`}>${vector.map(column)}</div>
       <pre class="code" tabindex="0" role="region" aria-label="The first numbers">[${vector.slice(0, 8).join(", ")}, …]</pre>
       ${cut(truncated)}

@@ -11,6 +11,18 @@ const WORDS = {
 };
 const best = (name, label, value, max) => ({ name, label, kind: "number", value, min: 1, max });
 
+/** Stands for the empty name, which takes no prompt though the model has a default one. */
+const NO_PROMPT = " ";
+
+/** Return the choice of a prompt, for models that have some. */
+function prompts(model, name, label) {
+  const names = Object.keys(model?.prompts ?? {});
+  if (!names.length) return [];
+  const none = [NO_PROMPT, "none"];
+  const unset = model.default_prompt_name ? [["", `default (${model.default_prompt_name})`], none] : [["", "none"]];
+  return [{ name, label, kind: "choice", choices: [...unset, ...names.map((each) => [each, each])] }];
+}
+
 const HOTEL =
   "The room was spotless and the staff could not have been kinder, but the music from the bar kept us awake until three.";
 const CURIE =
@@ -26,7 +38,7 @@ const classify = {
   path: "classify",
   task: "classification",
   fields: (model) => (model?.pair ? [WORDS.text, { ...WORDS.text, name: "text_pair", label: "Second text" }] : [WORDS.text]),
-  options: [WORDS.truncate],
+  options: () => [WORDS.truncate],
   examples: (model) =>
     model?.pair
       ? [
@@ -47,7 +59,7 @@ const ner = {
   path: "ner",
   task: "ner",
   fields: () => [WORDS.text],
-  options: [],
+  options: () => [],
   examples: () => [
     ["News", { text: "Angela Merkel met engineers from Siemens in Munich." }],
     ["Biography", { text: CURIE }],
@@ -66,7 +78,11 @@ const similarity = {
     { ...WORDS.text, rows: 2 },
     { name: "candidates", label: "Candidates, one on each line", rows: 6, kind: "lines" },
   ],
-  options: [WORDS.truncate],
+  options: (model) => [
+    WORDS.truncate,
+    ...prompts(model, "prompt_name", "Prompt"),
+    ...prompts(model, "candidates_prompt_name", "Prompt of candidates"),
+  ],
   examples: () => [
     [
       "Help desk",
@@ -96,7 +112,7 @@ const qa = {
     { name: "question", label: "Question", kind: "line" },
     { name: "context", label: "Paragraph that may hold the answer", rows: 7 },
   ],
-  options: [best("top_k", "Answers at most", 3, 100)],
+  options: () => [best("top_k", "Answers at most", 3, 100)],
   examples: () => [
     ["Place", { question: "Where was Marie Curie born?", context: CURIE }],
     ["Person", { question: "Who shared the prize with her in 1903?", context: CURIE }],
@@ -111,7 +127,7 @@ const fillMask = {
   path: "fill-mask",
   task: "fill_mask",
   fields: () => [{ ...WORDS.text, label: "Text with [MASK] in each place to fill", rows: 3, insert: "[MASK]" }],
-  options: [best("top_k", "Candidates for each mask", 5, 100)],
+  options: () => [best("top_k", "Candidates for each mask", 5, 100)],
   examples: () => [
     ["One", { text: "Paris is the [MASK] of France." }],
     ["Two", { text: "The [MASK] barked at the [MASK] all night." }],
@@ -129,7 +145,7 @@ const choice = {
     { name: "prompt", label: "Prompt", rows: 2 },
     { name: "choices", label: "Choices, one on each line", rows: 4, kind: "lines" },
   ],
-  options: [WORDS.truncate],
+  options: () => [WORDS.truncate],
   examples: () => [
     [
       "Kettle",
@@ -148,7 +164,7 @@ const embed = {
   path: "embed",
   task: "similarity",
   fields: () => [WORDS.text],
-  options: [WORDS.truncate],
+  options: (model) => [WORDS.truncate, ...prompts(model, "prompt_name", "Prompt")],
   examples: () => [["Sentence", { text: "How do I reset my password?" }]],
   view: results.embedding,
 };
@@ -159,7 +175,7 @@ const tokenize = {
   path: "tokenize",
   task: null,
   fields: () => [WORDS.text],
-  options: [],
+  options: () => [],
   examples: () => [
     ["Sentence", { text: "Unbelievably, the tokenizer splits uncommon words." }],
     ["Emoji and scripts", { text: CITIES }],
@@ -179,10 +195,9 @@ export function bodyOf(task, model, values) {
     const value = values[field.name] ?? "";
     body[field.name] = field.kind === "lines" ? value.split("\n").filter((line) => line.trim()) : value;
   }
-  for (const option of task.options) {
+  for (const option of task.options(model)) {
     const value = values[option.name] ?? option.value;
-    if (option.kind === "check" ? value : value !== "" && value !== undefined)
-      body[option.name] = option.kind === "check" ? true : Number(value);
+    if (value) body[option.name] = option.kind === "number" ? Number(value) : value === NO_PROMPT ? "" : value;
   }
   // Without a name the task's default answers; no model is the default of /tokenize.
   if (model && !(model.default && task.task)) body.model = model.name;

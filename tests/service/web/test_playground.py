@@ -4,20 +4,23 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from bert.tasks.spec import TaskSpec
 from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
 from tests.support.live import Live, serving
+from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 MIXED = "👩‍🔬 Ada 🚀 met שלום עולם and 田中さん in 🇯🇵 Paris e\u0301"
 """Emoji of two and more UTF-16 units, right to left, a combining mark."""
-TABS = ("classify", "ner", "similarity", "qa", "fill-mask", "embed", "tokenize")
+TABS = ("classify", "ner", "similarity", "qa", "fill-mask", "multiple-choice", "embed", "tokenize")
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +123,36 @@ def test_candidates_are_ranked(page: "Page") -> None:
     ranked = ask(page, "similarity", text="a film", candidates="\n".join(candidates) + "\n\n")["results"]
     assert shown(page, ".bar .name") == [candidates[each["index"]] for each in ranked]
     assert shown(page, ".bar .number") == [f"{each['score']:.3f}" for each in ranked]
+
+
+def test_the_best_choice_is_shown_before_the_others(page: "Page") -> None:
+    choose(page, "multiple-choice")
+    choices = ["it was warm", "שלום 🚀", "it was not"]
+    (result,) = ask(page, "multiple-choice", prompt="a film", choices="\n".join(choices))["results"]
+    assert shown(page, ".big")[0].startswith(result["choice"])
+    assert shown(page, ".bar .name") == [choices[each["index"]] for each in result["scores"]]
+
+
+def test_a_model_with_prompts_lets_one_choose(browser: "Browser", tmp_path: Path) -> None:
+    spec = TaskSpec("similarity", max_tokens=MAX_TOKENS, prompts={"ask": "who is ", "tell": "it is "})
+    write_tiny_bundle(tmp_path / "plain", "plain", spec, 0)
+    write_tiny_bundle(tmp_path / "asks", "asks", replace(spec, default_prompt_name="ask"), 0)
+    with serving(bundles=[tmp_path]) as live, visit(browser, f"{live.url}/#similarity") as page:
+        for model, prompt, expected in [
+            ("plain", "none", {}),
+            ("plain", "tell", {"prompt_name": "tell"}),
+            ("asks", "default (ask)", {}),
+            ("asks", "none", {"prompt_name": ""}),
+        ]:
+            choose(page, "similarity", model)
+            page.get_by_label("Prompt", exact=True).select_option(prompt)
+            ask(page, "similarity", text="a film", candidates="the film")
+            page.get_by_role("tab", name="JSON").click()
+            body = json.loads(page.locator("#codes-panel .code").inner_text())
+            assert {name: text for name, text in body.items() if "prompt" in name} == expected, (
+                model,
+                prompt,
+            )
 
 
 def test_masks_are_filled_in_their_place(page: "Page") -> None:
@@ -287,6 +320,23 @@ def test_a_tab_has_an_address(browser: "Browser", live: Live) -> None:
         page.locator("#tab-similarity[aria-selected=true]").wait_for()
         choose(page, "qa")
         assert page.url.endswith("#qa")
+
+
+def test_it_works_under_a_path_of_a_proxy(browser: "Browser", live: Live) -> None:
+    with visit(browser, live.url) as page:
+        proxied = live.url + "/bert"
+
+        def forward(route: "Route") -> None:
+            route.fulfill(response=route.fetch(url=route.request.url.replace(proxied, live.url)))
+
+        page.route(f"{proxied}/**", forward)
+        page.goto(f"{proxied}/")
+        page.locator("#tab-classify").wait_for()
+        ask(page, "classify", text="a film")
+        assert f"curl {proxied}/classify" in page.locator("#codes-panel .code").inner_text()
+        page.get_by_role("link", name="Status").click()
+        page.get_by_role("heading", name="Models").wait_for()
+        assert page.url == f"{proxied}/status"
 
 
 @pytest.mark.parametrize(

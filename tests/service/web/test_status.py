@@ -88,7 +88,12 @@ def test_it_can_be_paused(page: "Page") -> None:
     page.wait_for_timeout(3000)
     assert not asked
     page.get_by_role("button", name="Resume").click()
-    eventually(lambda: page.wait_for_timeout(50) or bool(asked))
+
+    def has_asked() -> bool:
+        page.wait_for_timeout(50)  # lets Playwright hear of requests
+        return bool(asked)
+
+    eventually(has_asked)
 
 
 def test_refusals_and_bundles_that_were_left_out_are_shown(
