@@ -242,8 +242,9 @@ function picker(task, tab, model) {
 }
 
 function input(task, tab, field) {
+  // An error names a field (text), a place in it (text[3]), or a pair of them (text with text_pair).
   const id = `${task.id}-${field.name}`;
-  const mistake = tab.error?.problem?.errors?.find((each) => each.field.split(/[.[]/)[0] === field.name);
+  const mistake = tab.error?.problem?.errors?.find((each) => each.field.match(/^\w*/)[0] === field.name);
   const keep = (event) => (tab.values[field.name] = event.target.value);
   const value = tab.values[field.name] ?? "";
   const described = mistake ? `${id}-mistake` : nothing;

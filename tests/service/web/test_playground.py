@@ -212,6 +212,13 @@ def test_an_error_is_told_with_its_request_and_at_its_field(page: "Page") -> Non
     assert "was cut" in page.locator(".result").inner_text()
 
 
+def test_an_error_of_a_pair_is_told_at_its_first_field(page: "Page") -> None:
+    choose(page, "classify", "entailment")
+    ask(page, "classify", text="film " * 20, text_pair="film " * 20)
+    assert page.locator("#classify-text").get_attribute("aria-invalid") == "true"
+    assert page.locator("#classify-text_pair").get_attribute("aria-invalid") is None
+
+
 def test_a_service_that_is_gone_is_told(page: "Page") -> None:
     page.route("**/classify", lambda route: route.abort())
     page.get_by_role("button", name="Run", exact=True).click()
