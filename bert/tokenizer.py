@@ -189,7 +189,7 @@ class Tokenizer:
             words: Ints | Callable[[], Ints] = np.array(encoded.word_ids, np.int32)
         else:
             trim_spaces(text, offsets)
-            words = partial(word_ids, text, offsets)
+            words = partial(_words, text, offsets, encoded)
         if not text.isascii():
             extend_over_marks(text, offsets)
         return Pieces(ids, offsets, words)
@@ -259,6 +259,10 @@ class Tokenizer:
 
     def _piece(self, text: str) -> Pieces:
         return self.pieces([text])[0]
+
+
+def _words(text: str, offsets: Ints, encoded: tokenizers.Encoding) -> Ints:
+    return word_ids(text, offsets, np.array(encoded.word_ids, np.int32))
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:

@@ -143,11 +143,13 @@ class Reference:
         labels = self._labels(shares.shape[-1])
         tagged, margin, spans = [], float("inf"), _trimmed(text, encoding)
         for start, end in _words(text):
-            heads = [n for n, (s, e) in enumerate(spans) if start <= s < end and e > s]
-            if heads:
-                best, second = shares[heads[0]].topk(2).values.tolist()
-                label = labels[int(shares[heads[0]].argmax())]
-                tagged.append((start, end, label, best))
+            inside = [n for n, (s, e) in enumerate(spans) if start <= s < end and e > s]
+            if inside:
+                head = _first_of_word(inside[0], spans, encoding)
+                best, second = shares[head].topk(2).values.tolist()
+                label = labels[int(shares[head].argmax())]
+                reached = max(end, *(spans[n][1] for n in inside))  # one piece may be "'t", of two words
+                tagged.append((start, reached, label, best))
                 margin = min(margin, best - second)
         grouped = _grouped(tagged)
         places = [
@@ -164,8 +166,10 @@ class Reference:
         totals: dict[tuple[int, int], float] = {}
         for at, i in enumerate(inside):
             for j in inside[at : at + spec.max_answer_tokens]:
-                key = spans[i][0], _with_marks(item["context"], spans[j][1])
-                totals[key] = max(totals.get(key, -np.inf), starts[i] + ends[j])
+                written = [span for span in spans[i : j + 1] if span[1] > span[0]]
+                if written:  # a blank alone is no answer
+                    key = written[0][0], _with_marks(item["context"], written[-1][1])
+                    totals[key] = max(totals.get(key, -np.inf), starts[i] + ends[j])
         best = sorted(totals.items(), key=lambda each: -each[1])[: spec.n_best]
         null = starts[0] + ends[0]
         weights = torch.tensor(
@@ -241,6 +245,17 @@ def _trimmed(text: str, encoding: tokenizers.Encoding) -> list[tuple[int, int]]:
     return [
         (0, 0) if special else span for span, special in zip(spans, encoding.special_tokens_mask, strict=True)
     ]
+
+
+def _first_of_word(at: int, spans: Sequence[tuple[int, int]], encoding: tokenizers.Encoding) -> int:
+    """Return the blank before piece `at` where the tokenizer writes the two as one word's, else `at`.
+
+    It is the piece that `transformers`' training scripts label, and its pipeline calls the word's first.
+    """
+    words = encoding.word_ids
+    while at and spans[at - 1][1] <= spans[at - 1][0] and words[at - 1] == words[at]:
+        at -= 1
+    return at
 
 
 def _words(text: str) -> list[tuple[int, int]]:

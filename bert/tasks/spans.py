@@ -108,22 +108,44 @@ def _window_spans(
 ) -> tuple[Scores, Indices, Indices]:
     """Return one window's best spans: scores, starts and ends in code points, (M,) each, M about n_best.
 
-    A span counts only where this window owns its first piece. The n best spans begin at the n pieces whose
-    best span is best, so only those are looked at closely.
+    A span counts only where this window owns its first piece. Several pairs of pieces are the same span where a
+    character is written in several pieces or a blank in one, so pairs are taken until there are n_best spans.
     """
     first = first_token(window)
     start_logits = np.where(owned, logits[first:-1, 0], -np.inf).astype(np.float64)  # (n,)
     end_logits = logits[first:-1, 1].astype(np.float64)  # (n,)
-    starts = _top(start_logits + _forward_max(end_logits, longest), n_best)  # (S,)
+    bounds_from, bounds_to = _span_bounds(window.encoding.offsets[first:-1])
+    pairs = n_best
+    while True:
+        totals, starts, ends = _best_pairs(start_logits, end_logits, pairs, longest)
+        characters = bounds_from[starts], bounds_to[ends]
+        pairs *= 2
+        if len(totals) < pairs // 2 or _count_spans(*characters) >= n_best:
+            return totals, *characters
+
+
+def _best_pairs(
+    start_logits: Scores, end_logits: Scores, count: int, longest: int
+) -> tuple[Scores, Indices, Indices]:
+    """Return scores, first and last pieces, (M,) each, of the best pairs: `count`, all equal to the last, or all.
+
+    They begin at the `count` pieces whose best span is best, so only those are looked at closely.
+    """
+    starts = _top(start_logits + _forward_max(end_logits, longest), count)  # (S,)
     width = min(longest, len(end_logits))
     ahead = np.concatenate([end_logits, np.full(longest, -np.inf)])
     lengths = np.arange(width)
     totals = start_logits[starts, None] + ahead[starts[:, None] + lengths]  # (S, width)
-    kept = _top(totals.ravel(), n_best)
-    span_starts = starts[kept // max(width, 1)]
-    span_ends = span_starts + lengths[kept % max(width, 1)]
-    bounds_from, bounds_to = _span_bounds(window.encoding.offsets[first:-1])
-    return totals.ravel()[kept], bounds_from[span_starts], bounds_to[span_ends]
+    kept = _top(totals.ravel(), count)
+    firsts = starts[kept // max(width, 1)]
+    return totals.ravel()[kept], firsts, firsts + lengths[kept % max(width, 1)]
+
+
+def _count_spans(starts: Indices, ends: Indices) -> int:
+    """Return how many different spans there are that hold a character."""
+    return len(
+        {(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True) if end > start}
+    )
 
 
 def _span_bounds(offsets: NDArray[np.int32]) -> tuple[Indices, Indices]:

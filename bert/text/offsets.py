@@ -36,11 +36,12 @@ def _word_splitter() -> tokenizers.Tokenizer:
     return splitter
 
 
-def word_ids(text: str, offsets: Ints) -> Ints:
+def word_ids(text: str, offsets: Ints, splits: Ints) -> Ints:
     """Return for each piece at `offsets` (T, 2) the word of `word_bounds` in which it starts, -1 for a blank: (T,).
 
-    A piece without characters, such as the blank before a word that is written apart, belongs to the word that it touches:
-    `transformers` gives that piece the word's label.
+    `splits` (T,) numbers the stretches that the tokenizer itself splits a text into. A piece without characters is the
+    blank before a word that is written apart, and belongs to it: `transformers` gives that piece the word's label. In a
+    stretch of its own, such as a line break, it is no word's.
     """
     bounds = np.array(word_bounds([text])[0], np.int32).reshape(-1, 2)
     found = np.full(len(offsets), -1, np.int32)
@@ -49,9 +50,18 @@ def word_ids(text: str, offsets: Ints) -> Ints:
     starts = np.maximum.accumulate(offsets[:, 0])
     word = np.searchsorted(bounds[:, 1], starts, side="right").astype(np.int32)
     first = bounds[np.minimum(word, len(bounds) - 1), 0]
-    inside = (word < len(bounds)) & (first < np.maximum(offsets[:, 1], starts + 1))
+    inside = (word < len(bounds)) & (first < np.maximum(offsets[:, 1], starts + 1)) & ~_stray(offsets, splits)
     found[inside] = word[inside]
     return _without_gaps(found)
+
+
+def _stray(offsets: Ints, splits: Ints) -> NDArray[np.bool_]:
+    """Return which pieces (T,) have no characters, nor a piece with some after them in the same stretch."""
+    is_blank = offsets[:, 0] >= offsets[:, 1]
+    later = np.where(is_blank, np.iinfo(np.int32).max, splits)[::-1]
+    next_split = np.minimum.accumulate(later)[::-1]
+    stray: NDArray[np.bool_] = is_blank & (next_split != splits)
+    return stray
 
 
 def _without_gaps(ids: Ints) -> Ints:

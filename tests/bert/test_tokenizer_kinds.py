@@ -84,13 +84,16 @@ def test_a_character_of_several_pieces_is_never_cut(kind: str) -> None:
     assert pieces.offsets[-4:].tolist() == [[2, 3]] * 4
 
 
-def slow_words(text: str, pieces: Pieces) -> list[int]:
+def slow_words(text: str, pieces: Pieces, splits: list[int | None]) -> list[int]:
     """Return the word in which each piece starts, by looking at all of them."""
     (bounds,) = word_bounds([text])
-    found = []
-    for start, end in pieces.offsets.tolist():
+    spans, found = pieces.offsets.tolist(), []
+    for at, (start, end) in enumerate(spans):
         words = [w for w, (first, last) in enumerate(bounds) if first < max(end, start + 1) and start < last]
-        found.append(words[0] if words else -1)
+        is_prefix = any(
+            b > a for (a, b), split in list(zip(spans, splits, strict=True))[at:] if split == splits[at]
+        )
+        found.append(words[0] if words and (is_prefix or bounds[words[0]][0] < start) else -1)
     return found
 
 
@@ -101,7 +104,8 @@ def test_words_are_those_in_which_pieces_start(kind: str, text: str) -> None:
     words = pieces.word_ids
     assert words.dtype == np.int32
     if (np.diff(pieces.offsets[:, 0]) >= 0).all():
-        assert words.tolist() == slow_words(text, pieces)
+        splits = TOKENIZERS[kind]._backend.encode(text, add_special_tokens=False).word_ids
+        assert words.tolist() == slow_words(text, pieces, splits)
     inside = words[words >= 0]
     assert (np.diff(inside) >= 0).all()
     assert len(ner.word_heads(pieces)) == len(set(inside.tolist()))
@@ -114,6 +118,17 @@ def test_words_are_those_in_which_pieces_start(kind: str, text: str) -> None:
 def test_plain_words_have_the_same_heads_with_every_kind(kind: str, words: list[str]) -> None:
     text = " ".join(words)
     assert len(ner.word_heads(read(kind, text))) == len(word_bounds([text])[0]) == len(words)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_the_blank_before_a_word_is_its_head_and_a_line_break_is_not(kind: str) -> None:
+    text = "Ω\n\nBonn ☃ "
+    pieces = read(kind, text)
+    heads = ner.word_heads(pieces)
+    assert pieces.offsets[heads, 0].tolist() == [0, 3, 8]
+    backend = backend_of(kind).encode(text, add_special_tokens=False)
+    written = [backend.tokens[head] for head in heads.tolist()]
+    assert written == {"bpe": ["Î", "B", "Ġ"]}.get(kind, ["▁", "▁", "▁"])
 
 
 @every_kind
@@ -166,6 +181,30 @@ def test_an_answer_may_begin_at_a_blank_piece() -> None:
     logits = np.zeros((len(window.encoding), 2), np.float32)
     logits[first + blank, 0], logits[first + blank + 4, 1] = 9, 9
     assert spans.decode(text, [window], [logits], spec).answer == "😀"
+
+
+@every_kind
+@given(seed=st.integers(0, 999), n_best=st.integers(1, 30))
+def test_the_n_best_spans_are_n_where_pieces_share_characters(kind: str, seed: int, n_best: int) -> None:
+    text = "it was 😀😀 there , and ☃\n\n漢字 and ½ of I"
+    question, context = TOKENIZERS[kind].pieces(["who", text])
+    spec = TaskSpec("qa", max_tokens=100, max_answer_tokens=5, n_best=n_best)
+    (window,) = qa.encode(TOKENIZERS[kind], question, context, spec)
+    logits = np.random.default_rng(seed).normal(0, 2, (len(window.encoding), 2)).astype(np.float32)
+    totals: dict[tuple[int, int], float] = {}
+    scores = logits[len(window.encoding) - 1 - len(context) :].astype(np.float64)
+    for start in range(len(context)):
+        for end in range(start, min(start + 5, len(context))):
+            written = [(a, b) for a, b in context.offsets[start : end + 1].tolist() if b > a]
+            if written:
+                key, score = (written[0][0], written[-1][1]), float(scores[start, 0] + scores[end, 1])
+                totals[key] = max(totals.get(key, -np.inf), score)
+    best = sorted(totals, key=lambda key: -totals[key])[:n_best]
+    answer = spans.decode(text, [window], [logits], spec, top_k=n_best)
+    assert answer.best is not None
+    assert [(span.start, span.end) for span in (answer.best, *answer.alternatives)] == best
+    weights = np.exp([totals[key] for key in best])
+    assert answer.score == pytest.approx(weights[0] / weights.sum(), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", OTHERS)
