@@ -17,7 +17,7 @@ export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick test-slow check format screenshots bench bench-compare containers lock clean venv
+.PHONY: help serve bundles test test-quick test-slow clients check format screenshots bench bench-compare containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,11 @@ test: venv ## set up with torch, run every test but the soak tests
 
 test-quick: venv ## the tests of a second or two each
 	@$(PYTEST) -m "not slow and not soak" $(ARGS)
+
+clients: venv ## the wires with their real clients, and the examples for frameworks, in environments of their own
+	@scripts/make_client_venvs.sh
+	@.venv-clients/bin/python -m pytest tests/service/http/wires $(ARGS)
+	@BERT_FRAMEWORKS_PYTHON=$(CURDIR)/.venv-frameworks/bin/python $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
 
 test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once
 	@$(PYTEST) -m soak $(ARGS)

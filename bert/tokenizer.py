@@ -202,6 +202,12 @@ class Tokenizer:
             raise InputError(f"a text is not valid Unicode: {error}") from None
         return [each.ids for each in encoded]
 
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Return the text of ids, as far as the vocabulary keeps it; raises InputError outside the vocabulary."""
+        for token_id in ids:
+            self.id_to_token(token_id)
+        return str(self._backend.decode(list(ids), skip_special_tokens=skip_special))
+
     def single(self, pieces: Pieces, max_tokens: int | None = None, *, truncate: bool = False) -> Encoding:
         """Return [CLS] text [SEP]; raises TextTooLongError over `max_tokens` unless `truncate`."""
         tokens = len(pieces.ids) + 2

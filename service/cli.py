@@ -7,8 +7,9 @@ imports ends the process with exit code 0.
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cpu_count import usable_cores
@@ -18,6 +19,7 @@ from service.workers.runtime_dir import can_make_runtime_dir
 if TYPE_CHECKING:
     from service.settings import ServeSettings
 
+SAGEMAKER_PORT, SAGEMAKER_MODEL = 8080, Path("/opt/ml/model")
 CORES_PER_FRONTEND = 8
 """A request takes 0.4 ms in a frontend and, in int8, 4 ms on a core of the engine (docs/performance.md)."""
 
@@ -36,7 +38,11 @@ def _run(arguments: Sequence[str]) -> int:
 
     switches = {"tune": "Measure the models on this machine, print it, and end."}
     try:
-        settings, on = read_command(ServeSettings, arguments, switches=switches, version=_versions())
+        is_sagemaker = list(arguments[:1]) == ["serve"]  # what SageMaker runs an image with
+        settings, on = read_command(
+            ServeSettings, arguments[is_sagemaker:], switches=switches, version=_versions()
+        )
+        settings = with_cloud_defaults(settings, os.environ, is_sagemaker=is_sagemaker)
         logs.configure(settings.log_level, settings.log_format)
         for name in unknown_variables(os.environ):
             logs.LOGGER.warning("%s is no setting and has no effect; `bert-serve --help` lists them", name)
@@ -47,6 +53,23 @@ def _run(arguments: Sequence[str]) -> int:
     except BertError as error:
         print(f"bert-serve: {error}", file=sys.stderr)
         return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
+
+
+def with_cloud_defaults(
+    settings: "ServeSettings", environ: Mapping[str, str], *, is_sagemaker: bool
+) -> "ServeSettings":
+    """Return the settings with address, port and bundles as SageMaker and Vertex AI have them, where none were given.
+
+    Vertex AI gives the port in AIP_HTTP_PORT; SageMaker asks at 8080 and puts the model into /opt/ml/model.
+    """
+    port = environ.get("AIP_HTTP_PORT", "")
+    defaults: dict[str, object] = {}
+    if port.isdigit() or is_sagemaker:
+        defaults = {"host": "0.0.0.0", "port": int(port) if port.isdigit() else SAGEMAKER_PORT}
+    if is_sagemaker and SAGEMAKER_MODEL.is_dir() and "model" not in settings.model_fields_set:
+        defaults["bundles"] = [SAGEMAKER_MODEL]
+    missing = {name: value for name, value in defaults.items() if name not in settings.model_fields_set}
+    return settings.model_copy(update=missing) if missing else settings
 
 
 def _versions() -> str:

@@ -15,6 +15,8 @@ from bert.tasks.spec import TASK_NAMES
 ENV_PREFIX = "BERT_SERVE_"
 HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
+WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud")
+"""Wires of other servers' clients, by their names in the setting `wires`."""
 KEY = re.compile(r"[!-~]+")
 """What every client can send in a header: visible ASCII."""
 
@@ -32,6 +34,7 @@ class ServeSettings(CommandSettings):
         "bundles": "DIR,DIR...",
         "model": "NAME,NAME...",
         "default-models": "TASK=NAME,...",
+        "wires": "WIRE,WIRE...",
         "api-key": "KEY",
         "host": "ADDRESS",
     }
@@ -88,6 +91,11 @@ class ServeSettings(CommandSettings):
         min_length=8,
         description="If set, requests need `Authorization: Bearer KEY` or `X-API-Key: KEY`; /health, /metrics, /docs "
         "and the pages stay open. Set it in the environment: other users can read a command line.",
+    )
+    wires: Annotated[list[str], NoDecode] = Field(
+        default=["all"],
+        description="Wires of other servers' clients that are served beside this service's own (docs/wires.md): "
+        "openai, tei, rerank, huggingface, oip and cloud, separated by commas; or all, or none.",
     )
     max_body_bytes: int = Field(2**21, ge=1, description="Largest request body in bytes; above it 413.")
     max_texts_per_request: int = Field(
@@ -229,6 +237,10 @@ class ServeSettings(CommandSettings):
         base = os.environ.get("XDG_CACHE_HOME")
         return Path(base) / "bert-serve" if base and value == Path("~/.cache/bert-serve") else value
 
+    def has_wire(self, name: str) -> bool:
+        """Tell whether a wire of WIRES is on."""
+        return name in self.wires or "all" in self.wires
+
     @field_validator("bundles", "model", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
@@ -236,6 +248,25 @@ class ServeSettings(CommandSettings):
         if not isinstance(items, list | tuple):
             return value
         return [part for item in items for part in str(item).split(",") if part]
+
+    @field_validator("wires", mode="before")
+    @classmethod
+    def _split_wires(cls, value: object) -> object:
+        if value is None or value == "none":  # elsewhere none means the default, which would be all of them
+            return []
+        return (
+            [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        )
+
+    @field_validator("wires")
+    @classmethod
+    def _check_wires(cls, value: list[str]) -> list[str]:
+        unknown = sorted(set(value) - {*WIRES, "all"})
+        if unknown:
+            raise ValueError(
+                f"no such wire: {', '.join(unknown)}; known are {', '.join(WIRES)}, all and none"
+            )
+        return value
 
     @field_validator("default_models", mode="before")
     @classmethod

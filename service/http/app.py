@@ -19,6 +19,7 @@ from service.http.lifecycle import OpenModels, Service
 from service.http.middleware import RequestMiddleware
 from service.http.operations import operations
 from service.http.routes import tasks
+from service.http.wires import Wires
 from service.settings import ServeSettings
 from service.web.pages import page_routes
 
@@ -29,6 +30,7 @@ class Application(FastAPI):
     """FastAPI with one middleware, and with a documented way to send API keys."""
 
     service: Service
+    wires: Wires
 
     def build_middleware_stack(self) -> ASGIApp:
         """Wrap the router in RequestMiddleware and nothing else.
@@ -42,6 +44,8 @@ class Application(FastAPI):
             settings=self.service.settings,
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             is_stopping=self.service.is_stopping,
+            error_writer=self.wires.error_writer,
+            is_open=self.wires.is_open,
         )
 
     def openapi(self) -> dict[str, Any]:
@@ -55,11 +59,12 @@ class Application(FastAPI):
 
 def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
     """Build the service without loading anything. Its lifespan loads the models; until then requests get a 503."""
+    wires = Wires(settings)
     app = Application(
         title="bert-serve",
         version=_version(),
         description="Fine-tuned BERT over HTTP. Errors are application/problem+json (RFC 9457).",
-        openapi_tags=openapi.TAGS,
+        openapi_tags=[*openapi.TAGS, *(wire.tag for wire in wires.on)],
         lifespan=_lifespan,
         docs_url=None,
         redoc_url=None,
@@ -70,8 +75,10 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
         },  # 6 µs a request to find that it is not set up
         redirect_slashes=False,  # it would build an address from the client's Host header
     )
+    app.wires = wires
     app.service = app.state.service = Service(settings, open_models)
-    app.router.routes += [*tasks.routes, *operations.routes]
+    native = [wires.replaced.get(str(getattr(route, "path", "")), route) for route in tasks.routes]
+    app.router.routes += [*native, *operations.routes, *(route for wire in wires.on for route in wire.routes)]
     _add_docs(app)
     if settings.page:
         app.router.routes += page_routes()

@@ -12,7 +12,14 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
-from service.http.problems import CLIENT_GONE, ClientGoneError, ProblemError, problem_of, problem_response
+from service.http.problems import (
+    CLIENT_GONE,
+    ERROR_WRITER,
+    ClientGoneError,
+    ErrorWriter,
+    ProblemError,
+    problem_of,
+)
 from service.http.request_body import header
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -42,14 +49,17 @@ class RequestMiddleware:
         settings: ServeSettings,
         paths: frozenset[str],
         is_stopping: Callable[[], bool],
+        error_writer: Callable[[str], ErrorWriter],
+        is_open: Callable[[str], bool],
     ) -> None:
         """Wrap `app`.
 
-        `paths` are the known paths; metrics label any other as "other". Once `is_stopping`, responses close their
-        connections.
+        `paths` are the known paths; metrics label any other by its route's pattern, or as "other". Once `is_stopping`,
+        responses close their connections. `error_writer` returns what writes the errors of a path, `is_open` tells
+        whether one needs no key.
         """
         self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
-        self._is_stopping = is_stopping
+        self._is_stopping, self._error_writer, self._is_open = is_stopping, error_writer, is_open
         key = settings.api_key
         self._key = key.get_secret_value().encode() if key is not None else None
 
@@ -58,7 +68,8 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        path: str = scope["path"]
+        method, path = str(scope["method"]), str(scope["path"])
+        scope = _as_get(scope)
         state = scope.setdefault("state", {})
         context = RequestContext(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
         context.began = state.get(BEGAN, context.received)
@@ -68,9 +79,11 @@ class RequestMiddleware:
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
-            if self._key is not None and path not in KEYLESS and not path.startswith(KEYLESS_FOLDERS):
+            if self._key is not None and not (
+                path in KEYLESS or path.startswith(KEYLESS_FOLDERS) or self._is_open(path)
+            ):
                 _check_key(scope, self._key)
-            await self._app(_as_get(scope), receive, responder.send)
+            await self._app(scope, receive, responder.send)
         except Exception as error:
             await self._refuse(error, context, responder, scope, receive)
         except asyncio.CancelledError:  # the server's time to stop is over
@@ -78,7 +91,7 @@ class RequestMiddleware:
         finally:
             if counted:
                 self._metrics.requests_in_flight.dec()
-            self._record(context, responder.status or CLIENT_GONE, str(scope["method"]))
+            self._record(context, responder.status or CLIENT_GONE, method, scope)
 
     async def _refuse(
         self,
@@ -100,12 +113,15 @@ class RequestMiddleware:
                 "request failed", exc_info=error, extra={"fields": {"request_id": context.request_id}}
             )
         if responder.status == 0:
-            await problem_response(problem, context.request_id)(scope, receive, responder.send)
+            write = scope["state"].get(ERROR_WRITER) or self._error_writer(context.endpoint)
+            await write(problem, context.request_id)(scope, receive, responder.send)
 
-    def _record(self, context: RequestContext, status: int, method: str) -> None:
+    def _record(self, context: RequestContext, status: int, method: str, scope: Scope) -> None:
         """Record metrics and the access log of a finished request."""
         seconds = time.monotonic() - context.began
-        endpoint = context.endpoint if context.endpoint in self._paths else "other"
+        endpoint = context.endpoint
+        if endpoint not in self._paths:
+            endpoint = getattr(scope.get("route"), "path", "other")
         self._metrics.request_duration.labels(endpoint, context.model, str(status)).observe(seconds)
         if "tokenize" in context.seconds:
             self._metrics.tokenize_duration.labels(context.model).observe(context.seconds["tokenize"])

@@ -1,7 +1,7 @@
 """Turn errors into HTTP responses: application/problem+json (RFC 9457)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -55,6 +55,12 @@ class ProblemError(BertError):
         super().__init__(detail)
         self.status, self.code, self.detail = status, code, detail
         self.errors, self.headers, self.reason = tuple(errors), dict(headers or {}), reason
+
+
+ErrorWriter = Callable[[ProblemError, str], Response]
+"""Makes the response of a problem and a request id."""
+ERROR_WRITER = "error_writer"
+"""Key in a request's state of the ErrorWriter that its body asks for, where its path alone does not tell."""
 
 
 @dataclass(slots=True)

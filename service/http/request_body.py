@@ -72,14 +72,16 @@ def timeout_ms(scope: Scope, limit_ms: int) -> float:
     return min(int(sent[:12]), limit_ms)
 
 
-async def read_body(request: Request, settings: ServeSettings, context: RequestContext) -> bytes:
+async def read_body(
+    request: Request, settings: ServeSettings, context: RequestContext, *, any_type: bool = False
+) -> bytes:
     """Return the body, decompressed.
 
-    Raises the 415 of a type other than JSON or an encoding other than gzip, the 413 of a large body, the 408 of a slow
-    one, DeadlineExceededError if the request's deadline comes before that, and ClientGoneError.
+    Raises the 415 of a type other than JSON, unless `any_type`, or an encoding other than gzip, the 413 of a large body,
+    the 408 of a slow one, DeadlineExceededError if the request's deadline comes before that, and ClientGoneError.
     """
     sent = header(request.scope, b"content-type") or ""
-    if sent != JSON:
+    if sent != JSON and not any_type:
         _check_type(sent)
     coding = (header(request.scope, b"content-encoding") or "identity").strip().lower()
     if coding not in CODINGS:
@@ -125,9 +127,7 @@ def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
     Syntax, keys and lists are checked before pydantic: it creates an error for each wrong item, which takes a minute for
     a list of a million. No step holds the interpreter's lock for over 20 ms with any body of 2 MiB.
     """
-    if len(body) > INLINE_BYTES:
-        _check_syntax(body, max_texts)
-    content = _read_json(body.removeprefix(BYTE_ORDER_MARK))
+    content = read_json(body, max_texts)
     errors = _shape_errors(model, content, max_texts)
     if errors:
         raise InvalidRequestError(errors)
@@ -135,6 +135,13 @@ def parse(model: type[Model], body: bytes, max_texts: int) -> Model:
         return model.model_validate(content)
     except pydantic.ValidationError as error:
         raise InvalidRequestError(field_errors(error)) from None
+
+
+def read_json(body: bytes, max_texts: int) -> object:
+    """Return the content of a body. Raises the 400 of invalid JSON, or the 422 of invalid Unicode or far too many values."""
+    if len(body) > INLINE_BYTES:
+        _check_syntax(body, max_texts)
+    return _read_json(body.removeprefix(BYTE_ORDER_MARK))
 
 
 def _check_syntax(body: bytes, max_texts: int) -> None:

@@ -15,7 +15,8 @@ from bert.tasks.ner import Entity
 from bert.tasks.similarity import Ranked
 from bert.tasks.spans import Answer
 from service.pipeline.inputs import Choices, RequestContext
-from service.pipeline.pipeline import Embedded, Token
+from service.pipeline.pipeline import Token
+from service.pipeline.relevance import Embedded, Relevance
 
 PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""
@@ -106,6 +107,14 @@ def rankings(
                 "score": found.score,
                 "truncated": cut[query] or cut[queries + found.index],
             }
+
+
+def relevances(found: Relevance, indices: Sequence[int]) -> list[dict[str, Any]]:
+    """Return results of /rerank for the candidates at these indices."""
+    return [
+        {"index": index, "score": float(found.scores[index]), "truncated": found.truncated[index]}
+        for index in indices
+    ]
 
 
 def answers(answers: Sequence[Answer]) -> list[dict[str, Any]]:

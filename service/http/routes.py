@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -31,6 +31,7 @@ from service.pipeline.inputs import (
     prompted,
 )
 from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, RESULT_CHARACTERS, Pipeline
+from service.pipeline.relevance import Relevance, find_reranker
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
 WATCH_AFTER_S = 0.05
@@ -94,6 +95,11 @@ class TaskRequest(Request):
     context: RequestContext
     pipeline: Pipeline
 
+    @property
+    def max_texts(self) -> int:
+        """Return how many texts a request may have."""
+        return service_of(self).settings.max_texts_per_request
+
     def find_model(self, name: str | None, task: str | None) -> Model:
         """Return the model that answers, and note its name. Raises what `Registry.find` does."""
         model = service_of(self).loaded.registry.find(name, task)
@@ -102,7 +108,14 @@ class TaskRequest(Request):
 
     def check_count(self, *fields: Texts) -> None:
         """Raise the 422 of no texts, or of too many."""
-        check_count(service_of(self).settings.max_texts_per_request, *fields)
+        check_count(self.max_texts, *fields)
+
+    async def rank(self, model: str | None, query: Texts, candidates: Texts, *, truncate: bool) -> Relevance:
+        """Return the relevance of each candidate for a query, and note the name of the model."""
+        found = find_reranker(service_of(self).loaded.registry, model)
+        self.context.model = found.name
+        self.check_count(query, candidates)
+        return await self.pipeline.relevance(self.context, found, query, candidates, truncate=truncate)
 
     async def respond(
         self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
@@ -120,10 +133,13 @@ class TaskRoute(APIRoute):
     on the event loop.
     """
 
+    any_type: ClassVar[bool] = False
+    """Accept a body of any content type, or of none."""
+
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:
         """Take the type of the endpoint's parameter `body` as the request's schema."""
         super().__init__(path, endpoint, **options)
-        self.schema = get_type_hints(endpoint)["body"]
+        self.schema: type[schemas.Schema] = get_type_hints(endpoint)["body"]
         self.app = self._respond
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,14 +151,21 @@ class TaskRoute(APIRoute):
         service, context = service_of(request), request.scope["state"]["context"]
         request.context, request.pipeline = context, service.loaded.pipeline
         context.timeout_ms = timeout_ms(request.scope, service.settings.request_timeout_ms)
-        raw = await read_body(request, service.settings, context)
-        max_texts = service.settings.max_texts_per_request
+        raw = await read_body(request, service.settings, context, any_type=self.any_type)
         async with CancelOnDisconnect(request, context):
             if len(raw) <= INLINE_BYTES:
-                body = parse(self.schema, raw, max_texts)
+                body = self.parse(request, raw)
             else:
-                body = await request.pipeline.run_in_thread(lambda: parse(self.schema, raw, max_texts))
-            response: Response = await self.endpoint(request, body)
+                body = await request.pipeline.run_in_thread(lambda: self.parse(request, raw))
+            return await self.answer(request, body)
+
+    def parse(self, request: TaskRequest, raw: bytes) -> schemas.Schema:
+        """Return the validated body. Raises what `request_body.parse` does."""
+        return parse(self.schema, raw, request.max_texts)
+
+    async def answer(self, request: TaskRequest, body: schemas.Schema) -> Response:
+        """Return the endpoint's response."""
+        response: Response = await self.endpoint(request, body)
         return response
 
 
@@ -153,17 +176,24 @@ def task_endpoint(path: str, response: type[schemas.TaskResponse]) -> Callable[[
     """Register a handler; the type of its parameter `body` is the request's schema."""
 
     def register(handler: Handler) -> Handler:
-        tasks.add_api_route(
-            path,
-            handler,
-            methods=["POST"],
-            response_model=response,
-            responses=openapi.success(response.example),
-            openapi_extra=openapi.task_request(get_type_hints(handler)["body"]),
-        )
+        add_task(tasks, path, response, handler)
         return handler
 
     return register
+
+
+def add_task(
+    router: APIRouter, path: str, response: type[schemas.TaskResponse], handler: Callable[..., Any]
+) -> None:
+    """Add a documented handler to a router."""
+    router.add_api_route(
+        path,
+        handler,
+        methods=["POST"],
+        response_model=response,
+        responses=openapi.success(response.example),
+        openapi_extra=openapi.task_request(get_type_hints(handler)["body"]),
+    )
 
 
 @task_endpoint("/classify", schemas.ClassifyResponse)
@@ -219,6 +249,15 @@ async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> R
             return responses.task_response(context, responses.rankings(rankings, embedded, len(text)))
 
     return await pipeline.write(len(text) * len(candidates), rank)
+
+
+@task_endpoint("/rerank", schemas.RerankResponse)
+async def rerank(request: TaskRequest, body: schemas.RerankRequest) -> Response:
+    """Rank candidates by how well they answer a query: by a cross-encoder, or else by their embeddings."""
+    query, candidates = Texts.of("query", body.query), Texts.of("candidates", body.candidates)
+    found = await request.rank(body.model, query, candidates, truncate=body.truncate)
+    best_first = found.best_first(body.top_k)
+    return await request.respond(len(best_first), lambda: responses.relevances(found, best_first))
 
 
 @task_endpoint("/qa", span_schemas.QaResponse)

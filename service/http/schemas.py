@@ -215,6 +215,43 @@ class SimilarityResponse(TaskResponse):
     results: list[SimilarityResult]
 
 
+class RerankRequest(Schema):
+    """A query, and candidates that are ranked for it."""
+
+    example: ClassVar[Example] = {
+        "query": "How do I reset my password?",
+        "candidates": ["Opening hours on Sunday", "I forgot my login"],
+    }
+
+    query: str
+    candidates: Text
+    top_k: TopK | None = Field(None, description="Number of candidates, best first. Default: all.")
+    truncate: Truncate = False
+    model: ModelName = None
+
+
+class RerankResult(Schema):
+    """A candidate and how well it answers the query."""
+
+    index: int = Field(description="Index of the candidate in the request.")
+    score: float = Field(
+        description="From a cross-encoder 0 to 1, the sigmoid of its number; from embeddings as in /similarity."
+    )
+    truncated: bool = Field(description="True if the query or the candidate was cut at the model's length.")
+
+
+class RerankResponse(TaskResponse):
+    """The candidates, best first."""
+
+    example: ClassVar[Example] = response_example(
+        "similarity",
+        22,
+        {"index": 1, "score": 0.61, "truncated": False},
+        {"index": 0, "score": 0.04, "truncated": False},
+    )
+    results: list[RerankResult]
+
+
 class EmbedRequest(Schema):
     """One text or a list of texts."""
 

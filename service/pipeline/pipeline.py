@@ -19,7 +19,9 @@ from service.pipeline.inputs import (
     check_not_blank,
     check_response_size,
     pair_count,
+    prompted,
 )
+from service.pipeline.relevance import Embedded, Relevance, is_cross_encoder, prompt_names
 from service.pipeline.tokenization import (
     INLINE_TOKENS,
     BoundedTokenizer,
@@ -45,14 +47,6 @@ RESULT_CHARACTERS = 200
 """Characters of a response that cost as much as one result."""
 INLINE_VECTORS = 32
 """Maximum embeddings serialised on the event loop, within 0.5 ms."""
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """Vectors (N, E), and which texts were cut."""
-
-    vectors: Floats
-    truncated: list[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +90,31 @@ class Pipeline:
         truncate: bool,
     ) -> tuple[list[classification.Classification], list[bool]]:
         """Return a classification for each text or pair, and whether it was cut."""
-        bounded = self._bounded(request, model, only_ids=True)
-        with request.timed("tokenize"):
-            encodings = await encode_texts(bounded, model, text, pair, truncate=truncate)
-        outputs = await self._infer(request, model, encodings)
+        outputs, truncated = await self._classify(request, model, text, pair, truncate=truncate)
         results = await self._decode(
             request,
             len(outputs) * len(model.spec.labels),
             lambda: classification.decode(joined(outputs), model.spec, top_k),
         )
-        return results, [encoding.truncated for encoding in encodings]
+        return results, truncated
+
+    async def relevance(
+        self, request: RequestContext, model: Model, query: Texts, candidates: Texts, *, truncate: bool
+    ) -> Relevance:
+        """Return how well each candidate answers one query, by a model of `find_reranker`."""
+        if is_cross_encoder(model.spec):
+            return await self.numbers(request, model, query, candidates, truncate=truncate)
+        for_query, for_candidates = prompt_names(model.spec)
+        query, candidates = prompted(query, model, for_query), prompted(candidates, model, for_candidates)
+        embedded = await self.embed(request, model, query, candidates, truncate=truncate)
+        return Relevance.of_vectors(embedded, model.spec.similarity)
+
+    async def numbers(
+        self, request: RequestContext, model: Model, text: Texts, pair: Texts | None, *, truncate: bool
+    ) -> Relevance:
+        """Return the numbers that a classifier with one label gives texts or pairs."""
+        outputs, truncated = await self._classify(request, model, text, pair, truncate=truncate)
+        return Relevance.of_logits(joined(outputs), truncated)
 
     async def choose(
         self,
@@ -250,6 +259,16 @@ class Pipeline:
 
     def _bounded(self, request: RequestContext, model: Model, *, only_ids: bool = False) -> BoundedTokenizer:
         return BoundedTokenizer(request, model.tokenizer, self._scheduler.max_tokens, self._threads, only_ids)
+
+    async def _classify(
+        self, request: RequestContext, model: Model, text: Texts, pair: Texts | None, *, truncate: bool
+    ) -> tuple[list[Floats], list[bool]]:
+        """Return each text's or pair's logits, and whether it was cut."""
+        bounded = self._bounded(request, model, only_ids=True)
+        with request.timed("tokenize"):
+            encodings = await encode_texts(bounded, model, text, pair, truncate=truncate)
+        outputs = await self._infer(request, model, encodings)
+        return outputs, [encoding.truncated for encoding in encodings]
 
     async def _infer(
         self, request: RequestContext, model: Model, encodings: Sequence[Encoding]

@@ -10,7 +10,7 @@ import pytest
 from bert.settings import SettingsError, read_settings
 from service import settings
 from service.cli import main
-from service.settings import ServeSettings, unknown_variables
+from service.settings import WIRES, ServeSettings, unknown_variables
 
 ROOT = Path(__file__).parents[2]
 UNITS = (
@@ -150,3 +150,20 @@ def test_help_shows_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
 def test_variables_that_look_like_settings_are_noticed() -> None:
     found = unknown_variables(["BERT_SERVE_PROT", "BERT_SERVE_PORT", "bert_serve_host", "PATH"])
     assert found == ["BERT_SERVE_PROT"]
+
+
+def test_wires_are_all_on_unless_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert all(ServeSettings().has_wire(name) for name in WIRES)
+    some = read_settings(ServeSettings, ["--wires", "openai, tei"])
+    assert [name for name in WIRES if some.has_wire(name)] == ["openai", "tei"]
+    assert not any(read_settings(ServeSettings, ["--wires", "none"]).has_wire(name) for name in WIRES)
+    monkeypatch.setenv("BERT_SERVE_WIRES", "none")
+    assert not any(read_settings(ServeSettings, []).has_wire(name) for name in WIRES)
+    monkeypatch.delenv("BERT_SERVE_WIRES")
+    file = tmp_path / "serve.yaml"
+    for line, expected in (("wires: none", []), ("wires: [oip]", ["oip"]), ("wires: all", list(WIRES))):
+        file.write_text(line)
+        found = read_settings(ServeSettings, ["--config", str(file)])
+        assert [name for name in WIRES if found.has_wire(name)] == expected
+    with pytest.raises(SettingsError, match="no such wire: grpc; known are openai"):
+        read_settings(ServeSettings, ["--wires", "openai,grpc"])

@@ -175,12 +175,77 @@ BODIES: dict[str, tuple[int, str, Callable[[], bytes]]] = {
     "many texts' tokens": (200, "/tokenize", lambda: listed(text=["a " * 30] * 512)),
 }
 """Expected status, path and body."""
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [512]}
+WIRE_BODIES: dict[str, tuple[int, str, Callable[[], bytes]]] = {
+    "token ids": (400, "/v1/embeddings", lambda: filled(b"1,", b'{"model": "meaning", "input": [')),
+    "few token ids": (400, "/v1/embeddings", lambda: listed(model="meaning", input=[1] * 10_000)),
+    "many vectors": (200, "/v1/embeddings", lambda: listed(model="meaning", input=["a film"] * 512)),
+    "many vectors in base64": (
+        200,
+        "/v1/embeddings",
+        lambda: listed(model="meaning", input=["a film"] * 512, encoding_format="base64"),
+    ),
+    "many documents": (
+        200,
+        "/v1/rerank",
+        lambda: listed(query="a", documents=[{"text": "a"}] * 511, return_documents=True),
+    ),
+    "wrong documents": (400, "/rerank", lambda: listed(query="a", documents=[{"a": 1}] * 4_000)),
+    "lists of texts": (422, "/tei/mood/predict", lambda: filled(b'["a"],', b'{"inputs": [')),
+    "many labels": (200, "/tei/topics/predict", lambda: listed(inputs=[["a"]] * 512)),
+    "tokens with bytes": (200, "/tei/meaning/tokenize", lambda: listed(inputs="é " * 16_000)),
+    "one text of many bytes": (200, "/tei/meaning/tokenize", lambda: listed(inputs="\u00e9" * 300_000)),
+    "many ids": (200, "/tei/meaning/decode", lambda: listed(ids=[5] * 10_000)),
+    "many questions": (
+        200,
+        "/hf/reader",
+        lambda: listed(inputs=[{"question": "who", "context": "a"}] * 256, parameters={"top_k": 20}),
+    ),
+    "wrong questions": (422, "/hf/reader", lambda: listed(inputs=[{"question": "who"}] * 3_000)),
+    "many sentences": (
+        200,
+        "/hf/meaning",
+        lambda: listed(inputs={"source_sentence": "a", "sentences": ["a"] * 511}),
+    ),
+    "a tensor of texts": (
+        200,
+        "/v2/models/meaning/infer",
+        lambda: listed(inputs=[TENSOR | {"data": ["a film"] * 512}]),
+    ),
+    "a tensor of lists": (
+        400,
+        "/v2/models/meaning/infer",
+        lambda: listed(inputs=[TENSOR | {"data": [[]] * 10_000}]),
+    ),
+    "many instances": (200, "/v1/models/mood:predict", lambda: listed(instances=[{"text": "a"}] * 512)),
+    "instances of many names": (
+        422,
+        "/v1/models/mood:predict",
+        lambda: listed(instances=[{f"{i} {j}": 1 for j in range(10)} for i in range(400)]),
+    ),
+    "too many instances": (422, "/v1/models/mood:predict", lambda: listed(instances=[{}] * 8_000)),
+}
+"""The same for the wires."""
 
 
 @pytest.mark.parametrize("name", BODIES)
 def test_no_body_holds_the_event_loop(live: Live, name: str) -> None:
     expected, path, make = BODIES[name]
     assert_loop_stays_free(live, lambda: live.post(path, make()).status, expected)
+
+
+@pytest.mark.parametrize("name", WIRE_BODIES)
+def test_no_body_of_a_wire_holds_the_event_loop(live: Live, name: str) -> None:
+    expected, path, make = WIRE_BODIES[name]
+    assert_loop_stays_free(live, lambda: live.post(path, make()).status, expected)
+
+
+def test_no_binary_tensor_holds_the_event_loop(live: Live) -> None:
+    """2 MB of empty texts: four bytes each."""
+    head = listed(inputs=[TENSOR | {"parameters": {"binary_data_size": SIZE}}])
+    sizes = {"inference_header_content_length": str(len(head))}
+    path = "/v2/models/meaning/infer"
+    assert_loop_stays_free(live, lambda: live.post(path, head + bytes(SIZE), **sizes).status, 400)
 
 
 CHUNKED = (

@@ -1,0 +1,299 @@
+"""Hugging Face's inference API, at /hf/MODEL: what InferenceClient sends to a URL, by the model's task."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+from starlette.responses import Response
+
+from bert.errors import FieldError, InvalidRequestError
+from bert.tasks.fill_mask import MAX_CANDIDATES
+from bert.tasks.spans import Answer
+from service.engine.loaded_model import Model
+from service.http.problems import ProblemError
+from service.http.responses import in_parts
+from service.http.routes import TaskRequest
+from service.http.schemas import Example
+from service.http.wires import tei, tei_requests
+from service.http.wires.wire import Strings, Wire, WireRequest, answer, error_response, validate
+from service.pipeline.inputs import Texts, prompted, too_many_texts
+from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS
+from service.pipeline.relevance import Relevance
+
+ACTIVATIONS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "none"}
+MAX_ANSWERS = 100
+Content = Callable[[], object]
+"""Makes the JSON of a response, in a thread if that takes long."""
+
+
+class Parameters(WireRequest):
+    """TeiOptions of all tasks; those that have no effect here are ignored, those that cannot be honoured refused."""
+
+    top_k: int | None = Field(None, ge=1)
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
+    aggregation_strategy: str | None = None
+    ignore_labels: list[str] | None = None
+    handle_impossible_answer: bool = False
+    max_answer_len: int | None = Field(None, ge=1, le=512)
+    targets: object = None
+    truncate: bool | None = None
+    truncation: bool | None = None
+    truncation_direction: str | None = None
+    prompt_name: str | None = None
+    normalize: bool | None = None
+    dimensions: int | None = Field(None, ge=1)
+    encoding_format: str | None = None
+
+    def cuts(self) -> bool:
+        """Tell whether long texts are cut; they are refused otherwise."""
+        options = tei_requests.TeiOptions(
+            truncate=bool(self.truncate or self.truncation),
+            truncation_direction=self.truncation_direction,
+        )
+        return options.cuts()
+
+
+class InferenceRequest(WireRequest):
+    """Inputs of the model's task, and options under `parameters` or beside `inputs`."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    example: ClassVar[Example] = {"inputs": "A warm film.", "parameters": {"top_k": 1}}
+    inputs: Any = Field(
+        description='A text or a list of texts; {"question", "context"}; {"source_sentence", "sentences"}; '
+        '{"text", "text_pair"}; or a list of such objects.'
+    )
+    parameters: dict[str, Any] | None = None
+
+    def options(self) -> Parameters:
+        """Return the validated options."""
+        given = {**(self.model_extra or {}), **(self.parameters or {})}
+        return validate(Parameters, {name: value for name, value in given.items() if value is not None})
+
+
+class OneText(WireRequest):
+    """A text, and for models of pairs a second one."""
+
+    text: str
+    text_pair: str | None = None
+
+
+class Question(WireRequest):
+    """A question and the text that may answer it."""
+
+    question: str
+    context: str
+
+
+class Plain(WireRequest):
+    """Texts."""
+
+    inputs: Strings
+
+
+def write_error(problem: ProblemError, request_id: str) -> Response:
+    """Return an error as InferenceClient reads it."""
+    return error_response(problem, problem.status, {"error": problem.detail})
+
+
+WIRE = Wire(
+    "huggingface",
+    "Hugging Face's InferenceClient: its model or endpoint is the URL `/hf/MODEL`.",
+    paths=r"/hf(/.*)?",
+    open_paths=r"/hf/[^/]+/health",
+    write_error=write_error,
+)
+
+
+@WIRE.post(
+    "/hf/{model}",
+    "/hf/{model}/",
+    "/hf/{model}/pipeline/{task}",
+    answer=[[{"label": "positive", "score": 0.99}]],
+)
+async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
+    """Run the model's task."""
+    return await run(request, request.path_params["model"], body)
+
+
+async def run(request: TaskRequest, name: str | None, body: InferenceRequest) -> Response:
+    """Answer a request with a model, by its task."""
+    model = request.find_model(name, None)
+    if model.spec.task not in TASKS:
+        message = f"model {model.name!r} is for {model.spec.task}, which this wire does not have"
+        raise InvalidRequestError([FieldError("model", message)])
+    max_inline = INLINE_VECTORS if model.spec.task == "similarity" else INLINE_RESULTS
+    count, content = await TASKS[model.spec.task](request, model, body.inputs, body.options())
+    return await request.pipeline.write(count, lambda: answer(content()), max_inline)
+
+
+WIRE.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO)(tei.info)
+WIRE.get("/hf/{model}/health", answer={})(tei.health)
+
+
+async def _classify(
+    request: TaskRequest, model: Model, inputs: object, options: Parameters
+) -> tuple[int, Content]:
+    """Return a list of labels and scores for each text, also for one: InferenceClient takes the first list."""
+    own = ACTIVATIONS[model.spec.problem_type]
+    if options.function_to_apply not in (None, own):
+        raise _refused("function_to_apply", f"must be {own}, the model's own")
+    if isinstance(inputs, dict) or (
+        isinstance(inputs, list) and any(isinstance(each, dict) for each in inputs)
+    ):
+        rows = _objects(request, OneText, inputs)
+        text = Texts("inputs", [row.text for row in rows], True)
+        second = [row.text_pair for row in rows if row.text_pair is not None]
+        pair = Texts("inputs.text_pair", second, True) if second else None
+    else:
+        text, pair = _texts(request, inputs), None
+    if model.spec.pair not in (None, pair is not None) or (pair is not None and len(pair) != len(text)):
+        reads = "pairs: send text and text_pair" if model.spec.pair else "single texts"
+        raise _refused("inputs", f"do not fit: model {model.name!r} reads {reads}")
+    request.check_count(text, *([pair] if pair is not None else []))
+    found, _ = await request.pipeline.classify(
+        request.context, model, text, pair, top_k=options.top_k, truncate=options.cuts()
+    )
+    return sum(len(each.scores) for each in found), lambda: in_parts(
+        in_parts({"label": label, "score": score} for label, score in each.scores) for each in found
+    )
+
+
+async def _entities(
+    request: TaskRequest, model: Model, inputs: object, options: Parameters
+) -> tuple[int, Content]:
+    """Return the entities of a text, or a list of those of each; `word` is the text's own [start:end]."""
+    if options.aggregation_strategy not in (None, "simple", "first"):
+        raise _refused(
+            "aggregation_strategy", "must be simple or first: a word's first piece decides its label"
+        )
+    text, ignored = _texts(request, inputs), set(options.ignore_labels or ())
+    found = await request.pipeline.entities(request.context, model, text)
+
+    def shown() -> object:
+        texts = [
+            in_parts(
+                {
+                    "entity_group": entity.label,
+                    "score": entity.score,
+                    "word": entity.text,
+                    "start": entity.start,
+                    "end": entity.end,
+                }
+                for entity in each
+                if entity.label not in ignored
+            )
+            for each in found
+        ]
+        return texts if text.is_list else texts[0]
+
+    return len(text) + sum(map(len, found)), shown
+
+
+async def _answers(
+    request: TaskRequest, model: Model, inputs: object, options: Parameters
+) -> tuple[int, Content]:
+    """Return the best answer, or a list of `top_k`; the best span unless `handle_impossible_answer`."""
+    rows = _objects(request, Question, inputs)
+    question = Texts("inputs.question", [row.question for row in rows], True)
+    passage = Texts("inputs.context", [row.context for row in rows], True)
+    request.check_count(question, passage)
+    top_k = options.top_k or 1
+    if top_k > MAX_ANSWERS:
+        raise _refused("top_k", f"must be at most {MAX_ANSWERS}")
+    found = await request.pipeline.answers(
+        request.context, model, question, passage, top_k=top_k + 1, max_answer_tokens=options.max_answer_len
+    )
+    shown = [_spans(each, may_be_none=options.handle_impossible_answer)[:top_k] for each in found]
+    results = [each if top_k > 1 else each[0] for each in shown]
+    return len(rows) * top_k, lambda: results if isinstance(inputs, list) else results[0]
+
+
+def _spans(found: Answer, *, may_be_none: bool) -> list[dict[str, object]]:
+    """Return the answers, best first; no answer is an empty one."""
+    nothing = {"answer": "", "score": found.no_answer_score, "start": 0, "end": 0}
+    best = [] if found.best is None or found.answer is None else [found.best]
+    spans: list[dict[str, object]] = [
+        {"answer": each.text, "score": each.score, "start": each.start, "end": each.end}
+        for each in (*best, *found.alternatives)
+    ]
+    return [nothing, *spans] if found.answer is None and (may_be_none or not spans) else spans
+
+
+async def _embed(
+    request: TaskRequest, model: Model, inputs: object, options: Parameters
+) -> tuple[int, Content]:
+    """Return a vector for each text, or the cosines of `sentences` with `source_sentence`."""
+    if isinstance(inputs, dict):
+        compared = validate(tei_requests.TeiSimilarityRequest, {"inputs": inputs}).inputs
+        source = Texts.of("inputs.source_sentence", compared.source_sentence)
+        sentences = Texts.of("inputs.sentences", compared.sentences)
+        request.check_count(source, sentences)
+        source, sentences = (prompted(each, model, options.prompt_name) for each in (source, sentences))
+        embedded = await request.pipeline.embed(
+            request.context, model, source, sentences, truncate=options.cuts()
+        )
+        cosines = Relevance.of_vectors(embedded).scores.tolist()
+        return 1, lambda: in_parts(cosines)
+    if options.encoding_format not in (None, "float"):
+        raise _refused("encoding_format", "must be float; /v1/embeddings has base64")
+    text = prompted(_texts(request, inputs), model, options.prompt_name)
+    embedded = await request.pipeline.embed(request.context, model, text, truncate=options.cuts())
+    unit = bool(options.normalize) and not model.spec.normalize
+    vectors = tei.shaped(embedded.vectors, options.dimensions, unit=unit)
+    return len(text), lambda: in_parts(vectors)
+
+
+async def _fill_masks(
+    request: TaskRequest, model: Model, inputs: object, options: Parameters
+) -> tuple[int, Content]:
+    """Return the candidates of a mask; of several masks a list for each."""
+    if options.targets is not None:
+        raise _refused("targets", "are not looked up: only the best candidates are known")
+    top_k = options.top_k or 5
+    if top_k > MAX_CANDIDATES:
+        raise _refused("top_k", f"must be at most {MAX_CANDIDATES}")
+    text = _texts(request, inputs)
+    found = await request.pipeline.fill_masks(request.context, model, text, top_k=top_k)
+
+    def shown() -> object:
+        with request.context.timed("decode"):
+            texts = [[_candidates(mask.candidates) for mask in masks] for masks in found.texts]
+        flat = [masks[0] if len(masks) == 1 else masks for masks in texts]
+        return flat if text.is_list else flat[0]
+
+    return found.results, shown
+
+
+def _candidates(candidates: Sequence[Any]) -> list[object] | object:
+    return in_parts(
+        {"score": each.score, "token": each.id, "token_str": each.token, "sequence": each.sequence}
+        for each in candidates
+    )
+
+
+TASKS: dict[str, Callable[[TaskRequest, Model, object, Parameters], Awaitable[tuple[int, Content]]]] = {
+    "classification": _classify,
+    "ner": _entities,
+    "qa": _answers,
+    "similarity": _embed,
+    "fill_mask": _fill_masks,
+}
+"""Task → what returns the number of results and makes their JSON."""
+
+
+def _texts(request: TaskRequest, inputs: object) -> Texts:
+    text = Texts.of("inputs", validate(Plain, {"inputs": inputs}).inputs)
+    request.check_count(text)
+    return text
+
+
+def _objects(request: TaskRequest, schema: type[Any], inputs: object) -> list[Any]:
+    """Read one object or a list of them, up to the first that is wrong."""
+    items = inputs if isinstance(inputs, list) else [inputs]
+    if len(items) > request.max_texts:
+        raise InvalidRequestError([too_many_texts("inputs", len(items), request.max_texts)])
+    return [validate(schema, each) for each in items]
+
+
+def _refused(name: str, message: str) -> InvalidRequestError:
+    return InvalidRequestError([FieldError(name, message)])

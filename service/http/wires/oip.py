@@ -1,0 +1,283 @@
+"""The Open Inference Protocol v2 over HTTP, as KServe's and Triton's clients speak it, at /v2."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+
+import numpy as np
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert.errors import UnknownModelError, displayed
+from service.engine.loaded_model import Model
+from service.http import responses
+from service.http.lifecycle import service_of
+from service.http.problems import ProblemError
+from service.http.request_body import header, read_json
+from service.http.routes import TaskRequest
+from service.http.schemas import Schema
+from service.http.wires.oip_tensors import HEADER, InferRequest, Output, fill, refused, written
+from service.http.wires.wire import (
+    Wire,
+    WireRequest,
+    WireRoute,
+    answer,
+    check_fields,
+    check_ready,
+    error_response,
+    fields_of,
+    validate,
+)
+from service.pipeline.inputs import Texts, prompted
+
+
+class InferRoute(WireRoute):
+    """A route whose bodies may end in binary tensors; Triton's client gives them no content type."""
+
+    any_type = True
+
+    def parse(self, request: TaskRequest, raw: bytes) -> Schema:
+        """Return the request with all its texts; raises what `read_json` does, and InvalidRequestError."""
+        length = header(request.scope, HEADER.encode())
+        if length is None:
+            size = len(raw)
+        elif length.isascii() and length.isdigit() and int(length[:12]) <= len(raw):
+            size = int(length[:12])
+        else:
+            raise refused(HEADER, f"must be a number of bytes, at most the body's {len(raw)}")
+        body = validate(InferRequest, read_json(raw[:size], request.max_texts))
+        left = memoryview(raw)[size:]
+        for tensor in body.inputs:
+            left = fill(tensor, left, request.max_texts)
+        if len(left):
+            raise refused("inputs", f"leave {len(left)} bytes of the body that belong to none of them")
+        return body
+
+
+def write_error(problem: ProblemError, request_id: str) -> Response:
+    """Return the protocol's error; bad fields are a 400."""
+    return error_response(
+        problem, 400 if problem.status == 422 else problem.status, {"error": problem.detail}
+    )
+
+
+WIRE = Wire(
+    "oip",
+    "Open Inference Protocol v2 for KServe's and Triton's HTTP clients, with binary tensors.",
+    paths=r"/v2(/.*)?",
+    open_paths=r"/v2/health/(live|ready)|/v2/models/[^/]+(/versions/[^/]+)?/ready",
+    write_error=write_error,
+    route_class=InferRoute,
+)
+_TEXT = {"name": "text", "datatype": "BYTES", "shape": [-1]}
+_LABEL = {"name": "label", "datatype": "BYTES", "shape": [1], "data": ["positive"]}
+
+
+@WIRE.get("/v2", answer={"name": "bert-serve", "version": "0.1.0", "extensions": ["binary_tensor_data"]})
+async def server(request: Request) -> Response:
+    """Describe the server."""
+    return answer(
+        {"name": "bert-serve", "version": request.app.version, "extensions": ["binary_tensor_data"]}
+    )
+
+
+@WIRE.get("/v2/health/live", answer={"live": True})
+async def live(_: Request) -> Response:
+    """Answer while the process runs."""
+    return answer({"live": True})
+
+
+@WIRE.get("/v2/health/ready", answer={"ready": True})
+async def ready(request: Request) -> Response:
+    """Tell whether the service can answer."""
+    check_ready(request)
+    return answer({"ready": True})
+
+
+@WIRE.get("/v2/models", answer={"models": ["sentiment"]})
+async def models(request: Request) -> Response:
+    """List the loaded models."""
+    return answer({"models": list(service_of(request).loaded.registry.models)})
+
+
+@WIRE.get(
+    "/v2/models/{model}",
+    "/v2/models/{model}/versions/{version}",
+    answer={
+        "name": "sentiment",
+        "versions": ["1"],
+        "platform": "onnx_onnxv1",
+        "inputs": [_TEXT],
+        "outputs": [],
+    },
+)
+async def metadata(request: Request) -> Response:
+    """Describe a model's tensors."""
+    model = _model(request)
+    version = model.bundle.manifest.version
+    return answer(
+        {
+            "name": model.name,
+            "versions": [version],
+            "platform": "onnx_onnxv1",
+            "inputs": [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in fields_of(model)],
+            "outputs": [
+                {"name": name, "datatype": datatype, "shape": shape}
+                for name, datatype, shape in OUTPUTS.get(model.spec.task, _no_outputs)(model)
+            ],
+        }
+    )
+
+
+@WIRE.get(
+    "/v2/models/{model}/ready",
+    "/v2/models/{model}/versions/{version}/ready",
+    answer={"name": "sentiment", "ready": True},
+)
+async def model_ready(request: Request) -> Response:
+    """Tell whether a model can answer."""
+    name = str(request.path_params["model"])
+    check_ready(request, name)
+    return answer({"name": name, "ready": True})
+
+
+@WIRE.post(
+    "/v2/models/{model}/infer",
+    "/v2/models/{model}/versions/{version}/infer",
+    answer={"model_name": "sentiment", "model_version": "1", "outputs": [_LABEL]},
+)
+async def infer(request: TaskRequest, body: InferRequest) -> Response:
+    """Run the model's task; numbers can come back in binary."""
+    model = _model(request)
+    request.context.model = model.name
+    fields = {tensor.name: Texts(tensor.name, tensor.data, True) for tensor in body.inputs}
+    check_fields(model, fields, "inputs")
+    request.check_count(*fields.values())
+    if model.spec.task not in RUNS:
+        raise refused("model", f"{model.name!r} is for {model.spec.task}, which this wire does not have")
+    options = validate(Options, body.parameters)
+    outputs = await RUNS[model.spec.task](request, model, fields, options)
+    if body.outputs:
+        unknown = {wanted.name for wanted in body.outputs} - {output.name for output in outputs}
+        if unknown:
+            known = ", ".join(output.name for output in outputs)
+            raise refused("outputs", f"{displayed(min(unknown))!r} is none of the model's: {known}")
+        wanted = [wanted.name for wanted in body.outputs]
+        outputs = [output for output in outputs if output.name in wanted]
+    count = max(output.shape[0] for output in outputs)
+    return await request.pipeline.write(count, lambda: written(model, body, outputs), 32)
+
+
+class Options(WireRequest):
+    """Parameters of a request."""
+
+    top_k: int | None = Field(None, ge=1, le=100)
+    truncate: bool = False
+    prompt_name: str | None = None
+
+
+async def _classify(
+    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
+) -> list[Output]:
+    text, pair = fields["text"], fields.get("text_pair")
+    found, _ = await request.pipeline.classify(
+        request.context, model, text, pair, top_k=None, truncate=options.truncate
+    )
+    labels = model.spec.labels
+    by_label = [dict(each.scores) for each in found]
+    scores = np.array([[each[label] for label in labels] for each in by_label], np.float32)
+    return [
+        Output("label", [each.label for each in found]),
+        Output("score", np.array([each.score for each in found], np.float32)),
+        Output("scores", scores, {"labels": json.dumps(labels)}),
+    ]
+
+
+async def _embed(
+    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
+) -> list[Output]:
+    text = prompted(fields["text"], model, options.prompt_name)
+    embedded = await request.pipeline.embed(request.context, model, text, truncate=options.truncate)
+    return [Output("embedding", np.ascontiguousarray(embedded.vectors, np.float32))]
+
+
+async def _answers(
+    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
+) -> list[Output]:
+    found = await request.pipeline.answers(
+        request.context, model, fields["question"], fields["context"], top_k=1, max_answer_tokens=None
+    )
+    starts = [-1 if each.start is None else each.start for each in found]
+    ends = [-1 if each.end is None else each.end for each in found]
+    return [
+        Output("answer", [each.answer or "" for each in found]),
+        Output("score", np.array([each.score for each in found], np.float32)),
+        Output("start", np.array(starts, np.int64)),
+        Output("end", np.array(ends, np.int64)),
+    ]
+
+
+async def _entities(
+    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
+) -> list[Output]:
+    found = await request.pipeline.entities(request.context, model, fields["text"])
+    return [Output("entities", [_json([asdict(entity) for entity in each]) for each in found])]
+
+
+async def _fill_masks(
+    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
+) -> list[Output]:
+    found = await request.pipeline.fill_masks(
+        request.context, model, fields["text"], top_k=options.top_k or 5
+    )
+    results = await request.pipeline.write(found.results, lambda: list(responses.masks(found.texts)))
+    return [Output("masks", [_json(each["masks"]) for each in results])]
+
+
+RUNS: dict[str, Callable[[TaskRequest, Model, Mapping[str, Texts], Options], Awaitable[list[Output]]]] = {
+    "classification": _classify,
+    "similarity": _embed,
+    "qa": _answers,
+    "ner": _entities,
+    "fill_mask": _fill_masks,
+}
+"""Task → what returns its outputs."""
+
+
+def _no_outputs(_: Model) -> list[tuple[str, str, list[int]]]:
+    return []
+
+
+OUTPUTS: dict[str, Callable[[Model], list[tuple[str, str, list[int]]]]] = {
+    "classification": lambda model: [
+        ("label", "BYTES", [-1]),
+        ("score", "FP32", [-1]),
+        ("scores", "FP32", [-1, len(model.spec.labels)]),
+    ],
+    "similarity": lambda model: [
+        ("embedding", "FP32", [-1, model.spec.vector_size(model.bundle.manifest.hidden_size)])
+    ],
+    "qa": lambda _: [
+        ("answer", "BYTES", [-1]),
+        ("score", "FP32", [-1]),
+        ("start", "INT64", [-1]),
+        ("end", "INT64", [-1]),
+    ],
+    "ner": lambda _: [("entities", "BYTES", [-1])],
+    "fill_mask": lambda _: [("masks", "BYTES", [-1])],
+}
+"""Task → names, datatypes and shapes of its outputs. Entities and masks, of which texts have any number, are JSON."""
+
+
+def _model(request: Request) -> Model:
+    """Return the path's model; raises UnknownModelError, also for another version than the loaded one."""
+    model = service_of(request).loaded.registry.find(request.path_params["model"], None)
+    version = request.path_params.get("version", model.bundle.manifest.version)
+    if version != model.bundle.manifest.version:
+        raise UnknownModelError(f"{model.name}/{version}", [f"{model.name}/{model.bundle.manifest.version}"])
+    return model
+
+
+def _json(value: object) -> str:
+    return responses.to_json(value).decode()

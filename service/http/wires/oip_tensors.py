@@ -1,0 +1,144 @@
+"""Tensors of the Open Inference Protocol: texts that come in, and what goes out, in JSON or in binary."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field
+from starlette.responses import Response
+
+from bert.errors import FieldError, InvalidRequestError, displayed
+from service.engine.loaded_model import Model
+from service.http import responses
+from service.http.schemas import Example
+from service.http.wires.wire import WireRequest, answer
+
+HEADER = "inference-header-content-length"
+"""Header with the bytes of JSON before binary tensors."""
+DATATYPES = {"f": "FP32", "i": "INT64"}
+"""Kind of a numpy array → its datatype; lists of strings are BYTES."""
+
+
+class Tensor(WireRequest):
+    """A named array of texts."""
+
+    name: str
+    datatype: str
+    shape: list[int] = Field(max_length=2)
+    parameters: dict[str, Any] = Field({})
+    data: Any = None
+
+
+class Wanted(WireRequest):
+    """An output that is asked for."""
+
+    name: str
+    parameters: dict[str, Any] = Field({})
+
+
+class InferRequest(WireRequest):
+    """Texts as tensors."""
+
+    example: ClassVar[Example] = {
+        "inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["A warm film."]}]
+    }
+    inputs: list[Tensor] = Field(max_length=8)
+    outputs: list[Wanted] | None = Field(None, max_length=8)
+    id: str | None = None
+    parameters: dict[str, Any] = Field({}, description="top_k, truncate, binary_data_output.")
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A result: an array of numbers, or a list of strings."""
+
+    name: str
+    data: Any
+    parameters: Mapping[str, str] | None = None
+
+    @property
+    def shape(self) -> list[int]:
+        """Return its shape."""
+        return list(np.shape(self.data))
+
+    @property
+    def datatype(self) -> str:
+        """Return its type in the protocol's words."""
+        return DATATYPES[self.data.dtype.kind] if isinstance(self.data, np.ndarray) else "BYTES"
+
+
+def fill(tensor: Tensor, left: memoryview, max_texts: int) -> memoryview:
+    """Replace a tensor's data by its list of texts, from JSON or from the binary part; return what is left of that."""
+    where = displayed(tensor.name)
+    count = math.prod(tensor.shape)
+    if (
+        tensor.datatype != "BYTES"
+        or not tensor.shape
+        or min(tensor.shape) < 0
+        or tensor.shape[1:] not in ([], [1])
+    ):
+        raise refused(where, "must be texts: datatype BYTES, shape [n] or [n, 1]")
+    size = tensor.parameters.get("binary_data_size")
+    if size is None:
+        data = tensor.data if isinstance(tensor.data, list) else []
+        texts = list(chain.from_iterable(each if isinstance(each, list) else [each] for each in data))
+    else:
+        if not isinstance(size, int) or not 0 <= size <= len(left):
+            raise refused(where, f"has binary_data_size {size!r}, and {len(left)} bytes of the body are left")
+        texts = _strings(where, left[:size], max_texts)
+        left = left[size:]
+    if not all(isinstance(text, str) for text in texts):
+        raise refused(where, "must hold strings")
+    if len(texts) != count:
+        raise refused(where, f"has {len(texts)} texts and the shape {tensor.shape}")
+    tensor.data = texts
+    return left
+
+
+def _strings(where: str, data: memoryview, max_texts: int) -> list[str]:
+    """Read texts that each follow their length, four bytes, little endian; at most one more than `max_texts`."""
+    texts, place = list[str](), 0
+    while place < len(data) and len(texts) <= max_texts:
+        length = int.from_bytes(data[place : place + 4], "little")
+        text = data[place + 4 : place + 4 + length]
+        if len(text) < length or place + 4 > len(data):
+            raise refused(where, "ends inside a text")
+        try:
+            texts.append(str(text, "utf-8"))
+        except UnicodeDecodeError:
+            raise refused(f"{where}[{len(texts)}]", "is not UTF-8") from None
+        place += 4 + length
+    return texts
+
+
+def written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Response:
+    """Return the response; arrays that are asked for in binary follow the JSON."""
+    all_binary = bool(body.parameters.get("binary_data_output"))
+    asked = {wanted.name: wanted.parameters.get("binary_data", all_binary) for wanted in body.outputs or []}
+    shown, binary = list[dict[str, object]](), list[bytes]()
+    for output in outputs:
+        parameters: dict[str, object] = dict(output.parameters or {})
+        fields: dict[str, object] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
+        if asked.get(output.name, all_binary) and isinstance(output.data, np.ndarray):
+            binary.append(np.ascontiguousarray(output.data).tobytes())
+            parameters["binary_data_size"] = len(binary[-1])
+        else:
+            fields["data"] = output.data.ravel() if isinstance(output.data, np.ndarray) else output.data
+        shown.append(fields | ({"parameters": parameters} if parameters else {}))
+    content = {"model_name": model.name, "model_version": model.bundle.manifest.version, "outputs": shown}
+    if body.id is not None:
+        content["id"] = body.id
+    if not binary:
+        return answer(content)
+    head = responses.to_json(content)
+    return Response(
+        b"".join([head, *binary]), headers={HEADER: str(len(head))}, media_type="application/octet-stream"
+    )
+
+
+def refused(name: str, message: str) -> InvalidRequestError:
+    """Return the error of a field."""
+    return InvalidRequestError([FieldError(name, message)])

@@ -1,0 +1,146 @@
+"""OpenAI's embeddings and models: POST /v1/embeddings, GET /v1/models."""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainValidator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert.errors import FieldError, InvalidRequestError
+from service.engine.loaded_model import Model
+from service.http.lifecycle import service_of
+from service.http.problems import ProblemError
+from service.http.responses import in_parts
+from service.http.routes import TaskRequest
+from service.http.schemas import Example
+from service.http.wires.wire import Wire, WireRequest, answer, error_response, strings
+from service.pipeline.inputs import Texts, prompted
+from service.pipeline.pipeline import INLINE_VECTORS
+from service.pipeline.relevance import Embedded
+
+TOKEN_IDS = "holds token ids of another model: send strings (LangChain: check_embedding_ctx_length=False)"
+CODES = {"unknown-model": "model_not_found", "unauthorized": "invalid_api_key"}
+
+
+def _input(value: object) -> object:
+    items = value if isinstance(value, list) else [value]
+    if items and all(isinstance(item, int | list) for item in items):
+        raise ValueError(TOKEN_IDS)
+    if "" in items:
+        raise ValueError("holds an empty string")
+    return strings(value)
+
+
+class EmbeddingsRequest(WireRequest):
+    """Texts to embed."""
+
+    example: ClassVar[Example] = {"model": "similarity", "input": ["How do I reset my password?"]}
+
+    input: Annotated[str | list[str], PlainValidator(_input, json_schema_input_type=str | list[str])]
+    model: str
+    encoding_format: Literal["float", "base64"] = Field(
+        "float",
+        description="base64: of float32, little endian. The official clients ask for it and decode it.",
+    )
+    dimensions: int | None = Field(None, description="The model's own number, or left out.")
+    prompt_name: str | None = Field(None, description="Not OpenAI's: as in /embed.")
+    truncate: bool = Field(
+        False, description="Not OpenAI's: cut texts at the model's length instead of refusing them."
+    )
+
+
+def write_error(problem: ProblemError, request_id: str) -> Response:
+    """Return OpenAI's error; bad fields are a 400, and a deadline that passed is not tried again."""
+    status = 400 if problem.status == 422 else problem.status
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    error = {
+        "message": problem.detail,
+        "type": "rate_limit_error" if status == 429 else kind,
+        "param": problem.errors[0].field if problem.errors else None,
+        "code": CODES.get(problem.code),
+    }
+    headers = {"x_should_retry": "false"} if status == 504 else {}
+    return error_response(problem, status, {"error": error}, **headers)
+
+
+WIRE = Wire(
+    "openai",
+    "Embeddings for clients of OpenAI's API: base URL `/v1`.",
+    paths=r"/v1(/.*)?",
+    write_error=write_error,
+)
+_VECTOR = {"object": "embedding", "index": 0, "embedding": [0.00690308, -0.0630234, -0.072044]}
+_MODEL = {
+    "id": "similarity",
+    "object": "model",
+    "created": 1767225600,
+    "owned_by": "bert-serve",
+    "name": "similarity",
+    "ready": True,
+}
+
+
+@WIRE.post(
+    "/v1/embeddings",
+    answer={
+        "object": "list",
+        "data": [_VECTOR],
+        "model": "similarity",
+        "usage": {"prompt_tokens": 9, "total_tokens": 9},
+    },
+)
+async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
+    """Turn texts into vectors of length 1."""
+    model, text = request.find_model(body.model, "similarity"), Texts.of("input", body.input)
+    width = model.spec.vector_size(model.bundle.manifest.hidden_size)
+    if body.dimensions not in (None, width):
+        message = f"is {body.dimensions}, and {model.name!r} gives {width}: leave it out"
+        raise InvalidRequestError([FieldError("dimensions", message)])
+    request.check_count(text)
+    text = prompted(text, model, body.prompt_name)
+    embedded = await request.pipeline.embed(request.context, model, text, truncate=body.truncate)
+    usage = {"prompt_tokens": request.context.tokens, "total_tokens": request.context.tokens}
+
+    def write() -> Response:
+        data = in_parts(_items(embedded, body.encoding_format))
+        return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
+
+    return await request.pipeline.write(len(text), write, INLINE_VECTORS)
+
+
+def _items(embedded: Embedded, encoding: str) -> Iterator[dict[str, Any]]:
+    for index, vector in enumerate(embedded.vectors):
+        shown: object = vector
+        if encoding == "base64":
+            shown = b64encode(vector.astype("<f4").tobytes()).decode()
+        yield {"object": "embedding", "index": index, "embedding": shown}
+
+
+@WIRE.get("/v1/models", answer={"object": "list", "data": [_MODEL], "models": ["similarity"]})
+async def models(request: Request) -> Response:
+    """List the loaded models, for OpenAI's clients (`data`) and KServe's (`models`)."""
+    loaded = service_of(request).loaded.registry.models
+    data = [_described(request, model) for model in loaded.values()]
+    return answer({"object": "list", "data": data, "models": list(loaded)})
+
+
+@WIRE.get("/v1/models/{model}", answer=_MODEL)
+async def model(request: Request) -> Response:
+    """Describe one model."""
+    registry = service_of(request).loaded.registry
+    return answer(_described(request, registry.find(request.path_params["model"], None)))
+
+
+def _described(request: Request, model: Model) -> dict[str, object]:
+    stamp = model.bundle.manifest.created
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(datetime.fromisoformat(stamp).timestamp()) if stamp else 0,
+        "owned_by": "bert-serve",
+        "name": model.name,
+        "ready": service_of(request).why_model_not_ready(model.name) is None,
+    }

@@ -1,0 +1,178 @@
+"""Reranking for clients of Cohere, Jina, vLLM and infinity: POST /rerank, /v1/rerank and /v2/rerank."""
+
+import time
+from typing import Annotated, Any, ClassVar
+
+from fastapi import APIRouter
+from pydantic import Field, PlainValidator
+from starlette.responses import Response
+
+from bert.errors import FieldError, InvalidRequestError
+from service.http import openapi, routes
+from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
+from service.http.request_body import parse, read_json
+from service.http.responses import in_parts
+from service.http.routes import TaskRequest, TaskRoute
+from service.http.schemas import Example, RerankResponse, Schema
+from service.http.wires import tei, tei_requests
+from service.http.wires.wire import Wire, WireRequest, answer, error_response, validate
+from service.pipeline.inputs import Texts
+
+BY_EMBEDDINGS = (
+    "scores are those of embeddings, a cosine from -1 to 1 by most models: no cross-encoder ranked"
+)
+
+
+def _documents(value: object) -> list[str]:
+    """Read documents, each a string or an object with `text`; raises ValueError for anything else."""
+    items = value if isinstance(value, list) else [value]
+    texts: list[Any] = [each.get("text") if isinstance(each, dict) else each for each in items]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError('must be a list of strings, or of objects with "text"')
+    return texts
+
+
+class DocumentsRequest(WireRequest):
+    """A query, and the documents that are ranked for it."""
+
+    example: ClassVar[Example] = {
+        "model": "similarity",
+        "query": "How do I reset my password?",
+        "documents": ["Opening hours on Sunday", "I forgot my login"],
+    }
+    query: str
+    documents: Annotated[
+        list[str], PlainValidator(_documents, json_schema_input_type=list[str | dict[str, str]])
+    ]
+    model: str | None = None
+    top_n: int | None = Field(None, ge=0, description="Number of results, best first. 0 or left out: all.")
+    return_documents: bool = False
+    raw_scores: bool = Field(False, description="infinity's: a cross-encoder's number before the sigmoid.")
+    truncate: bool = Field(
+        True, description="Not Cohere's: false refuses long documents instead of cutting them."
+    )
+
+
+def write_error(problem: ProblemError, request_id: str) -> Response:
+    """Return an error that holds its text where each of these clients looks; bad fields are a 400."""
+    status = 400 if problem.status == 422 else problem.status
+    param = problem.errors[0].field if problem.errors else None
+    error = {"message": problem.detail, "type": problem.code, "param": param, "code": status}
+    return error_response(
+        problem, status, {"message": problem.detail, "detail": problem.detail, "error": error}
+    )
+
+
+WIRE = Wire(
+    "rerank",
+    "Reranking for clients of Cohere (base URL `/`), Jina (`/v1`), vLLM and infinity.",
+    paths=r"/v[12]/rerank",
+    write_error=write_error,
+)
+
+
+@WIRE.post(
+    "/v1/rerank",
+    answer={
+        "id": "3f2a9c0d1e4b5a69",
+        "object": "rerank",
+        "model": "similarity",
+        "created": 1767225600,
+        "results": [{"index": 1, "relevance_score": 0.61}, {"index": 0, "relevance_score": 0.04}],
+        "usage": {"prompt_tokens": 22, "total_tokens": 22},
+    },
+)
+async def rerank_v1(request: TaskRequest, body: DocumentsRequest) -> Response:
+    """Rank documents for a query, best first: by a cross-encoder, else by their embeddings."""
+    return await rerank(request, body)
+
+
+@WIRE.post("/v2/rerank", answer={"results": [{"index": 1, "relevance_score": 0.61}]})
+async def rerank_v2(request: TaskRequest, body: DocumentsRequest) -> Response:
+    """Rank documents for a query, best first: by a cross-encoder, else by their embeddings."""
+    return await rerank(request, body)
+
+
+async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
+    """Answer a request with `documents`."""
+    context = request.context
+    query, documents = Texts.of("query", body.query), Texts.of("documents", body.documents)
+    found = await request.rank(body.model, query, documents, truncate=body.truncate)
+    best = found.best_first(body.top_n or None)
+    scores = found.raw_scores if body.raw_scores else found.scores
+    results: list[dict[str, Any]] = [{"index": i, "relevance_score": float(scores[i])} for i in best]
+    if body.return_documents:
+        results = [each | {"document": {"text": documents.values[each["index"]]}} for each in results]
+    tokens = context.tokens
+    meta: dict[str, Any] = {
+        "api_version": {"version": "1" if context.endpoint == "/v1/rerank" else "2"},
+        "billed_units": {"search_units": 1},
+        "tokens": {"input_tokens": tokens},
+    }
+    if found.by_embeddings:
+        meta["warnings"] = [BY_EMBEDDINGS]
+    cut = [index for index, was_cut in enumerate(found.truncated) if was_cut]
+    if cut:
+        meta["warnings"] = [*meta.get("warnings", []), f"cut at the model's length: documents {cut}"]
+
+    def write() -> Response:
+        return answer(
+            {
+                "id": context.request_id,
+                "object": "rerank",
+                "model": context.model,
+                "created": int(time.time()),
+                "results": in_parts(results),
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+                "meta": meta,
+            }
+        )
+
+    return await request.pipeline.write(len(results), write)
+
+
+class ByShapeRoute(TaskRoute):
+    """The path /rerank, where requests with `documents` or `texts` get the answers and errors of these wires.
+
+    Clients of TEI and infinity, and litellm's, drop the path of their base URL and come here.
+    """
+
+    has_tei = has_rerank = True
+
+    def parse(self, request: TaskRequest, raw: bytes) -> Schema:
+        """Return a request of this service, or of the wire that its field names."""
+        content = read_json(raw, request.max_texts)
+        keys = content.keys() & {"candidates", "documents", "texts"} if isinstance(content, dict) else set()
+        if len(keys) > 1:
+            raise InvalidRequestError(
+                [FieldError(" and ".join(sorted(keys)), "came together; send one of them")]
+            )
+        if "documents" in keys and self.has_rerank:
+            return self._of_wire(request, DocumentsRequest, content, write_error)
+        if "texts" in keys and self.has_tei:
+            return self._of_wire(request, tei_requests.TeiRerankRequest, content, tei.write_error)
+        return parse(self.schema, raw, request.max_texts)
+
+    def _of_wire(
+        self, request: TaskRequest, schema: type[Schema], content: object, writer: ErrorWriter
+    ) -> Schema:
+        request.scope["state"][ERROR_WRITER] = writer
+        return validate(schema, content)
+
+    async def answer(self, request: TaskRequest, body: Schema) -> Response:
+        """Return the response in the form of the request."""
+        if isinstance(body, DocumentsRequest):
+            return await rerank(request, body)
+        if isinstance(body, tei_requests.TeiRerankRequest):
+            return await tei.ranked(request, body)
+        return await super().answer(request, body)
+
+
+def by_shape(*, has_tei: bool, has_rerank: bool) -> TaskRoute:
+    """Return the route of /rerank that answers these wires too."""
+    kind = type("Route", (ByShapeRoute,), {"has_tei": has_tei, "has_rerank": has_rerank})
+    router = APIRouter(tags=["tasks"], route_class=kind, responses=openapi.problems(*openapi.PROBLEMS))
+    routes.add_task(router, "/rerank", RerankResponse, routes.rerank)
+    route = router.routes[0]
+    assert isinstance(route, TaskRoute)
+    return route

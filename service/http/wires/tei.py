@@ -1,0 +1,348 @@
+"""Text Embeddings Inference, under /tei for the default embedding model and /tei/MODEL for any other."""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from http import HTTPStatus
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert.errors import FieldError, InvalidRequestError
+from bert.manifest import CUDA
+from bert.tasks.similarity import normalize
+from service.engine.engine_protocol import Floats
+from service.engine.loaded_model import Model
+from service.http.lifecycle import service_of
+from service.http.problems import ProblemError
+from service.http.responses import in_parts
+from service.http.routes import TaskRequest
+from service.http.wires.tei_requests import (
+    TeiAnyRequest,
+    TeiDecodeRequest,
+    TeiEmbedRequest,
+    TeiOptions,
+    TeiPredictRequest,
+    TeiRerankRequest,
+    TeiSimilarityRequest,
+    TeiTokenizeRequest,
+)
+from service.http.wires.wire import Wire, answer, check_ready, error_response, validate
+from service.pipeline.inputs import Texts, prompted
+from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, Token
+from service.pipeline.relevance import Relevance, is_cross_encoder
+
+KINDS = {
+    HTTPStatus.FAILED_DEPENDENCY: "Backend",
+    HTTPStatus.TOO_MANY_REQUESTS: "Overloaded",
+    HTTPStatus.SERVICE_UNAVAILABLE: "Unhealthy",
+    HTTPStatus.GATEWAY_TIMEOUT: "Backend",
+}
+_EMBEDS = "similarity"
+EMPTY = "empty"
+"""Code of the problem of no text."""
+
+
+def write_error(problem: ProblemError, request_id: str) -> Response:
+    """Return TEI's error; a wrong key has an empty body."""
+    status = 424 if problem.status == 500 else problem.status
+    if status == HTTPStatus.UNAUTHORIZED:
+        return Response(status_code=status, headers=problem.headers)
+    kind = "Empty" if problem.code == EMPTY else KINDS.get(HTTPStatus(status), "Validation")
+    return error_response(problem, status, {"error": problem.detail, "error_type": kind})
+
+
+WIRE = Wire(
+    "tei",
+    "Text Embeddings Inference: base URL `/tei/MODEL`, or `/tei` for the default embedding model.",
+    paths=r"/tei(/.*)?",
+    open_paths=r"/tei(/[^/]+)?/(health|ping)",
+    write_error=write_error,
+)
+
+
+@WIRE.post("/tei/{model}/embed", "/tei/embed", answer=[[0.00690308, -0.0630234, -0.072044]])
+async def embed(request: TaskRequest, body: TeiEmbedRequest) -> Response:
+    """Turn texts into vectors of length 1: a list of lists, also for one text."""
+    model = _model(request, _EMBEDS)
+    text = prompted(_texts(request, "inputs", body.inputs), model, body.prompt_name)
+    embedded = await request.pipeline.embed(request.context, model, text, truncate=body.cuts())
+    unit = body.normalize is not False and not model.spec.normalize
+    vectors = shaped(embedded.vectors, body.dimensions, unit=unit)
+    return await _written(request, lambda: in_parts(vectors), [text], embedded.truncated, INLINE_VECTORS)
+
+
+def shaped(vectors: Floats, dimensions: int | None, *, unit: bool) -> Floats:
+    """Return the first `dimensions` numbers of each vector, of length 1 if `unit` or cut.
+
+    Raises InvalidRequestError for more numbers than there are.
+    """
+    width = vectors.shape[1]
+    if dimensions is not None and dimensions > width:
+        raise InvalidRequestError([FieldError("dimensions", f"is {dimensions}, and the model gives {width}")])
+    cut = vectors[:, :dimensions]
+    return np.ascontiguousarray(normalize(cut) if unit or cut.shape[1] < width else cut)
+
+
+@WIRE.post("/tei/{model}/embed_all", "/tei/embed_all", answer=[])
+async def embed_all(request: TaskRequest, body: TeiEmbedRequest) -> Response:
+    """Refuse: the graphs give one vector a text, and none a token."""
+    raise ProblemError(424, "wrong-task", "the model gives one vector for a text, and none for each token")
+
+
+@WIRE.post("/tei/{model}/embed_sparse", "/tei/embed_sparse", answer=[])
+async def embed_sparse(request: TaskRequest, body: TeiEmbedRequest) -> Response:
+    """Refuse: no model gives sparse vectors."""
+    raise ProblemError(424, "wrong-task", "the model gives no sparse vectors")
+
+
+@WIRE.post("/tei/{model}/predict", "/tei/predict", answer=[{"score": 0.99, "label": "positive"}])
+async def predict(request: TaskRequest, body: TeiPredictRequest) -> Response:
+    """Classify a text or a pair (a list of scores, best first), or a list of these (a list of lists)."""
+    model, rows = _model(request, "classification"), body.inputs.rows
+    if model.spec.pair not in (None, len(rows[0]) == 2):
+        reads = "pairs" if model.spec.pair else "single texts"
+        raise ProblemError(424, "wrong-input", f"model {model.name!r} reads {reads}")
+    text, *pair = [_texts(request, "inputs", list(column)) for column in zip(*rows, strict=True)]
+    context, cut = request.context, body.cuts()
+    if len(model.spec.labels) == 1:
+        numbers = await request.pipeline.numbers(
+            context, model, text, pair[0] if pair else None, truncate=cut
+        )
+        chosen = numbers.raw_scores if body.raw_scores else numbers.scores
+        scores = [[{"score": score, "label": model.spec.labels[0]}] for score in chosen.tolist()]
+        truncated = numbers.truncated
+    elif body.raw_scores:
+        message = "must be false: this model's scores are probabilities"
+        raise InvalidRequestError([FieldError("raw_scores", message)])
+    else:
+        found, truncated = await request.pipeline.classify(
+            context, model, text, pair[0] if pair else None, top_k=None, truncate=cut
+        )
+        scores = [[{"score": score, "label": label} for label, score in each.scores] for each in found]
+    return await _written(
+        request, lambda: in_parts(scores) if body.inputs.is_batch else scores[0], [text, *pair], truncated
+    )
+
+
+@WIRE.post(
+    "/tei/{model}/rerank", "/tei/rerank", answer=[{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]
+)
+async def rerank(request: TaskRequest, body: TeiRerankRequest) -> Response:
+    """Rank texts for a query with a cross-encoder, best first."""
+    model = _model(request, "classification")
+    if not is_cross_encoder(model.spec):
+        raise ProblemError(424, "wrong-task", f"model {model.name!r} is not a re-ranker model")
+    return await ranked(request, body)
+
+
+async def ranked(request: TaskRequest, body: TeiRerankRequest) -> Response:
+    """Answer a request of /rerank with any model that can rank."""
+    query, texts = Texts.of("query", body.query), _texts(request, "texts", body.texts)
+    found = await request.rank(request.path_params.get("model"), query, texts, truncate=body.cuts())
+    scores = found.raw_scores if body.raw_scores else found.scores
+    results: list[dict[str, Any]] = [
+        {"index": index, "score": float(scores[index])} for index in found.best_first(None)
+    ]
+    if body.return_text:
+        results = [each | {"text": texts.values[each["index"]]} for each in results]
+    return await _written(request, lambda: in_parts(results), [query, texts], found.truncated)
+
+
+@WIRE.post("/tei/{model}/similarity", "/tei/similarity", answer=[0.61, 0.04])
+async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Response:
+    """Return the cosine of each sentence with the source sentence, in the order of the request."""
+    options, model = body.parameters or TeiOptions(truncate=None), _model(request, _EMBEDS)
+    source = Texts.of("inputs.source_sentence", body.inputs.source_sentence)
+    sentences = _texts(request, "inputs.sentences", body.inputs.sentences)
+    request.check_count(source, sentences)
+    source, sentences = (prompted(each, model, options.prompt_name) for each in (source, sentences))
+    embedded = await request.pipeline.embed(
+        request.context, model, source, sentences, truncate=options.cuts()
+    )
+    found = Relevance.of_vectors(embedded)
+    return await _written(
+        request, lambda: in_parts(found.scores.tolist()), [source, sentences], found.truncated
+    )
+
+
+@WIRE.post(
+    "/tei/{model}/tokenize",
+    "/tei/tokenize",
+    answer=[[{"id": 8199, "text": "Warsaw", "special": False, "start": 0, "stop": 6}]],
+)
+async def tokenize(request: TaskRequest, body: TeiTokenizeRequest) -> Response:
+    """Show the tokens of texts; start and stop count bytes of UTF-8."""
+    model, text = _model(request, None), _texts(request, "inputs", body.inputs)
+    tokens = await request.pipeline.tokens(request.context, model, text)
+
+    def shown() -> object:
+        return [
+            in_parts(map(partial(_token, value, _bytes_before(value)), each))
+            for value, each in zip(text.values, kept, strict=True)
+        ]
+
+    keep = body.add_special_tokens
+    kept = [[token for token in each if keep or not token.special] for each in tokens]
+    return await _written(request, shown, [text], [], results=request.context.tokens)
+
+
+@WIRE.post("/tei/{model}/decode", "/tei/decode", answer=["warsaw!"])
+async def decode(request: TaskRequest, body: TeiDecodeRequest) -> Response:
+    """Return the text of token ids."""
+    model = _model(request, None)
+
+    def shown() -> object:
+        return [model.tokenizer.decode(ids, skip_special=body.skip_special_tokens) for ids in body.ids]
+
+    return await _written(request, shown, [], [], results=sum(map(len, body.ids)))
+
+
+@WIRE.post(
+    "/tei/{model}",
+    "/tei/{model}/",
+    "/tei",
+    "/tei/",
+    "/tei/{model}/invocations",
+    answer=[[0.00690308, -0.0630234]],
+)
+async def by_task(request: TaskRequest, body: TeiAnyRequest) -> Response:
+    """Do what the model is for: predict, rerank or embed; compare if `inputs` has a source_sentence."""
+    content = body.model_extra or {}
+    spec = _model(request, None if "model" in request.path_params else _EMBEDS).spec
+    if spec.task == "classification":
+        if is_cross_encoder(spec) and "query" in content:
+            return await rerank(request, validate(TeiRerankRequest, content))
+        return await predict(request, validate(TeiPredictRequest, content))
+    if isinstance(content.get("inputs"), dict):
+        return await similarity(request, validate(TeiSimilarityRequest, content))
+    return await embed(request, validate(TeiEmbedRequest, content))
+
+
+EXAMPLE_INFO = {
+    "model_id": "similarity",
+    "model_dtype": "float32",
+    "model_type": {"embedding": {"pooling": "mean"}},
+    "max_input_length": 256,
+    "max_client_batch_size": 512,
+    "auto_truncate": True,
+}
+
+
+@WIRE.get("/tei/{model}/info", "/tei/info", answer=EXAMPLE_INFO)
+async def info(request: Request) -> Response:
+    """Describe the model and the limits of requests."""
+    return answer(describe(request))
+
+
+@WIRE.get("/tei/{model}/health", "/tei/health", "/tei/{model}/ping", "/tei/ping", "/tei", "/tei/", answer={})
+async def health(request: Request) -> Response:
+    """Answer 200 with an empty body while the model can answer."""
+    check_ready(request, request.path_params.get("model"))
+    return Response()
+
+
+def describe(request: Request) -> dict[str, object]:
+    """Return what /info says of a model."""
+    service = service_of(request)
+    name = request.path_params.get("model")
+    model = service.loaded.registry.find(name, "similarity" if name is None else None)
+    spec, settings = model.spec, service.settings
+    labels = {str(number): label for number, label in enumerate(spec.labels)}
+    named = {"id2label": labels, "label2id": {label: int(number) for number, label in labels.items()}}
+    kind: dict[str, object] = {"embedding": {"pooling": spec.pooling}}
+    if spec.labels:
+        kind = {"reranker" if is_cross_encoder(spec) else "classifier": named}
+    return {
+        "model_id": model.name,
+        "model_sha": None,
+        "model_dtype": "float16" if model.bundle.manifest.precision == "fp16" else "float32",
+        "served_model_name": model.name,
+        "model_type": kind,
+        "max_concurrent_requests": settings.max_connections,
+        "max_input_length": spec.max_tokens,
+        "max_batch_tokens": service.loaded.budgets[model.name],
+        "max_batch_requests": None,
+        "max_client_batch_size": settings.max_texts_per_request,
+        "auto_truncate": True,
+        "tokenization_workers": settings.tokenizer_threads or 1,
+        "version": request.app.version,
+        "sha": None,
+        "docker_label": None,
+    }
+
+
+def _model(request: TaskRequest, task: str | None) -> Model:
+    """Return the path's model, else the default one; raises the 424 of a model for another task."""
+    name = request.path_params.get("model")
+    model = request.find_model(name, task if name is None else None)
+    if task is not None and model.spec.task != task:
+        raise ProblemError(
+            424, "wrong-task", f"model {model.name!r} is for {model.spec.task}, not for {task}"
+        )
+    return model
+
+
+def _texts(request: TaskRequest, name: str, sent: str | list[str]) -> Texts:
+    """Return the texts of a field; raises the 400 of none, and of an empty one."""
+    text = Texts.of(name, sent)
+    if not len(text) or not all(text.values):
+        raise ProblemError(400, EMPTY, f"`{name}` cannot be empty")
+    request.check_count(text)
+    return text
+
+
+async def _written(
+    request: TaskRequest,
+    content: Callable[[], object],
+    fields: Sequence[Texts],
+    truncated: Sequence[bool],
+    max_inline: int = INLINE_RESULTS,
+    *,
+    results: int | None = None,
+) -> Response:
+    """Return a response with TEI's headers, and x-truncated: the indices of the texts that were cut."""
+    context = request.context
+
+    models = service_of(request).loaded.registry.models
+
+    def ms(*phases: str) -> str:
+        return str(round(1000 * sum(context.seconds.get(phase, 0.0) for phase in phases)))
+
+    headers = {
+        "x-compute-type": "gpu" if models[context.model].provider == CUDA else "cpu",
+        "x-compute-time": ms("tokenize", "inference", "decode"),
+        "x-compute-characters": str(sum(len(value) for field in fields for value in field.values)),
+        "x-compute-tokens": str(context.tokens),
+        "x-total-time": str(round(1000 * (time.monotonic() - context.received))),
+        "x-tokenization-time": ms("tokenize"),
+        "x-queue-time": ms("queue"),
+        "x-inference-time": ms("inference"),
+    }
+    if any(truncated):
+        headers["x-truncated"] = ",".join(str(index) for index, cut in enumerate(truncated) if cut)
+    count = max((len(field) for field in fields), default=0) if results is None else results
+    return await request.pipeline.write(count, lambda: answer(content(), headers), max_inline)
+
+
+def _bytes_before(text: str) -> Sequence[int]:
+    """Return how many bytes of UTF-8 come before each character, and at the end."""
+    if text.isascii():
+        return range(len(text) + 1)
+    return list(accumulate((len(character.encode()) for character in text), initial=0))
+
+
+def _token(text: str, bytes_before: Sequence[int], token: Token) -> dict[str, Any]:
+    if token.special:
+        return {"id": token.id, "text": token.text, "special": True, "start": None, "stop": None}
+    start, stop = bytes_before[token.start], bytes_before[token.end]
+    return {
+        "id": token.id,
+        "text": text[token.start : token.end],
+        "special": False,
+        "start": start,
+        "stop": stop,
+    }

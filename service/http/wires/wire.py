@@ -1,0 +1,204 @@
+"""What all wires share: routes with their own errors, request fields that ignore what they do not know, plain answers."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar, get_type_hints
+
+import pydantic
+from fastapi import APIRouter
+from pydantic import ConfigDict, PlainValidator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bert.errors import FieldError, InvalidRequestError, NotReadyError, displayed
+from service.engine.loaded_model import Model
+from service.http import openapi, responses
+from service.http.lifecycle import service_of
+from service.http.problems import ErrorWriter, ProblemError
+from service.http.request_body import read_json
+from service.http.routes import TaskRequest, TaskRoute
+from service.http.schemas import Schema
+from service.pipeline.inputs import Texts, pair_count
+
+Post = TypeVar("Post", bound=Callable[..., Awaitable[Response]])
+Get = TypeVar("Get", bound=Callable[[Request], Awaitable[Response]])
+Body = TypeVar("Body", bound=Schema)
+NOT_STRINGS = "must be a string or a list of strings"
+
+
+class WireRequest(Schema):
+    """Base of a wire's requests; unknown fields are ignored, as by the servers that the wire comes from."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
+
+
+def strings(value: object) -> object:
+    """Return a string or a list of strings; raises ValueError for anything else."""
+    items = value if isinstance(value, list) else [value]
+    if all(isinstance(item, str) for item in items):
+        return value
+    if all(isinstance(item, int | list) for item in items):
+        raise ValueError(f"{NOT_STRINGS}; token ids are not read")
+    raise ValueError(NOT_STRINGS)
+
+
+Strings = Annotated[str | list[str], PlainValidator(strings, json_schema_input_type=str | list[str])]
+"""One text or several. Checked by hand: pydantic would make an error for each item, of each alternative."""
+
+
+def validate(schema: type[Body], content: object) -> Body:
+    """Return the request; raises InvalidRequestError, which names its fields."""
+    try:
+        return schema.model_validate(content)
+    except pydantic.ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise InvalidRequestError([_field_error(item["loc"], item["msg"]) for item in found]) from None
+
+
+def _field_error(place: Sequence[int | str], message: str) -> FieldError:
+    name = ".".join(map(str, place)) or "body"
+    message = "is required" if message == "Field required" else message.removeprefix("Value error, ")
+    return FieldError(name, message[:1].lower() + message[1:])
+
+
+class WireRoute(TaskRoute):
+    """A task's route with a wire's request."""
+
+    def parse(self, request: TaskRequest, raw: bytes) -> Schema:
+        """Return the validated body."""
+        return validate(self.schema, read_json(raw, request.max_texts))
+
+
+class Wire:
+    """The routes of a wire, and how it writes errors."""
+
+    def __init__(
+        self,
+        title: str,
+        description: str,
+        *,
+        paths: str,
+        open_paths: str = "",
+        write_error: ErrorWriter,
+        route_class: type[WireRoute] = WireRoute,
+    ) -> None:
+        """`paths` is a pattern of those whose errors it writes, `open_paths` of those that need no key."""
+        self.tag = {"name": title, "description": description}
+        self._paths, self._open_paths = re.compile(paths), re.compile(open_paths or r"(?!)")
+        self.write_error, self._route_class = write_error, route_class
+        self._router = APIRouter(tags=[title])
+        self.routes = self._router.routes
+
+    def owns(self, path: str) -> bool:
+        """Tell whether errors at a path are this wire's."""
+        return self._paths.fullmatch(path) is not None
+
+    def is_open(self, path: str) -> bool:
+        """Tell whether a path needs no key."""
+        return self._open_paths.fullmatch(path) is not None
+
+    def post(self, path: str, *others: str, answer: Any) -> Callable[[Post], Post]:
+        """Register a handler of requests; `answer` is the documented example, `others` are undocumented paths."""
+
+        def register(handler: Post) -> Post:
+            schema = get_type_hints(handler)["body"]
+            for number, each in enumerate([path, *others]):
+                self._router.add_api_route(
+                    each,
+                    handler,
+                    methods=["POST"],
+                    route_class_override=self._route_class,
+                    include_in_schema=number == 0,
+                    responses=openapi.success(answer) | _ERRORS,
+                    openapi_extra=_with_path(openapi.task_request(schema), each),
+                )
+            return handler
+
+        return register
+
+    def get(self, path: str, *others: str, answer: Any) -> Callable[[Get], Get]:
+        """Register a handler of GET."""
+
+        def register(handler: Get) -> Get:
+            for number, each in enumerate([path, *others]):
+                self._router.add_api_route(
+                    each,
+                    handler,
+                    methods=["GET"],
+                    route_class_override=openapi.DirectRoute,
+                    include_in_schema=number == 0,
+                    responses=openapi.success(answer) | _ERRORS,
+                    openapi_extra=_with_path({}, each),
+                )
+            return handler
+
+        return register
+
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"description": "An error of the request, in the form of this wire."},
+    "5XX": {"description": "An error of the service, in the form of this wire."},
+}
+
+
+def _with_path(extra: dict[str, Any], path: str) -> dict[str, Any]:
+    names = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", path)
+    ]
+    return extra | {"parameters": [*names, *extra.get("parameters", [])]} if names else extra
+
+
+def answer(content: object, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a 200 with JSON."""
+    response = responses.JsonResponse(responses.to_json(content))
+    response.headers.update(headers or {})
+    return response
+
+
+def check_ready(request: Request, name: str | None = None) -> None:
+    """Raise NotReadyError unless the service, or the named model, can answer."""
+    service = service_of(request)
+    service.probe_soon()
+    if name is None:
+        why_not = service.why_not_ready()
+    elif name in service.loaded.registry.models:
+        why_not = service.why_model_not_ready(name)
+    else:  # without the names that are loaded: these paths need no key
+        raise ProblemError(404, "unknown-model", f"there is no model {displayed(name)!r}")
+    if why_not is not None:
+        raise NotReadyError(f"the service is {why_not}")
+
+
+FIELDS = {
+    "classification": ("text", "text_pair"),
+    "similarity": ("text",),
+    "ner": ("text",),
+    "qa": ("question", "context"),
+    "fill_mask": ("text",),
+}
+"""Task → the fields of its requests."""
+
+
+def fields_of(model: Model) -> Sequence[str]:
+    """Return the fields of texts that a model reads; none of a task that wires do not have."""
+    names = FIELDS.get(model.spec.task, ())
+    return names if model.spec.task != "classification" or model.spec.pair is not False else names[:1]
+
+
+def check_fields(model: Model, given: Mapping[str, Texts], where: str) -> None:
+    """Raise InvalidRequestError unless the fields are those that the model reads, with texts for each other."""
+    wanted = fields_of(model)
+    if model.spec.pair is None and "text_pair" not in given:  # it reads either
+        wanted = wanted[:1]
+    if set(given) != set(wanted):
+        message = f"model {model.name!r} reads {' and '.join(wanted) or 'nothing that this wire has'}"
+        raise InvalidRequestError([FieldError(where, message)])
+    if len(wanted) == 2:
+        pair_count(given[wanted[0]], given[wanted[1]])
+
+
+def error_response(problem: ProblemError, status: int, content: object, **headers: str) -> Response:
+    """Return an error's response, with the problem's headers and more."""
+    more = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(responses.to_json(content), status, {**problem.headers, **more}, "application/json")

@@ -1,0 +1,58 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bert.errors import BertError
+from bert.tasks.spec import TaskSpec
+from service.pipeline.pipeline import Pipeline
+from tests.support.live import Live, serving
+from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
+
+KEY = "one-long-key"
+CROSS = TaskSpec("classification", ("LABEL_0",), problem_type="regression", pair=True, max_tokens=MAX_TOKENS)
+METHODS = ("classify", "numbers", "embed", "relevance", "entities", "answers", "fill_masks", "tokens")
+
+
+@pytest.fixture(scope="session")
+def cross_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a classifier with one label that reads pairs."""
+    folder = tmp_path_factory.mktemp("cross") / "cross"
+    write_tiny_bundle(folder, "cross", CROSS, 99)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wired(bundles: Path, cross_encoder: Path) -> Iterator[Live]:
+    """A service with all wires and the tiny bundles."""
+    with serving(bundles=[bundles, cross_encoder], default_models={"classification": "mood"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def keyed(bundles: Path) -> Iterator[Live]:
+    """The same with an API key."""
+    with serving(bundles=[bundles], api_key=KEY) as running:
+        yield running
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let the pipeline raise an error; after `times` requests it works again."""
+
+    def fail(error: BertError, times: int = 1000) -> None:
+        left = [times]
+        for name in METHODS:
+            original = getattr(Pipeline, name)
+
+            async def method(
+                *args: object, original: Callable[..., object] = original, **options: object
+            ) -> object:
+                left[0] -= 1
+                if left[0] >= 0:
+                    raise error
+                return await original(*args, **options)  # type: ignore[misc]
+
+            monkeypatch.setattr(Pipeline, name, method)
+
+    return fail

@@ -1,0 +1,91 @@
+"""SageMaker's, Vertex AI's and KServe V1's conventions, as they call a container."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bert.errors import QueueFullError
+from tests.support.live import Live, serving
+
+
+@pytest.fixture
+def vertex(bundles: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/up")
+    monkeypatch.setenv("AIP_PREDICT_ROUTE", "/v1/endpoints/7:ask")
+    with serving(bundles=[bundles / "mood"], api_key="one-long-key") as running:
+        yield running
+
+
+def test_sagemaker_pings_without_a_key(keyed: Live) -> None:
+    assert (keyed.get("/ping").status, keyed.get("/ping").body) == (200, b"")
+    assert keyed.post("/invocations", {"inputs": "a", "model": "mood"}).status == 401
+
+
+def test_invocations_are_those_of_huggingface(wired: Live) -> None:
+    asked = {"inputs": ["a film", "a"], "parameters": {"top_k": 1}}
+    expected = wired.post("/hf/mood", asked).json
+    assert wired.post("/invocations", asked | {"model": "mood"}).json == expected
+    assert wired.post("/invocations", asked | {"task": "classification"}).json == expected
+    refused = wired.post("/invocations", asked)
+    assert refused.status == 422 and refused.json["error"].startswith(
+        "model: or task is required: loaded are"
+    )
+
+
+def test_kserve_v1_predicts(wired: Live) -> None:
+    assert "mood" in wired.get("/v1/models").json["models"]
+    assert wired.get("/v1/models/mood").json["ready"] is True
+    own = wired.post("/classify", {"text": ["a", "b"]}).json["results"]
+    asked = {"instances": ["a", {"text": "b"}]}
+    assert wired.post("/v1/models/mood:predict", asked).json == {"predictions": own}
+    top = wired.post("/v1/models/mood:predict", asked | {"parameters": {"top_k": 1}}).json["predictions"]
+    assert [len(each["scores"]) for each in top] == [1, 1]
+
+
+def test_every_task_predicts_what_its_endpoint_answers(wired: Live) -> None:
+    asked = {
+        "entailment": ("/classify", {"text": "a", "text_pair": "b"}),
+        "names": ("/ner", {"text": "angela in munich"}),
+        "reader": ("/qa", {"question": "where", "context": "the film was in munich"}),
+        "meaning": ("/embed", {"text": "a film"}),
+        "gaps": ("/fill-mask", {"text": "[MASK] film"}),
+    }
+    for model, (path, instance) in asked.items():
+        own = wired.post(path, instance | {"model": model}).json["results"]
+        found = wired.post(f"/v1/models/{model}:predict", {"instances": [instance]})
+        assert found.json == {"predictions": own}, model
+
+
+@pytest.mark.parametrize(
+    ("model", "instances"),
+    [
+        ("mood", []),
+        ("mood", [1]),
+        ("mood", ["a", None]),
+        ("mood", [{"text": "a", "text_pair": "b"}]),
+        ("mood", [{"words": "a"}]),
+        ("mood", "a"),
+        ("entailment", ["a"]),
+        ("entailment", [{"text": "a", "text_pair": "b"}, {"text": "a"}]),
+        ("reader", [{"question": "who"}]),
+    ],
+)
+def test_wrong_instances_are_refused(wired: Live, model: str, instances: object) -> None:
+    reply = wired.post(f"/v1/models/{model}:predict", {"instances": instances})
+    assert reply.status == 422 and set(reply.json) == {"error"}, reply.body
+
+
+def test_errors_hold_their_text(wired: Live, failing: Callable[..., None]) -> None:
+    assert "there is no model" in wired.post("/v1/models/nope:predict", {"instances": ["a"]}).json["error"]
+    failing(QueueFullError(100, 100, 2))
+    reply = wired.post("/invocations", {"inputs": "a", "model": "mood"})
+    assert (reply.status, reply.headers["retry-after"]) == (429, "2")
+
+
+def test_vertex_names_its_routes(vertex: Live) -> None:
+    assert vertex.get("/up").status == 200
+    asked = {"instances": ["a", {"text": "b"}]}
+    assert vertex.post("/v1/endpoints/7:ask", asked).status == 401
+    reply = vertex.post("/v1/endpoints/7:ask", asked, x_api_key="one-long-key")
+    assert len(reply.json["predictions"]) == 2

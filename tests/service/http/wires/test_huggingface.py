@@ -1,0 +1,145 @@
+"""Hugging Face's InferenceClient, at /hf/MODEL."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert.errors import DeadlineExceededError, QueueFullError
+from tests.service.http.wires.conftest import KEY
+from tests.support.live import Live
+
+hub = pytest.importorskip(
+    "huggingface_hub", reason="the client `huggingface_hub` is not installed: `make clients` installs it"
+)
+NAMES = "Angela Merkel met 🙂 in Munich"
+PASSAGE = "the film was in munich and it was warm"
+
+
+@pytest.fixture(autouse=True)
+def _no_token_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+
+
+def client(live: Live, model: str, path: str = "hf", key: str = KEY, **options: Any) -> Any:
+    return hub.InferenceClient(f"{live.url}/{path}/{model}", token=key, **options)
+
+
+def test_text_classification(wired: Live) -> None:
+    own = wired.post("/classify", {"text": "a film"}).json["results"][0]["scores"]
+    found = client(wired, "mood").text_classification("a film")
+    assert [(each.label, each.score) for each in found] == [(each["label"], each["score"]) for each in own]
+    (best,) = client(wired, "mood").text_classification("a film", top_k=1, function_to_apply="softmax")
+    assert best.label == own[0]["label"]
+    both = wired.post("/hf/mood", {"inputs": ["a film", "a"], "parameters": {}}).json
+    assert [len(each) for each in both] == [2, 2]
+    with pytest.raises(hub.errors.HfHubHTTPError, match="must be softmax"):
+        client(wired, "mood").text_classification("a film", function_to_apply="sigmoid")
+
+
+def test_pairs_are_objects(wired: Live) -> None:
+    pair = {"text": "a film", "text_pair": "munich"}
+    own = wired.post("/classify", pair | {"model": "entailment"}).json["results"][0]["scores"]
+    assert wired.post("/hf/entailment", {"inputs": pair}).json == [own]
+    assert wired.post("/hf/entailment", {"inputs": [pair, pair]}).json == [own, own]
+    for wrong in ("a film", {"text": "a"}, [pair, {"text": "a"}], [pair, "a"]):
+        assert wired.post("/hf/entailment", {"inputs": wrong}).status == 422
+    assert wired.post("/hf/mood", {"inputs": pair}).status == 422
+
+
+def test_token_classification(wired: Live) -> None:
+    own = wired.post("/ner", {"text": NAMES}).json["results"][0]["entities"]
+    found = client(wired, "names").token_classification(NAMES, aggregation_strategy="simple")
+    assert own and len(found) == len(own)
+    for each, entity in zip(found, own, strict=True):
+        assert NAMES[each.start : each.end] == each.word == entity["text"]
+        assert each.entity_group == entity["label"]
+    without = client(wired, "names").token_classification(NAMES, ignore_labels=[own[0]["label"]])
+    assert {each.entity_group for each in without} == {each["label"] for each in own} - {own[0]["label"]}
+    with pytest.raises(hub.errors.HfHubHTTPError, match="must be simple or first"):
+        client(wired, "names").token_classification(NAMES, aggregation_strategy="none")
+    assert len(wired.post("/hf/names", {"inputs": [NAMES, "a"]}).json) == 2
+
+
+def test_question_answering(wired: Live) -> None:
+    asked = {"question": "where was it", "context": PASSAGE}
+    found = client(wired, "reader").question_answering(**asked)
+    assert PASSAGE[found.start : found.end] == found.answer != ""
+    several = client(wired, "reader").question_answering(**asked, top_k=3)
+    assert len(several) == 3 and several[0].answer == found.answer
+    own = wired.post("/qa", asked).json["results"][0]
+    found = client(wired, "reader").question_answering(**asked, handle_impossible_answer=True)
+    assert found.answer == (own["answer"] or "") and found.score == pytest.approx(own["score"])
+    both = wired.post("/hf/reader", {"inputs": [asked, asked]}).json
+    assert len(both) == 2 and both[0]["answer"] == several[0].answer
+    with pytest.raises(hub.errors.HfHubHTTPError, match="question"):
+        client(wired, "reader").question_answering(question=" ", context=PASSAGE)
+
+
+def test_feature_extraction(wired: Live) -> None:
+    own = wired.post("/embed", {"text": ["a", "film"]}).json["results"]
+    found = client(wired, "meaning").feature_extraction(["a", "film"], normalize=False)
+    assert found.shape == (2, 32) and found.dtype == np.float32
+    np.testing.assert_allclose(found, [each["embedding"] for each in own], atol=1e-7)
+    assert client(wired, "meaning").feature_extraction("a", dimensions=8).shape == (1, 8)
+    assert client(wired, "meaning", path="tei").feature_extraction("a").shape == (1, 32)
+    long = "the film was warm " * 100
+    with pytest.raises(hub.errors.HfHubHTTPError, match="402 tokens"):
+        client(wired, "meaning").feature_extraction(long)
+    assert client(wired, "meaning").feature_extraction(long, truncate=True).shape == (1, 32)
+
+
+def test_sentence_similarity(wired: Live) -> None:
+    sentences = ["a film", "munich", "dull"]
+    own = wired.post("/similarity", {"text": "a", "candidates": sentences}).json["results"]
+    expected = [each["score"] for each in sorted(own, key=lambda each: each["index"])]
+    for path in ("hf", "tei"):
+        found = client(wired, "meaning", path=path).sentence_similarity("a", sentences)
+        assert found == pytest.approx(expected, abs=1e-6)
+
+
+def test_fill_mask(wired: Live) -> None:
+    own = wired.post("/fill-mask", {"text": "paris is [MASK]", "top_k": 2}).json["results"][0]["masks"][0]
+    found = client(wired, "gaps").fill_mask("paris is [MASK]", top_k=2)
+    assert [each.token for each in found] == [each["id"] for each in own["candidates"]]
+    assert [each.token_str for each in found] == [each["token"] for each in own["candidates"]]
+    assert [each.sequence for each in found] == [each["sequence"] for each in own["candidates"]]
+    assert np.shape(wired.post("/hf/gaps", {"inputs": "[MASK] is [MASK]"}).json) == (2, 5)
+    for wrong, message in (("no mask", "has no"), ("[MASK]", "targets")):
+        with pytest.raises(hub.errors.HfHubHTTPError, match=message):
+            client(wired, "gaps").fill_mask(wrong, targets=["warm"] if message == "targets" else None)
+
+
+def test_the_endpoint_describes_itself(wired: Live) -> None:
+    for path in ("hf", "tei"):
+        found = client(wired, "meaning", path=path, provider="hf-inference")
+        assert found.get_endpoint_info()["model_id"] == "meaning"
+        assert found.health_check() is True
+
+
+def test_errors_are_the_clients_with_the_services_text(
+    wired: Live, keyed: Live, failing: Callable[..., None]
+) -> None:
+    errors = hub.errors
+    with pytest.raises(errors.HfHubHTTPError, match="there is no model 'nope'") as caught:
+        client(wired, "nope").text_classification("a")
+    assert caught.value.response.status_code == 404
+    with pytest.raises(errors.HfHubHTTPError, match="send the key") as caught:
+        client(keyed, "mood", key="another").text_classification("a")
+    assert caught.value.response.status_code == 401
+    failing(QueueFullError(100, 100, 2))
+    with pytest.raises(errors.HfHubHTTPError, match="are waiting") as caught:
+        client(wired, "mood").text_classification("a")
+    assert caught.value.response.headers["retry-after"] == "2"
+    failing(DeadlineExceededError(200))
+    with pytest.raises((errors.HfHubHTTPError, errors.InferenceTimeoutError)):
+        client(wired, "mood").text_classification("a")
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", {}, {"inputs": 1}, {"inputs": [[1]]}, {"inputs": "a", "parameters": 3}]
+)
+def test_what_is_no_request_is_refused(wired: Live, body: Any) -> None:
+    reply = wired.post("/hf/mood", body)
+    assert reply.status in (400, 422) and set(reply.json) == {"error"}
