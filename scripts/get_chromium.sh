@@ -13,6 +13,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   exit 0
 fi
 log=$(mktemp)
-install() { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-dejavu-core; }
-progress "Installing Chromium" "$log" install || say "Chromium could not be installed: the tests of the pages will be skipped."
+install='apt-get update -q && apt-get install -qy --no-install-recommends chromium fonts-dejavu-core'
+DEBIAN_FRONTEND=noninteractive progress "Installing Chromium" "$log" timeout 600 sh -c "$install" ||
+  say "Chromium could not be installed: the tests of the pages will be skipped."
 rm -f "$log"
