@@ -20,24 +20,30 @@ from tests.support.local_hub import local_hub
 from tests.support.tokenizers import write_tokenizer
 
 PAGE = ROOT / "docs/models.md"
-TEXTS = 24
+TEXTS = 12
 MODELS = [
     ("classification", "distilbert", "wordpiece"),
     ("multi_label", "roberta", "bpe"),
     ("regression", "xlm-roberta", "unigram"),
     ("ner", "electra", "wordpiece"),
-    ("qa", "bert", "wordpiece"),
+    ("ner", "roberta", "bpe"),
+    ("ner", "xlm-roberta", "unigram"),
+    ("ner", "albert", "unigram_albert"),
+    ("qa", "mpnet", "wordpiece_mpnet"),
+    ("qa", "roberta", "bpe"),
+    ("qa", "camembert", "unigram"),
+    ("qa", "albert", "unigram_albert"),
     ("similarity", "mpnet", "bpe"),
     ("multiple_choice", "ernie", "wordpiece"),
     ("fill_mask", "albert", "unigram_albert"),
 ]
-"""Task, family and tokenizer: each of these at least once."""
+"""Task, family and tokenizer: each of these at least once, and offsets with every tokenizer."""
 
 
 def write(folder: Path, name: str, model_type: str, kind: str) -> Path:
     """Write a random checkpoint with a tokenizer of its own."""
     folder.mkdir()
-    size, is_roberta = write_tokenizer(folder, kind), kind in ("bpe", "unigram")
+    size, is_roberta = write_tokenizer(folder, kind), kind in ("bpe", "unigram", "wordpiece_mpnet")
     shape = {"vocab_size": size, "pad_token_id": int(is_roberta), "max_position_embeddings": 514}
     relative(model_type, SPECS[name], **shape).save_pretrained(folder)
     return folder

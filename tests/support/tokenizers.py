@@ -32,21 +32,35 @@ TRAINING_TEXTS = (
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
 ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MPNET = ("<s>", "<pad>", "</s>", "[UNK]")
 _PLAIN = sorted({c for text in TRAINING_TEXTS for c in text if c != " "} | set(string.printable[:94]))
 
 
 def _wordpiece() -> tokenizers.Tokenizer:
     """BERT, uncased."""
+    backend = _trained_wordpiece(BERT)
+    backend.post_processor = _template(backend, "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    return backend
+
+
+def _wordpiece_mpnet() -> tokenizers.Tokenizer:
+    """MPNet's: BERT's pieces, RoBERTa's names and pairs."""
+    backend = _trained_wordpiece(MPNET)
+    backend.add_special_tokens([AddedToken("<mask>", lstrip=True)])
+    backend.post_processor = _template(backend, "<s>", "</s>", "<s> $A </s> </s> $B </s>")
+    return backend
+
+
+def _trained_wordpiece(special: tuple[str, ...]) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer(lowercase=True)
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
     alphabet = [c.lower() for c in _PLAIN if len(c.lower()) == 1]
     trainer = trainers.WordPieceTrainer(
-        vocab_size=600, special_tokens=list(BERT), initial_alphabet=alphabet, show_progress=False
+        vocab_size=600, special_tokens=list(special), initial_alphabet=alphabet, show_progress=False
     )
     backend.train_from_iterator(TRAINING_TEXTS * 3, trainer)
-    backend.post_processor = _template(backend, "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
     return backend
 
 
@@ -115,6 +129,7 @@ def _template(backend: tokenizers.Tokenizer, cls: str, sep: str, pair: str) -> p
 
 _MAKERS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], str]] = {
     "wordpiece": (_wordpiece, "BertTokenizer"),
+    "wordpiece_mpnet": (_wordpiece_mpnet, "MPNetTokenizer"),
     "bpe": (_bpe, "RobertaTokenizer"),
     "unigram": (_unigram, "XLMRobertaTokenizer"),
     "unigram_albert": (_unigram_albert, "AlbertTokenizer"),
