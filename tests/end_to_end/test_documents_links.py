@@ -45,7 +45,10 @@ def test_modules_that_are_run_are_there_with_their_options(page: Path) -> None:
         if found := re.match(r"python -m ([\w.]+)(.*)", line):
             spec = importlib.util.find_spec(found[1])
             assert spec and spec.origin, f"{page}: {line}"
-            known = set(re.findall(r'"(--[\w-]+)"', Path(spec.origin).read_text(encoding="utf-8")))
+            file = Path(spec.origin)
+            if spec.submodule_search_locations:
+                file = file.with_name("__main__.py")
+            known = set(re.findall(r'"(--[\w-]+)"', file.read_text(encoding="utf-8")))
             assert set(re.findall(r" (--[\w-]+)", found[2])) <= known, f"{page}: {line}"
 
 
