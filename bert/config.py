@@ -12,6 +12,8 @@ from bert.families import family_of
 from bert.relatives.family import Family
 from bert.relatives.relative_positions import BUCKETS
 
+MAX_LAYERS = 1000
+"""A broken config may ask for a billion, which would be counted one by one."""
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu")
 _SAME_ACTIVATIONS = {
     **dict.fromkeys(("gelu_python", "gelu_10"), "gelu"),
@@ -105,6 +107,11 @@ class BertConfig:
             if not _is_whole(value := getattr(self, name)) or value < 0:
                 raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 0")
         _require_positive("inner_group_num", self.inner_group_num)
+        layers = max(self.num_hidden_layers, self.num_hidden_groups) * self.inner_group_num
+        if layers > MAX_LAYERS:
+            raise ConfigError(
+                f"{layers} layers (num_hidden_layers, times those of a group) are over {MAX_LAYERS}"
+            )
         buckets = self.relative_attention_num_buckets
         if buckets and (not _is_whole(buckets) or buckets < BUCKETS):
             raise ConfigError(f"relative_attention_num_buckets ({buckets!r}) must be 0 or at least {BUCKETS}")

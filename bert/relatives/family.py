@@ -5,7 +5,7 @@ it as its own class.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
@@ -183,6 +183,7 @@ class Family:
         """
         # Last what a head names: some files have a pooler too, which it does not read.
         ordered = sorted(weights, key=lambda name: not name.startswith(self.prefix))
+        self._refuse_two_bodies(weights)
         found: dict[str, Any] = {self.bert_name(name): weights[name] for name in ordered}
         if self.starts_after_pad and POSITIONS in found:
             found[POSITIONS] = found[POSITIONS][self._first_position(config) :]
@@ -198,6 +199,18 @@ class Family:
                 # Two rows: some tokenizers number the texts of a pair all the same.
                 found[SEGMENTS] = found[WORDS][:2] - found[WORDS][:2]
         return found
+
+    def _refuse_two_bodies(self, names: Iterable[str]) -> None:
+        """Raise CheckpointError where a file has a tensor of the body twice, with and without its prefix or as gamma."""
+        heads = [theirs for _, theirs in (*self.head_names, *chain(*self.class_names.values()))]
+        seen = dict[str, str]()
+        for name in names:
+            if any(_replaced(name, theirs, theirs) for theirs in heads):
+                continue
+            if (other := seen.setdefault(self.bert_name(name), name)) != name:
+                raise CheckpointError(
+                    f"the weights have {other!r} and {name!r}, which are one tensor: take out the one that is not meant"
+                )
 
     def own_weights(
         self, weights: Mapping[str, Array], architecture: str, config: Mapping[str, Any]

@@ -89,6 +89,7 @@ def test_what_is_no_plain_bert_is_refused_with_the_reason(values: dict[str, Any]
     ("values", "rule"),
     [
         ({"num_attention_heads": 7}, r"num_attention_heads \(7\) must divide hidden_size \(768\)"),
+        ({"num_hidden_layers": 10**9}, "1000000000 layers .* are over 1000"),
         ({"num_hidden_layers": 0}, r"num_hidden_layers \(0\) must be a whole number"),
         ({"vocab_size": 30522.0}, r"vocab_size \(30522.0\) must be a whole number"),
         ({"type_vocab_size": True}, r"type_vocab_size \(True\)"),

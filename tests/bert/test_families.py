@@ -354,3 +354,15 @@ def test_a_tokenizer_of_another_kind_is_refused(tmp_path: Path) -> None:
         CheckpointError, match=r"holds none of tokenizer.json, vocab.txt, .*no other tokenizer"
     ):
         read_checkpoint(tmp_path)
+
+
+def test_a_body_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    write_relative(tmp_path, "bert", SPECS["ner"])
+    file = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    bare = {"encoder.layer.0.output.dense.bias": np.ones(32, np.float32)}
+    safetensors.numpy.save_file({**tensors, **bare}, file)
+    with pytest.raises(
+        CheckpointError, match=r"encoder\.layer\.0\.output\.dense\.bias', which are one tensor"
+    ):
+        read_weights(tmp_path)
