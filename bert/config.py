@@ -193,14 +193,21 @@ class BertConfig:
         """Read `config.json`, given itself or its folder."""
         return cls.from_dict(read_values(path))
 
-    def check_fits(self, pieces: int, max_tokens: int) -> None:
-        """Raise ConfigError for a vocabulary or a length that the weights cannot serve.
+    def check_fits(self, pieces: int, max_tokens: int, segments: int = 1) -> None:
+        """Raise ConfigError for a vocabulary, a length or segments that the weights cannot serve.
 
-        Found later it is an index error or NaN. `pieces` are those of the tokenizer; a model may have more.
+        Found later it is an index error or NaN. `pieces` and `segments` are one more than the tokenizer's highest
+        ids; a model may have more.
         """
         if pieces > self.vocab_size:
             raise ConfigError(
-                f"the tokenizer has {pieces} pieces and the model {self.vocab_size}: they do not belong together"
+                f"the tokenizer's ids go up to {pieces - 1}, and the model has {self.vocab_size} pieces: "
+                "they do not belong together"
+            )
+        if segments > self.type_vocab_size:
+            raise ConfigError(
+                f"the tokenizer's segments go up to {segments - 1}, and the model has {self.type_vocab_size} "
+                "(type_vocab_size): they do not belong together"
             )
         if max_tokens > self.max_position_embeddings:
             raise ConfigError(

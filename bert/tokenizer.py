@@ -134,6 +134,19 @@ class Tokenizer:
             backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
         return Tokenizer(backend)
 
+    def highest_id(self) -> int:
+        """Return the highest id that a text can be given; pieces may leave numbers out, so that it passes their count."""
+        special = (*self.form.between, self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id)
+        return max(*self._backend.get_vocab().values(), *(each for each in special if each is not None))
+
+    def has_id(self, token_id: int) -> bool:
+        """Tell whether an id is a piece's."""
+        try:
+            self.id_to_token(token_id)
+        except InputError:
+            return False
+        return True
+
     def token_to_id(self, piece: str) -> int | None:
         """Return the id of a piece, None if the vocabulary lacks it."""
         found: int | None = self._backend.token_to_id(piece)

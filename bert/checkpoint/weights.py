@@ -60,7 +60,10 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         spec, remarks = overruled(checkpoint.spec, stated)
         checkpoint = replace(checkpoint, spec=spec, remarks=(*checkpoint.remarks, *remarks))
         check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
-        checkpoint.config.check_fits(checkpoint.tokenizer.vocab_size, checkpoint.spec.max_tokens)
+        tokenizer = checkpoint.tokenizer
+        checkpoint.config.check_fits(
+            tokenizer.highest_id() + 1, checkpoint.spec.max_tokens, tokenizer.form.second_segment + 1
+        )
     except ConfigError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     return checkpoint

@@ -119,7 +119,7 @@ def decode(
     """Turn `best_pieces` (M, 2, K) of one text into its masks, in the order of the text, each with `top_k` candidates.
 
     A mask's candidates are made when it is asked for: a large request has more of them than should be in memory at
-    once. Rows of the embedding beyond the vocabulary, which some checkpoints have for their matrices' sake, are left out.
+    once. Rows of the embedding without a piece, which some checkpoints have for their matrices' sake, are left out.
     Raises ValueError if `best` has not a row for each mask, or `top_k` is below 1.
     """
     positions = mask_positions(encoding)
@@ -140,7 +140,7 @@ def _filled(text: str, start: int, end: int, tokenizer: Tokenizer, best: Floats,
     Plain Python: numpy's indexing gives up the interpreter's lock and takes it back at once, and a thread that does so
     every 0.2 ms keeps another that waits for the lock from ever getting it (up to 1 s was measured).
     """
-    known = ((int(i), score) for i, score in zip(*best.tolist(), strict=True) if i < tokenizer.vocab_size)
+    known = ((int(i), score) for i, score in zip(*best.tolist(), strict=True) if tokenizer.has_id(int(i)))
     candidates = (_candidate(text, start, end, tokenizer, i, score) for i, score in islice(known, top_k))
     return FilledMask(start, end, tuple(candidates))
 

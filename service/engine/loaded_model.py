@@ -25,9 +25,9 @@ class Model:
     def of(bundle: Bundle, tokenizer_json: bytes, why_fallback: str = "") -> "Model":
         """Return a bundle with its tokenizer; raises BundleError if they do not belong together."""
         tokenizer, known = Tokenizer.parse(tokenizer_json, bundle.tokenizer_path), bundle.manifest.vocab_size
-        if tokenizer.vocab_size > known:
+        if (highest := tokenizer.highest_id()) >= known:
             raise BundleError(
-                f"{bundle.tokenizer_path} has {tokenizer.vocab_size} pieces and the model knows {known}: they do not "
+                f"{bundle.tokenizer_path} has ids up to {highest}, and the model has {known} pieces: they do not "
                 "belong together; export the checkpoint again"
             )
         return Model(bundle, tokenizer_json, tokenizer, why_fallback)

@@ -46,7 +46,8 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     """Return BERT with its head, and what is trained: the same, or an adapter around it."""
     folder = base_folder(settings.base)
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
-    config.check_fits(task.tokenizer.vocab_size, task.spec.max_tokens)
+    tokenizer = task.tokenizer
+    config.check_fits(tokenizer.highest_id() + 1, task.spec.max_tokens, tokenizer.form.second_segment + 1)
     model = task.model(config)
     if not is_random(settings.base):
         load_into(model, folder)

@@ -31,7 +31,7 @@ class Teacher:
         self._reads_texts = tasks.TASKS[student.spec.task].head is Head.POOLED
         if not self._reads_texts:
             _check_vocabulary(settings, self.tokenizer, student.tokenizer)
-            checkpoint.config.check_fits(student.tokenizer.vocab_size, student.spec.max_tokens)
+            checkpoint.config.check_fits(student.tokenizer.highest_id() + 1, student.spec.max_tokens)
         with torch.random.fork_rng():  # the student's weights are those that it has without a teacher
             self.model = self.task.model(checkpoint.config)
         weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}

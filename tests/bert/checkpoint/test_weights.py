@@ -1,6 +1,7 @@
 """Checkpoints as numpy weights: names, types, shards."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bert.nn import checkpoint as torch_checkpoint
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForPreTraining
 from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Tokenizer
 from tests.support.hub_checkpoints import PIECES, adapter_of, assert_same, model, save
 
 # peft asks transformers for a name that is going away.
@@ -203,8 +205,44 @@ def test_a_length_past_the_models_positions_is_refused(alone: bool, base: Path, 
 def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
     (base / "vocab.txt").write_text("\n".join([*PIECES, "c"]))
     with pytest.raises(
-        CheckpointError, match="the tokenizer has 8 pieces and the model 7: they do not belong"
+        CheckpointError,
+        match="the tokenizer's ids go up to 7, and the model has 7 pieces: they do not belong",
     ):
+        read_checkpoint(base)
+
+
+def edit_tokenizer(folder: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Write `tokenizer.json` in place of `vocab.txt`, changed by `edit`."""
+    Tokenizer.load(folder).save(folder)
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    edit(content)
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda content: content["model"]["vocab"].update({PIECES[-1]: 5000}),
+        lambda content: content["added_tokens"].append(
+            content["added_tokens"][0] | {"id": 5000, "content": "<x>"}
+        ),
+        lambda content: content["post_processor"]["special_tokens"]["[SEP]"].update(ids=[5000]),
+    ],
+    ids=["piece", "added piece", "special token"],
+)
+def test_an_id_past_the_models_rows_is_refused(edit: Callable[[dict[str, Any]], object], base: Path) -> None:
+    edit_tokenizer(base, edit)
+    with pytest.raises(CheckpointError, match=r"ids go up to (5000|7), and the model has 7 pieces"):
+        read_checkpoint(base)
+
+
+def test_a_segment_past_the_models_rows_is_refused(base: Path) -> None:
+    def edit(content: dict[str, Any]) -> None:
+        for part in content["post_processor"]["pair"][3:]:
+            next(iter(part.values()))["type_id"] = 5
+
+    edit_tokenizer(base, edit)
+    with pytest.raises(CheckpointError, match="segments go up to 5, and the model has 2"):
         read_checkpoint(base)
 
 

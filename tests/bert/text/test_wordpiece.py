@@ -74,6 +74,15 @@ def test_chinese_is_read_in_characters(tmp_path: Path) -> None:
     assert pieces_of(tokenizer, "在北京") == ["[UNK]", "北", "京"]
 
 
+def test_ids_may_leave_numbers_out(tmp_path: Path) -> None:
+    Tokenizer.load(vocabulary(tmp_path, "a", "b")).save(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["vocab"]["b"] = 20
+    tokenizer = Tokenizer.parse(json.dumps(content).encode(), tmp_path)
+    assert (tokenizer.vocab_size, tokenizer.highest_id()) == (7, 20)
+    assert [number for number in range(30) if tokenizer.has_id(number)] == [0, 1, 2, 3, 4, 5, 20]
+
+
 def test_special_pieces_in_a_text_are_plain_characters(tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(vocabulary(tmp_path, "[", "]", "sep"))
     assert pieces_of(tokenizer, "[SEP]") == ["[", "sep", "]"]
