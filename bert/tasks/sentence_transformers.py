@@ -36,6 +36,7 @@ _OLD_MODES = {
 }
 _ACTIVATIONS = {"Tanh": "tanh", "Identity": "identity"}
 _INPUTS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+_FLAG = "pooling_mode_"
 _POOLING_KEYS = {"word_embedding_dimension", "embedding_dimension", "pooling_mode", "include_prompt"}
 _DENSE_KEYS = {"in_features", "out_features", "bias", "activation_function"}
 _LENGTHS_KEYS = {"max_seq_length", "do_lower_case", "modality_config", "unpad_inputs"}
@@ -147,12 +148,15 @@ def _pooling(folder: Path, name: str, prompts: Mapping[str, Any]) -> str:
     """Return the names of the poolings, joined by `+`. Raises ConfigError for one that is not known."""
     file = f"{name}/config.json"
     values = _read(folder, file)
-    _check_known(file, values, _POOLING_KEYS | {key for key in values if key.startswith("pooling_mode_")}, {})
-    listed = values.get("pooling_mode") or _old_modes(values) or "mean"
+    _check_known(file, values, _POOLING_KEYS | {key for key in values if key.startswith(_FLAG)}, {})
+    listed = values.get("pooling_mode") or _old_modes(file, values)
     modes = [str(mode) for mode in listed] if isinstance(listed, list) else [str(listed)]
     if unknown := [mode for mode in modes if mode not in POOLINGS]:
         raise ConfigError(f"{file}: the pooling is {unknown[0]!r}; known are {', '.join(POOLINGS)}")
-    if values.get("include_prompt") is False and any(prompts.values()):
+    includes = values.get("include_prompt", True)
+    if not isinstance(includes, bool):
+        raise ConfigError(f"{file}: include_prompt ({includes!r}) must be true or false")
+    if not includes and any(prompts.values()):
         raise ConfigError(
             f"{file}: include_prompt is false, so the pooling leaves out the prompt's tokens, and the service pools all: "
             f"take the prompts out of {SETTINGS} if texts need none"
@@ -160,14 +164,22 @@ def _pooling(folder: Path, name: str, prompts: Mapping[str, Any]) -> str:
     return "+".join(modes)
 
 
-def _old_modes(values: Mapping[str, Any]) -> list[str]:
-    """Return the poolings of a file of before sentence-transformers 5.4, which has a flag for each."""
-    prefix = "pooling_mode_"
-    flags = [
-        key.removeprefix(prefix) for key, value in values.items() if key.startswith(prefix) and value is True
-    ]
-    known = [name for mode, name in _OLD_MODES.items() if mode in flags]
-    return known + [flag for flag in flags if flag not in _OLD_MODES]
+def _old_modes(file: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the poolings of a file of before sentence-transformers 5.4, which has a flag for each.
+
+    Raises ConfigError where it has none at all, or one that is neither true nor false.
+    """
+    flags = {key.removeprefix(_FLAG): value for key, value in values.items() if key.startswith(_FLAG)}
+    if not flags:
+        raise ConfigError(
+            f"{file} is missing or names no pooling, and {MODULES} has a module for it: "
+            "fetch the file, or set pooling_mode in it"
+        )
+    if wrong := [mode for mode, value in flags.items() if not isinstance(value, bool)]:
+        raise ConfigError(f"{file}: {_FLAG}{wrong[0]} ({flags[wrong[0]]!r}) must be true or false")
+    chosen = [mode for mode, value in flags.items() if value]
+    known = [name for mode, name in _OLD_MODES.items() if mode in chosen]
+    return known + [mode for mode in chosen if mode not in _OLD_MODES] or ["mean"]
 
 
 def _dense(folder: Path, name: str) -> DenseLayer:

@@ -63,7 +63,6 @@ def test_a_pooling_by_cls_is_exported_as_such(tmp_path: Path) -> None:
     ("pooling", "expected"),
     [
         (MEAN, "mean"),
-        ({}, "mean"),
         ({"pooling_mode_mean_tokens": False}, "mean"),
         ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len_tokens"),
         ({"pooling_mode_weightedmean_tokens": True}, "weightedmean"),
@@ -82,6 +81,34 @@ def test_a_pooling_by_cls_is_exported_as_such(tmp_path: Path) -> None:
 def test_poolings_that_are_honoured(pooling: dict[str, Any], expected: str, tmp_path: Path) -> None:
     write_embedder(tmp_path, pooling=pooling)
     assert read(tmp_path).spec == TaskSpec("similarity", pooling=expected, max_tokens=128)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "reason"),
+    [
+        ({}, "1_Pooling/config.json is missing or names no pooling, and modules.json has a module for it"),
+        ({"word_embedding_dimension": 32}, "names no pooling"),
+        ({"pooling_mode": None}, "names no pooling"),
+        ({"pooling_mode": []}, "names no pooling"),
+        ({"pooling_mode_cls_token": 1}, r"pooling_mode_cls_token \(1\) must be true or false"),
+        ({**MEAN, "pooling_mode_cls_token": "true"}, r"pooling_mode_cls_token \('true'\) must be true or"),
+        ({**CLS, "pooling_mode_max_tokens": None}, r"pooling_mode_max_tokens \(None\) must be true or fa"),
+        ({**MEAN, "include_prompt": 0}, r"include_prompt \(0\) must be true or false"),
+    ],
+)
+def test_a_pooling_that_is_not_stated_is_refused(
+    pooling: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    write_embedder(tmp_path, pooling=pooling)
+    with pytest.raises(CheckpointError, match=reason):
+        read(tmp_path)
+
+
+def test_a_missing_file_of_the_pooling_is_refused(tmp_path: Path) -> None:
+    write_embedder(tmp_path)
+    (tmp_path / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"1_Pooling/config\.json is missing"):
+        read(tmp_path)
 
 
 def write_dense(
