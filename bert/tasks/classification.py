@@ -29,7 +29,7 @@ _ACTIVATIONS = {"regression": "identity", "multi_label": "sigmoid"}
 class Classification:
     """The best label of one text and its score, and the scores of the best labels in falling order.
 
-    A score is a probability; of a regression it is the number, which may have gone through a sigmoid.
+    A score is a probability; of a regression it is the label's number, which may have gone through a sigmoid.
     """
 
     label: str
@@ -57,7 +57,7 @@ def predict(logits: Floats, spec: TaskSpec, threshold: float = 0.5) -> NDArray[A
     """Return what `bert.metrics` compares with the gold labels.
 
     single_label: class ids (N,); multi_label: (N, K) of True where the probability is at least `threshold`;
-    regression: the numbers (N,).
+    regression: the first label's numbers (N,).
     """
     _check(logits, spec)
     if spec.problem_type == "regression":
@@ -81,7 +81,7 @@ def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[f
 
 
 def _check(logits: Floats, spec: TaskSpec) -> None:
-    k = 1 if spec.problem_type == "regression" else len(spec.labels)
+    k = len(spec.labels)
     if logits.ndim != 2 or logits.shape[1] != k:
         raise ValueError(
             f"logits have shape {logits.shape}; {spec.problem_type} with these labels needs (N, {k})"

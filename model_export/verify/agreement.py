@@ -141,7 +141,8 @@ def _chance_of_at_most(changed: int, count: int, share: float) -> float:
 
 
 def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats]) -> dict[str, Any]:
-    agreement = spearman(_ranked(spec, before), _ranked(spec, after))
+    pairs = zip(_ranked(spec, before).T, _ranked(spec, after).T, strict=True)
+    agreement = float(np.min([spearman(was, is_now) for was, is_now in pairs]))  # nan if one is
     measured = {"rank_correlation": agreement}
     if not agreement >= SAME_ORDER:  # also for nan
         raise ParityError(
@@ -152,10 +153,10 @@ def _same_order(spec: TaskSpec, before: Sequence[Floats], after: Sequence[Floats
 
 
 def _ranked(spec: TaskSpec, outputs: Sequence[Floats]) -> Floats:
-    """Return what is ranked: the numbers, or the likeness of every two texts."""
+    """Return what is ranked, a column for each ranking: the numbers (N, K), or the likeness of every two texts."""
     rows = np.concatenate(outputs)
     if TASKS[spec.task].head is not Head.EMBEDDING:
-        return rows[:, 0]
+        return rows
     rows = normalize(rows) if spec.similarity == "cosine" else rows
     likeness: Floats = rows @ rows.T
-    return likeness[np.triu_indices(len(rows), k=1)]
+    return likeness[np.triu_indices(len(rows), k=1)][:, None]

@@ -122,6 +122,8 @@ class _ClassificationDev:
     def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         if spec.problem_type == "multi_label":
             raise ExportError("multi-label data is not scored at export; leave --dev out")
+        if spec.problem_type == "regression" and len(spec.labels) > 1:
+            raise ExportError("a regression of several numbers is not scored at export; leave --dev out")
         self._spec = spec
         self.metric = "spearman" if spec.problem_type == "regression" else "accuracy"
         rows = read_texts(file, spec)[:limit]

@@ -10,12 +10,14 @@ import onnx
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import AutoModelForSequenceClassification
 
 from bert.bundle import read_bundle
 from bert.checkpoint.description import Stated
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from bert.graph_inputs import Packer
+from bert.tasks.classification import decode
 from bert.tasks.spec import DenseLayer, TaskSpec
 from model_export.cli import main
 from model_export.verify.precision import GraphSession
@@ -477,6 +479,18 @@ def test_one_number_is_a_sigmoid_unless_it_is_a_regression(tmp_path: Path) -> No
     number = read(classifier(tmp_path / "number", ["LABEL_0"], problem_type="regression"))
     assert (number.spec.activation, number.spec.problem_type) == ("", "regression")
     assert not any("sigmoid" in remark for remark in number.remarks)
+
+
+def test_several_numbers_of_a_regression_are_given_as_they_are(tmp_path: Path) -> None:
+    folder = classifier(tmp_path / "m", ["clarity", "depth"], problem_type="regression")
+    out = tmp_path / "b"
+    assert main(["--checkpoint", str(folder), "--out", str(out), "--precision", "fp32"]) == 0
+    spec = read_bundle(out).manifest.task
+    text = shipped_texts(read(folder).tokenizer, spec)[3]
+    logits = GraphSession(onnx.load(out / "model.onnx"), Packer("rows"), threads=1).alone([text])[0]
+    (result,) = decode(logits.reshape(1, -1), spec)
+    wanted = hf_outputs(AutoModelForSequenceClassification.from_pretrained(folder), spec, text).ravel()
+    assert dict(result.scores) == pytest.approx(dict(zip(spec.labels, wanted, strict=True)), abs=1e-5)
 
 
 @pytest.mark.parametrize(

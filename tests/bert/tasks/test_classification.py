@@ -44,6 +44,16 @@ def test_regression_gives_the_number_itself() -> None:
     ]
 
 
+def test_a_regression_of_several_numbers_gives_each_by_its_label() -> None:
+    numbers = TaskSpec("classification", ("clarity", "depth", "wit"), problem_type="regression")
+    (result,) = classification.decode(logits_of([3.25, -1.5, 40.0]), numbers)
+    assert result.scores == (("wit", 40.0), ("clarity", 3.25), ("depth", -1.5))
+    (result,) = classification.decode(logits_of([3.25, -1.5, 40.0]), numbers, top_k=1)
+    assert result.scores == (("wit", 40.0),)
+    with pytest.raises(ValueError, match=r"needs \(N, 3\)"):
+        classification.decode(logits_of([1.0]), numbers)
+
+
 def test_top_k_cuts_the_list_and_not_the_label() -> None:
     (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=2)
     assert [label for label, _ in result.scores] == ["politics", "weather"]

@@ -1,5 +1,6 @@
 """Agreement of two graphs on unlabelled texts: answers and rankings."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,16 @@ def test_likeness_and_numbers_are_compared_by_rank() -> None:
     assert check_agreement(SPECS["regression"], [], numbers, numbers, ALLOWED)["rank_correlation"] == 1
     with pytest.raises(ParityError):
         check_agreement(SPECS["regression"], [], numbers, numbers[::-1], ALLOWED)
+
+
+def test_of_several_numbers_each_keeps_its_ranking() -> None:
+    spec = replace(SPECS["regression"], labels=("clarity", "depth"))
+    rows = [np.array([[x, 9 - x]], np.float32) for x in (1, 2, 3, 4)]
+    assert check_agreement(spec, [], rows, rows, ALLOWED)["rank_correlation"] == 1
+    for other in (lambda x: -x, lambda x: np.nan):
+        changed = [np.array([[row[0, 0], other(row[0, 1])]], np.float32) for row in rows]
+        with pytest.raises(ParityError, match="rank correlation"):
+            check_agreement(spec, [], rows, changed, ALLOWED)
 
 
 def test_what_nothing_tells_of_is_not_taken() -> None:

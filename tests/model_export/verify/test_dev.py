@@ -158,6 +158,9 @@ def test_numbers_are_scored_by_correlation(tokenizer: Tokenizer, tmp_path: Path)
     assert data.score([np.array([[x]], np.float32) for x in (0.1, 0.2, 0.9)]) == pytest.approx(1)
     with pytest.raises(DataError, match=r"dev.txt:2: 'score' is 'nan', which is not finite"):
         read_dev(write(tmp_path, "text\tscore\na\tnan\n"), SPECS["regression"], tokenizer)
+    several = replace(SPECS["regression"], labels=("clarity", "depth"))
+    with pytest.raises(ExportError, match="a regression of several numbers is not scored at export"):
+        read_dev(file, several, tokenizer)
 
 
 def test_entities_are_scored_by_f1_over_the_given_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
