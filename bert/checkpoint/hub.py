@@ -6,6 +6,7 @@ export and training import this module. `python -m bert.checkpoint.hub NAME` pri
 
 import errno
 import importlib.util
+import json
 import logging
 import re
 import shutil
@@ -15,8 +16,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from bert.checkpoint.download_progress import downloading
+from bert.checkpoint.hub_answers import check_answers, no_hub
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
 from bert.config import BertConfig
@@ -158,6 +161,7 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
     from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()
+    check_answers()
     if is_offline_mode():
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns that the hub was not asked
     revision = resolve_revision(name.repo, revision=name.revision or MAIN)
@@ -203,14 +207,18 @@ def _explained(name: HubName) -> Iterator[None]:
 
 
 def _reason(name: HubName, error: Exception) -> str:
+    from httpx2 import TooManyRedirects
     from huggingface_hub import errors
 
     explanations: list[tuple[type[Exception], Callable[[HubName, Any], str]]] = [
         (errors.GatedRepoError, _gated),
         (errors.RepositoryNotFoundError, _unknown),
         (errors.RevisionNotFoundError, _no_revision),
+        (errors.RemoteEntryNotFoundError, _no_file),
         (errors.RevisionResolutionError, _unreachable),
         (errors.LocalEntryNotFoundError, _unreachable),
+        (json.JSONDecodeError, _no_hub),
+        (TooManyRedirects, _no_hub),
         (errors.CachedRepoTreeNotFoundError, _unreachable),
         (errors.HFValidationError, lambda name, error: f"{name} is no name that the hub could have: {error}"),
         (errors.HfHubHTTPError, _status),
@@ -250,21 +258,40 @@ def _no_revision(name: HubName, error: Any) -> str:
 
 
 def _unreachable(name: HubName, error: Any) -> str:
+    from huggingface_hub import errors
     from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
 
+    cause = error.__cause__ or error
+    if isinstance(cause, errors.FileMetadataError):
+        return _no_hub(name, cause)
+    if isinstance(cause, errors.HfHubHTTPError) and cause.response.status_code < 500:
+        return _status(name, cause)
     where = f"{name} is not (or not whole) in the cache {HF_HUB_CACHE}"
     if HF_HUB_OFFLINE:
         return f"{where}, and HF_HUB_OFFLINE is set: download it once without that, or name a folder that is here"
-    return (
-        f"{where}, and {_endpoint()} does not answer ({_short(error.__cause__ or error)}): check the network, a proxy, "
-        "HF_ENDPOINT"
-    )
+    return f"{where}, and {_endpoint()} does not answer ({_short(cause)}): check the network, a proxy, HF_ENDPOINT"
+
+
+def _no_file(name: HubName, error: Any) -> str:
+    path = urlsplit(str(error.response.url)).path
+    return f"{_endpoint()} lists a file of {name} that it does not have ({path}): a mirror may not be whole"
+
+
+def _no_hub(name: HubName, error: Any) -> str:
+    return no_hub(f"answer of a hub ({_short(error)})")
 
 
 def _status(name: HubName, error: Any) -> str:
-    return (
-        f"{_endpoint()} refuses {name} ({_short(error)}): try again later, or check HF_TOKEN and HF_ENDPOINT"
-    )
+    status = error.response.status_code
+    if status in (401, 403):
+        advice = (
+            f"set HF_TOKEN to a token of an account that may read it{_token_state()}, or check HF_ENDPOINT"
+        )
+    elif status == 429 or status >= 500:
+        advice = "try again later"
+    else:
+        advice = "check HF_ENDPOINT"
+    return f"{_endpoint()} refuses {name} ({_short(error)}): {advice}"
 
 
 def _token_state() -> str:

@@ -34,6 +34,22 @@ class Repo:
 
 
 @dataclass
+class Instead:
+    """An answer that is not the hub's."""
+
+    body: bytes | None = None
+    """None leaves what the hub would send."""
+    status: int = 200
+    """A redirect, 300 to 399, leads to the same path again."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Values of headers that take the place of the hub's."""
+    method: str = ""
+    """The one method that is answered so; "" is any."""
+    pause_s: float = 0.0
+    """Pause before the answer."""
+
+
+@dataclass
 class LocalHub:
     """What the hub holds, what was asked of it, and how it misbehaves."""
 
@@ -47,6 +63,9 @@ class LocalHub:
     """Requests for a part of a file get the part; otherwise the whole."""
     pause_s: float = 0.0
     """Pause in the middle of each file of weights."""
+
+    instead: dict[str, "Instead"] = field(default_factory=dict)
+    """End of a path → what is answered in place of the truth."""
 
     def add(self, name: str, folder: Path) -> Repo:
         """Put a folder online as a model."""
@@ -90,12 +109,16 @@ def local_hub() -> Iterator[LocalHub]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    instead = Instead()
 
     @property
     def hub(self) -> LocalHub:
         hub = self.server.hub  # type: ignore[attr-defined]
         assert isinstance(hub, LocalHub)
         return hub
+
+    def send_header(self, keyword: str, value: str) -> None:
+        super().send_header(keyword, self.instead.headers.get(keyword, value))
 
     def log_message(self, *_: object) -> None:
         pass
@@ -109,6 +132,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append(f"{self.command} {path}{' [Range]' if self.headers.get('Range') else ''}")
+        found = (answer for end, answer in self.hub.instead.items() if path.endswith(end))
+        self.instead = next(found, Instead())
+        if self.instead.method not in ("", self.command):
+            self.instead = Instead()
+        time.sleep(self.instead.pause_s)
+        if self.instead.status != 200:
+            self._refuse(self.instead.status, "EntryNotFound" if self.instead.status == 404 else "")
+            return
         for pattern, answer in ((_INFO, self._info), (_TREE, self._tree), (_FILE, self._file)):
             if match := pattern.fullmatch(path):
                 if (repo := self.hub.repos.get(match["repo"])) is None:
@@ -139,7 +170,9 @@ class _Handler(BaseHTTPRequestHandler):
         if not file.is_file():
             self._refuse(404, "EntryNotFound")
             return
-        content, start = file.read_bytes(), 0
+        content, start = self.instead.body, 0
+        if content is None:
+            content = file.read_bytes()
         if self.hub.ranges and (part := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")):
             start = int(part[1])
         self.send_response(206 if start else 200)
@@ -164,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(rest[middle:])
 
     def _json(self, content: object) -> None:
-        body = json.dumps(content).encode()
+        body = json.dumps(content).encode() if self.instead.body is None else self.instead.body
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -176,6 +209,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         if code:
             self.send_header("X-Error-Code", code)
+        if 300 <= status < 400:
+            self.send_header("Location", self.path)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
