@@ -6,9 +6,9 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from bert.errors import CheckpointError
-from bert.text.stated import StatedTokens
+from bert.text.stated import StatedTokens, special_pieces
 
-SPECIAL_PIECES = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+_SPECIAL = special_pieces("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 
 
 def from_merges(folder: Path, stated: StatedTokens) -> tokenizers.Tokenizer:
@@ -21,7 +21,7 @@ def from_merges(folder: Path, stated: StatedTokens) -> tokenizers.Tokenizer:
     add_prefix_space = stated.flag("add_prefix_space", default=False)
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     backend.decoder = decoders.ByteLevel()
-    special = stated.add_to(backend, SPECIAL_PIECES)
+    special = stated.add_to(backend, _SPECIAL)
     backend.post_processor = processors.RobertaProcessing(
         special["sep"], special["cls"], add_prefix_space=add_prefix_space
     )

@@ -10,7 +10,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.errors import CheckpointError
-from bert.text.stated import StatedTokens
+from bert.text.stated import StatedTokens, special_pieces
 
 MAX_BYTES, MAX_PIECES = 2**26, 2**20
 """Largest file and vocabulary that are read; XLM-R's have 5 MB and 250,000 pieces."""
@@ -136,14 +136,14 @@ class _Recipe:
 
     vocabulary: Callable[[SentencePieceModel, StatedTokens], tuple[list[Scored], int]]
     """Gives all pieces with their scores, and the id of the unknown one."""
-    special: Mapping[str, str]
+    special: Mapping[str, tokenizers.AddedToken]
     pair: str
     before: Callable[[StatedTokens], list[normalizers.Normalizer]] = lambda stated: []
     """Normalisations before the compiled one."""
 
 
-_ROBERTA = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-_ALBERT = {"cls": "[CLS]", "sep": "[SEP]", "pad": "<pad>", "unk": "<unk>", "mask": "[MASK]"}
+_ROBERTA = special_pieces("<s>", "</s>", "<pad>", "<unk>", "<mask>")
+_ALBERT = special_pieces("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
 _RECIPES = {
     "XLMRoberta": _Recipe(_xlm_roberta, _ROBERTA, "{cls} $A {sep} {sep} $B {sep}"),
     "Camembert": _Recipe(_camembert, _ROBERTA, "{cls} $A {sep} {sep} $B {sep}"),

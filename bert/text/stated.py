@@ -12,7 +12,18 @@ from tokenizers import AddedToken
 from bert.errors import CheckpointError
 
 _BESIDE = {"cls": "bos", "sep": "eos"}
-"""Other names of the first and the last piece in some files."""
+"""Other names of RoBERTa's first and last piece, <s> and </s>, in some files."""
+
+
+def special_pieces(
+    cls: str, sep: str, pad: str, unk: str, mask: str, *, mask_takes_blanks: bool = True
+) -> dict[str, AddedToken]:
+    """Return the special pieces of a family by what they are for."""
+    names = {"cls": cls, "sep": sep, "pad": pad, "unk": unk, "mask": mask}
+    return {
+        name: AddedToken(piece, lstrip=name == "mask" and mask_takes_blanks, normalized=False, special=True)
+        for name, piece in names.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +67,18 @@ class StatedTokens:
         return value
 
     def add_to(
-        self, backend: tokenizers.Tokenizer, defaults: Mapping[str, str]
+        self, backend: tokenizers.Tokenizer, defaults: Mapping[str, AddedToken], *, needs_all: bool = True
     ) -> dict[str, tuple[str, int]]:
         """Make the special pieces special, add the pieces of the files; return the special ones with their ids.
 
-        `defaults` has the name of each special piece in this family. Raises CheckpointError where the vocabulary lacks one,
-        or an added piece gets another id than its file says.
+        `defaults` has each special piece of this family. Special pieces that no file gives an id come last, as
+        `transformers` adds them. Raises CheckpointError where the vocabulary lacks a special piece, unless it is a
+        default and not `needs_all`, or where an added piece gets another id than its file says.
         """
-        tokens = {name: self._special(name, default) for name, default in defaults.items()}
-        known = backend.get_vocab()
+        tokens = {name: self.special_piece(name, default) for name, default in defaults.items()}
+        known, further = backend.get_vocab(), self._further()
         backend.add_special_tokens([token for token in tokens.values() if token.content in known])
-        by_content = {token.content: token for token in tokens.values()}
+        by_content = {token.content: token for token in (*further, *tokens.values())}
         for number, token in sorted({**self.listed, **self.added}.items()):
             token = by_content.get(token.content, token)
             (backend.add_special_tokens if token.special else backend.add_tokens)([token])
@@ -74,19 +86,43 @@ class StatedTokens:
                 raise CheckpointError(
                     f"{self.folder}: the added piece {token.content!r} gets the id {found}, and its file says {number}"
                 )
+        backend.add_special_tokens(further)
         pieces, known = {name: token.content for name, token in tokens.items()}, backend.get_vocab()
-        if missing := [piece for piece in pieces.values() if piece not in known]:
+        missing = [piece for piece in pieces.values() if piece not in known]
+        if not needs_all:
+            missing = [
+                piece for piece in missing if piece not in {each.content for each in defaults.values()}
+            ]
+        if missing:
             raise CheckpointError(f"{self.folder}: the vocabulary lacks {', '.join(missing)}")
-        return {name: (piece, known[piece]) for name, piece in pieces.items()}
+        return {name: (piece, known[piece]) for name, piece in pieces.items() if piece in known}
 
-    def _special(self, name: str, default: str) -> AddedToken:
-        """Return the special piece that the files name; a mask takes the blanks before it unless they say otherwise."""
-        keys = (f"{name}_token", f"{_BESIDE[name]}_token") if name in _BESIDE else (f"{name}_token",)
+    def special_piece(self, name: str, default: AddedToken) -> AddedToken:
+        """Return the special piece that the files name; it takes blanks as the default does unless they say otherwise."""
+        keys = [f"{name}_token"]
+        if name in _BESIDE and default.content.startswith("<"):
+            keys.append(f"{_BESIDE[name]}_token")
         stated = (source[key] for source in (self.config, self.special) for key in keys if source.get(key))
-        value = next(stated, default)
+        value = next(stated, default.content)
+        return self._as_token(value, lstrip=default.lstrip)
+
+    def _further(self) -> list[AddedToken]:
+        """Return the special pieces that have no task of their own."""
+        found = dict[str, AddedToken]()
+        for source in (self.config, self.special):
+            for key in ("additional_special_tokens", "extra_special_tokens"):
+                values = source.get(key) or []
+                values = list(values.values()) if isinstance(values, dict) else values
+                if not isinstance(values, list):
+                    raise CheckpointError(f"{self.folder}: {key} ({values!r}) must be a list")
+                for token in map(self._as_token, values):
+                    found.setdefault(token.content, token)
+        return list(found.values())
+
+    def _as_token(self, value: Any, *, lstrip: bool = False) -> AddedToken:
         if isinstance(value, str):
             same = (token for token in self.added.values() if token.content == value)
-            return next(same, AddedToken(value, lstrip=name == "mask", normalized=False, special=True))
+            return next(same, AddedToken(value, lstrip=lstrip, normalized=False, special=True))
         return _token(value, self.folder, special=True)
 
 

@@ -3,14 +3,16 @@
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.errors import CheckpointError
-from bert.text.stated import read_object
+from bert.text.stated import StatedTokens, special_pieces
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MPNET_PIECES = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
 """Special pieces of MPNet, whose vocabulary has BERT's as plain pieces too."""
+_BERT = special_pieces("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", mask_takes_blanks=False)
+_MPNET = special_pieces("<s>", "</s>", "<pad>", "[UNK]", "<mask>")
 CLASSES = ("Bert", "DistilBert", "Electra", "Ernie", "MPNet", "Basic")
 """Classes of `transformers`, without "Tokenizer", whose `vocab.txt` is read."""
 
@@ -28,33 +30,31 @@ def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
     if len(vocabulary) != len(pieces):
         raise CheckpointError(f"{file} has {len(pieces)} lines but only {len(vocabulary)} different pieces")
-    stated = _stated(file.parent / "tokenizer_config.json")
+    stated = StatedTokens.read(file.parent)
+    settings = _settings(stated)
     if lowercase is None:
-        lowercase = stated.get("do_lower_case")
+        lowercase = settings.get("do_lower_case")
     if lowercase is None:
         lowercase = _is_lowercase(pieces)
-    backend = tokenizers.Tokenizer(
-        models.WordPiece(vocabulary, unk_token="[UNK]", max_input_chars_per_word=100)
-    )
+    is_mpnet = vocabulary.keys() >= set(MPNET_PIECES)
+    defaults = _MPNET if is_mpnet else _BERT
+    unk = stated.special_piece("unk", defaults["unk"]).content
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
     backend.normalizer = normalizers.BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=stated.get("tokenize_chinese_chars", True),
-        strip_accents=stated.get("strip_accents"),
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
         lowercase=lowercase,
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece(prefix="##")
-    is_mpnet = vocabulary.keys() >= set(MPNET_PIECES)
-    special = MPNET_PIECES if is_mpnet else SPECIAL_PIECES
-    backend.add_special_tokens(
-        [AddedToken(piece, lstrip=piece == "<mask>") for piece in special if piece in vocabulary]
-    )
-    cls, sep = special[2:4]
-    if cls in vocabulary and sep in vocabulary:
+    special = stated.add_to(backend, defaults, needs_all=False)
+    if "cls" in special and "sep" in special:
+        cls, sep = special["cls"][0], special["sep"][0]
         backend.post_processor = processors.TemplateProcessing(
             single=f"{cls} $A {sep}",
             pair=f"{cls} $A {sep} {sep} $B {sep}" if is_mpnet else f"{cls} $A {sep} $B:1 {sep}:1",
-            special_tokens=[(piece, vocabulary[piece]) for piece in (cls, sep)],
+            special_tokens=[special["cls"], special["sep"]],
         )
     return backend
 
@@ -93,15 +93,10 @@ def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
     )
 
 
-def _stated(config: Path) -> dict[str, bool]:
+def _settings(stated: StatedTokens) -> dict[str, bool]:
     """Return what a `tokenizer_config.json` says of the normalisation; nothing where there is none."""
-    content = read_object(config)
-    settings = ("do_lower_case", "tokenize_chinese_chars", "strip_accents")
-    stated = {key: content[key] for key in settings if content.get(key) is not None}
-    for key, value in stated.items():
-        if not isinstance(value, bool):
-            raise CheckpointError(f"{config}: {key} ({value!r}) must be true or false")
-    return stated
+    names = ("do_lower_case", "tokenize_chinese_chars", "strip_accents")
+    return {name: stated.flag(name, default=True) for name in names if stated.config.get(name) is not None}
 
 
 def _is_lowercase(pieces: list[str]) -> bool:

@@ -162,3 +162,61 @@ def test_a_tokenizer_of_python_code_is_refused(kind: str, tmp_path: Path) -> Non
     )
     with pytest.raises(CheckpointError, match=r"tokenizer_config\.json has 'auto_map'"):
         Tokenizer.load(tmp_path)
+
+
+AT_USER = {"content": "@user", "special": False, "normalized": True}
+
+
+@pytest.mark.parametrize(
+    ("files", "ids"),
+    [
+        ({}, [2, 5, 1, 6, 3]),
+        ({"added_tokens.json": {"@user": 10, "http": 9}}, [2, 5, 10, 9, 3]),
+        ({"tokenizer_config.json": {"added_tokens_decoder": {"10": AT_USER}}}, [2, 5, 10, 9, 3]),
+        ({"tokenizer_config.json": {"cls_token": "<c>", "sep_token": "</c>"}}, [7, 5, 1, 6, 8]),
+        (
+            {"special_tokens_map.json": {"cls_token": {"content": "<c>"}, "sep_token": "</c>"}},
+            [7, 5, 1, 6, 8],
+        ),
+        ({"tokenizer_config.json": {"unk_token": "http"}}, [2, 5, 9, 6, 3]),
+        ({"tokenizer_config.json": {"bos_token": "<c>", "eos_token": "</c>"}}, [2, 5, 1, 6, 3]),
+    ],
+)
+def test_a_vocabulary_obeys_the_files_beside_it(
+    files: dict[str, dict[str, Any]], ids: list[int], tmp_path: Path
+) -> None:
+    pieces = [*SPECIAL_PIECES, "hello", "user", "<c>", "</c>", "http"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    text = "Hello @user http" if 10 in ids else "hello ? user"
+    ours, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert ours.single(ours.pieces([text])[0]).ids.tolist() == ids == theirs(text)["input_ids"]
+    two, one = ours.pieces([text, "user"])
+    assert ours.pair(two, one).ids.tolist() == theirs(text, "user")["input_ids"]
+
+
+def test_a_stated_piece_that_the_vocabulary_lacks_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("\n".join(SPECIAL_PIECES), encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text('{"cls_token": "<c>"}', encoding="utf-8")
+    with pytest.raises(CheckpointError, match="the vocabulary lacks <c>"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["<e1>", {"content": "<e2>"}, "<mask>"], {"first": "<e1>", "second": "<e2>"}],
+    ids=["list", "object"],
+)
+def test_special_pieces_without_an_id_come_last(values: Any, tmp_path: Path) -> None:
+    write_merges(tmp_path, added_tokens_decoder={"500": MASK_FLAGS}, additional_special_tokens=values)
+    tokenizer = Tokenizer.load(tmp_path)
+    assert [tokenizer.token_to_id(piece) for piece in ("<mask>", "<e1>", "<e2>")] == [500, 501, 502]
+
+
+def test_special_pieces_that_are_no_list_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"additional_special_tokens \('<e1>'\) must be a list"):
+        Tokenizer.load(
+            write_merges(tmp_path, added_tokens_decoder={"500": MASK_FLAGS}, additional_special_tokens="<e1>")
+        )
