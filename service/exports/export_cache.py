@@ -20,7 +20,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bert.bundle import read_bundle
-from bert.errors import BundleError
+from bert.errors import BundleError, BundleIntegrityError
 from bert.files import atomic_write
 from bert.hub_name import HubName
 from service.exports.named_model import NamedModel
@@ -84,13 +84,15 @@ class ExportCache:
             os.close(descriptor)
 
 
-def is_bundle(folder: Path) -> bool:
-    """Tell whether a whole bundle of this version is there; its hashes are checked when it is loaded."""
+def bundle_fault(folder: Path, *, verify_hashes: bool) -> BundleError | None:
+    """Return the reason why no whole bundle of this version is there; None if one is."""
     try:
-        read_bundle(folder, verify_hashes=False)
-    except BundleError:
-        return False
-    return True
+        read_bundle(folder, verify_hashes=verify_hashes)
+    except BundleError as error:
+        return error
+    except OSError as error:
+        return BundleIntegrityError(f"{folder} cannot be read: {error}")
+    return None
 
 
 @cache

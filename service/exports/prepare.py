@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bert.errors import BertError, BundleError
+from bert.errors import BertError, BundleError, BundleIntegrityError
 from service.exports import export_process
-from service.exports.export_cache import ExportCache, is_bundle
+from service.exports.export_cache import ExportCache, bundle_fault
 from service.exports.named_model import NamedModel, named_models
 from service.logs import LOGGER
 from service.settings import ServeSettings
@@ -35,19 +35,20 @@ def _bundle_of(model: NamedModel, cache: ExportCache, settings: ServeSettings) -
     """Return the model's bundle; one that was exported before is found without the network."""
     hub = model.hub
     look_up = hub is not None and not hub.is_pinned and settings.update_models
-    if not look_up and (found := _exported(model, cache)) is not None:
+    if not look_up and (found := _exported(model, cache, settings)) is not None:
         return found
     with cache.lock(model) as lock:
-        if not look_up and (found := _exported(model, cache)) is not None:
+        if not look_up and (found := _exported(model, cache, settings)) is not None:
             return found  # by the process that was waited for
         return _export(model, cache, settings, lock)
 
 
-def _exported(model: NamedModel, cache: ExportCache) -> Path | None:
+def _exported(model: NamedModel, cache: ExportCache, settings: ServeSettings) -> Path | None:
     commit = cache.commit(model)
-    if commit is None or not is_bundle(folder := cache.bundle(model, commit)):
+    if commit is None:
         return None
-    return folder
+    folder = cache.bundle(model, commit)
+    return folder if bundle_fault(folder, verify_hashes=settings.verify_hashes) is None else None
 
 
 def _export(model: NamedModel, cache: ExportCache, settings: ServeSettings, lock: int) -> Path:
@@ -58,13 +59,15 @@ def _export(model: NamedModel, cache: ExportCache, settings: ServeSettings, lock
         try:
             commit = export_process.look_up(model, lock, as_log=as_log)
         except BundleError as error:
-            if (found := _exported(model, cache)) is None:
+            if (found := _exported(model, cache, settings)) is None:
                 raise
             LOGGER.warning("%s is served as it was exported before: %s", model.name, error)
             return found
     assert commit is not None
     bundle = cache.bundle(model, commit)
-    if not is_bundle(bundle):
+    if fault := bundle_fault(bundle, verify_hashes=settings.verify_hashes):
+        if isinstance(fault, BundleIntegrityError):
+            LOGGER.warning("the export of %s is damaged and is made again: %s", model.name, fault)
         LOGGER.info("%s is exported, once for all starts, to %s", model.checkpoint, bundle)
         export_process.export(model, commit, bundle, cache.precision, lock, as_log=as_log)
     try:

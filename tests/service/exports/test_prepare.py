@@ -137,10 +137,20 @@ def test_a_folder_is_exported_again_when_it_changes(
     assert second != first and read_bundle(second).manifest.name == "theirs"
 
 
-def test_a_damaged_export_is_made_again(cache: Path, checkpoint: Path) -> None:
+def test_a_damaged_export_is_made_again(
+    cache: Path, checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (folder,) = prepared(cache, str(checkpoint))
     (folder / "model.onnx").unlink()
     assert prepared(cache, str(checkpoint)) == [folder]
+    read_bundle(folder)
+    caplog.clear()
+    model = folder / "model.onnx"
+    model.write_bytes(model.read_bytes()[:-1] + b"x")
+    assert prepared(cache, str(checkpoint), verify_hashes=False) == [folder] and not caplog.records
+    assert prepared(cache, str(checkpoint)) == [folder]
+    (warning,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "the export of tiny is damaged and is made again" in warning.getMessage()
     read_bundle(folder)
 
 
