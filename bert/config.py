@@ -1,7 +1,6 @@
 """BERT's shape, read from and written as the ecosystem's `config.json`, in the words of its family."""
 
-import json
-import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -9,11 +8,13 @@ from typing import Any, TypeGuard
 
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import family_of
+from bert.json_files import read_json
 from bert.relatives.family import Family
 from bert.relatives.relative_positions import BUCKETS
 
 MAX_LAYERS = 1000
 """A broken config may ask for a billion, which would be counted one by one."""
+_LARGEST = sys.float_info.max
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu")
 _SAME_ACTIVATIONS = {
     **dict.fromkeys(("gelu_python", "gelu_10"), "gelu"),
@@ -224,11 +225,9 @@ def read_values(path: Path) -> dict[str, Any]:
     """Return the content of a `config.json`, given itself or its folder. Raises CheckpointError."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = read_json(file)
     except FileNotFoundError:
         raise CheckpointError(f"{file} is missing: a checkpoint folder holds config.json") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{file} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
     return values
@@ -270,6 +269,6 @@ def _require_positive(name: str, value: object) -> None:
 
 def _number(name: str, value: object) -> float:
     # YAML reads 1e-12, without a point, as text.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
         raise ConfigError(f"{name} ({value!r}) must be a number")
     return value

@@ -1,6 +1,5 @@
 """The task of a checkpoint without `task.json`, by its other files and what the user says."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import ConfigError
+from bert.json_files import read_object
 from bert.tasks.hub_config import HubFiles, spec_from_config
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings
@@ -82,11 +82,12 @@ def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
 
 
 def _longest(folder: Path, positions: int) -> int:
-    """Return how many tokens the model and its tokenizer allow."""
-    try:
-        values = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        stated = values.get("model_max_length")
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError):
-        return positions  # what is damaged is found by the tokenizer's reader
-    known = isinstance(stated, int | float) and 3 <= stated < _NO_LENGTH
-    return min(positions, int(stated)) if known else positions
+    """Return how many tokens the model and its tokenizer allow. Raises ConfigError for a length that is none."""
+    stated = read_object(folder / "tokenizer_config.json").get("model_max_length")
+    if stated is None:
+        return positions
+    if isinstance(stated, bool) or not isinstance(stated, int | float) or not stated >= 3:  # nan neither
+        raise ConfigError(
+            f"tokenizer_config.json: model_max_length ({stated!r}) must be a number of at least 3"
+        )
+    return min(positions, int(stated)) if stated < _NO_LENGTH else positions

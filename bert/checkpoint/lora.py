@@ -1,6 +1,5 @@
 """LoRA adapters (Hu et al. 2021, arXiv 2106.09685) in peft's files, merged into the weights that they belong to."""
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
+from bert.json_files import read_object
 from bert.relatives.family import Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -31,11 +31,8 @@ _FACTORS = re.compile(
 def read_adapter_config(folder: Path) -> dict[str, Any]:
     """Read `adapter_config.json`; raises CheckpointError for anything but plain LoRA."""
     file = folder / ADAPTER_CONFIG
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from None
-    if not isinstance(config, dict) or config.get("peft_type") != "LORA":
+    config = read_object(file)
+    if config.get("peft_type") != "LORA":
         raise CheckpointError(f"{file}: only adapters with peft_type LORA are read")
     other = [key for key in _OTHER_FORMULAS if config.get(key)]
     if other:

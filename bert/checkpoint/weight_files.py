@@ -1,9 +1,9 @@
 """The files of a checkpoint folder that hold its weights."""
 
-import json
 from pathlib import Path
 
-from bert.errors import CheckpointError
+from bert.errors import CheckpointError, displayed
+from bert.json_files import read_json
 
 _DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json")
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -31,16 +31,28 @@ def weight_files(folder: Path) -> list[Path]:
     """
     source = next((folder / name for name in _SOURCES if (folder / name).is_file()), folder / WEIGHTS)
     files = [folder / shard for shard in _shards(source)] if source.suffix == ".json" else [source]
-    missing = next((file for file in files if not file.is_file()), None)
+    missing = next((file for file in files if not _is_file(file)), None)
     if missing:
         raise CheckpointError(f"{missing} is missing")
     return files
 
 
+def _is_file(file: Path) -> bool:
+    """Tell whether a file is there. Raises CheckpointError where its name is too long for one."""
+    try:
+        return file.is_file()
+    except OSError as error:
+        raise CheckpointError(
+            f"{file.parent} has a shard {displayed(file.name)!r} that cannot be read: {error.strerror}"
+        ) from None
+
+
 def _shards(index: Path) -> list[str]:
     try:
-        names = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        names = read_json(index)["weight_map"].values()
+    except CheckpointError as error:
+        raise CheckpointError(f"{index} is not an index of weights: {error}") from None
+    except (OSError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{index} is not an index of weights: {error!r}") from None
     if not names or not all(isinstance(name, str) for name in names):
         raise CheckpointError(f"{index} is not an index of weights: it must name a file for each tensor")

@@ -3,7 +3,6 @@
 An export that passed over a part of it would give other vectors than the model's.
 """
 
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from bert.errors import ConfigError
+from bert.json_files import read_json
 from bert.tasks.spec import POOLINGS, SIMILARITIES, DenseLayer, TaskSpec
 from bert.tokenizer import Tokenizer
 
@@ -220,11 +220,9 @@ def _similarity(settings: Mapping[str, Any], normalize: bool) -> str:
 def _read(folder: Path, name: str) -> Any:
     """Return the content of a file, {} where there is none."""
     try:
-        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        content = read_json(folder / name)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"{name} cannot be read: {error}") from None
     if not isinstance(content, list if name == MODULES else dict):
         raise ConfigError(f"{name} holds {type(content).__name__}")
     return content

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import CheckpointError, ConfigError
+from bert.json_files import read_json
 
 TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -189,15 +190,11 @@ class TaskSpec:
         """Read `task.json` of a checkpoint folder. Raises CheckpointError."""
         file = folder / "task.json"
         try:
-            return cls.from_dict(json.loads(file.read_text(encoding="utf-8")))
+            return cls.from_dict(read_json(file))
         except FileNotFoundError:
             raise CheckpointError(
                 f"{file} is missing: it says what the checkpoint was fine-tuned for"
             ) from None
-        except OSError as error:
-            raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise CheckpointError(f"{file}: is not JSON: {error}") from None
         except ConfigError as error:
             raise CheckpointError(f"{file}: {error}") from None
 

@@ -1,6 +1,5 @@
 """What the files beside a vocabulary say of a tokenizer: its class, its special pieces, pieces that were added."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from bert.errors import CheckpointError
+from bert.json_files import read_object
 
 _BESIDE = {"cls": "bos", "sep": "eos"}
 """Other names of RoBERTa's first and last piece, <s> and </s>, in some files."""
@@ -124,21 +124,6 @@ class StatedTokens:
             same = (token for token in self.added.values() if token.content == value)
             return next(same, AddedToken(value, lstrip=lstrip, normalized=False, special=True))
         return _token(value, self.folder, special=True)
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """Return the content of a JSON file, {} where there is none. Raises CheckpointError for anything but an object."""
-    try:
-        content = json.loads(file.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{file} is not JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file} holds {type(content).__name__}, not an object")
-    return content
 
 
 def _added(folder: Path, config: Mapping[str, Any]) -> tuple[dict[int, AddedToken], dict[int, AddedToken]]:

@@ -5,8 +5,9 @@ from pathlib import Path
 import tokenizers
 
 from bert.errors import CheckpointError
+from bert.json_files import read_object
 from bert.text import byte_level_bpe, sentencepiece, wordpiece
-from bert.text.stated import StatedTokens, read_object
+from bert.text.stated import StatedTokens
 
 MODEL_FILES = ("sentencepiece.bpe.model", "spiece.model", "spm.model", "sentencepiece.model")
 _CLASS_OF = {

@@ -1,6 +1,7 @@
 """Checkpoints of the hub that say more than a graph would hold, or less than it needs: honoured, or refused."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -258,6 +259,42 @@ def test_what_would_give_other_embeddings_is_refused(
         read(tmp_path)
 
 
+DEEP, LONG = '{"a":' * 100_000 + "1" + "}" * 100_000, '{"a": ' + "9" * 5_000 + "}"
+READ = (
+    "config", "modules", "config_sentence_transformers", "sentence_bert_config", "tokenizer_config",
+    "special_tokens_map", "1_Pooling/config", "task", "model.safetensors.index",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [DEEP, LONG, "{", "\0"], ids=["deep", "long", "cut", "nul"])
+@pytest.mark.parametrize("name", READ)
+def test_a_damaged_file_is_named(name: str, content: str, tmp_path: Path) -> None:
+    write_embedder(tmp_path)
+    (tmp_path / f"{name}.json").write_text(content, encoding="utf-8")
+    if name.endswith("index"):
+        (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=f"{name}.json is not JSON"):
+        read(tmp_path)
+
+
+def test_a_shard_whose_name_is_too_long_is_refused(tmp_path: Path) -> None:
+    write_embedder(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    index = {"weight_map": {"a": "x" * 5_000}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(
+        CheckpointError, match=r"has a shard 'x{61}\.\.\.' that cannot be read: File name too"
+    ):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("length", ["512", 0, -5, math.nan, -math.inf, True, [512]])
+def test_a_tokenizer_length_that_is_none_is_refused(length: object, tmp_path: Path) -> None:
+    write_embedder(tmp_path, tokenizer_config={"model_max_length": length})
+    with pytest.raises(CheckpointError, match=r"model_max_length \(.*\) must be a number of at least 3"):
+        read(tmp_path)
+
+
 def test_modules_outside_the_folder_are_refused(tmp_path: Path) -> None:
     write_embedder(tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text(encoding="utf-8"))
@@ -330,7 +367,14 @@ def test_prompts_and_dot_products_are_recorded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tokenizer", "lengths", "expected"),
-    [(None, None, 128), (64, None, 64), (64, 32, 32), (10**30, 500, 128), (512, 96, 96)],
+    [
+        (None, None, 128),
+        (math.inf, None, 128),
+        (64, None, 64),
+        (64, 32, 32),
+        (10**30, 500, 128),
+        (512, 96, 96),
+    ],
 )
 def test_the_shortest_length_counts(
     tokenizer: int | None, lengths: int | None, expected: int, tmp_path: Path

@@ -181,7 +181,7 @@ def renamed(name: str) -> Callable[[Path], object]:
     [
         (LORA, without("adapter_model.safetensors"), r"adapter_model\.safetensors cannot be read"),
         (LORA, cut("adapter_model.safetensors"), r"adapter_model\.safetensors cannot be read"),
-        (LORA, cut("adapter_config.json"), r"adapter_config\.json cannot be read"),
+        (LORA, cut("adapter_config.json"), r"adapter_config\.json is not JSON"),
         (LORA, renamed("adapter_model.safetensors"), r"is of another model: .*classifier.* do not fit"),
         (None, without("model.safetensors"), "model.safetensors"),
         (None, renamed("model.safetensors"), r"lacks classifier\.\w+: its head is not this task's"),
