@@ -11,6 +11,7 @@ from tokenizers import normalizers
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
+from bert.files import atomic_write
 from bert.text.cuts import cut_pattern
 from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
@@ -95,15 +96,21 @@ class Tokenizer:
     def save(self, folder: Path, *, segments: bool = True) -> None:
         """Write `tokenizer.json`, and for `transformers` `tokenizer_config.json` beside it.
 
-        Without `segments` that says that the model takes no segment ids.
+        Without `segments` that says that the model takes no segment ids. Raises OSError.
         """
-        ours, self._backend.pre_tokenizer = self._backend.pre_tokenizer, self._pre_tokenizer
-        self._backend.save(str(folder / "tokenizer.json"))
-        self._backend.pre_tokenizer = ours
+        atomic_write(folder / "tokenizer.json", self.to_json())
         config = stated_config(self._backend) or self._generic_config()
         inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
         text = json.dumps({**config, **inputs}, indent=2, ensure_ascii=False) + "\n"
-        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
+        atomic_write(folder / "tokenizer_config.json", text)
+
+    def to_json(self) -> str:
+        """Return the content of a `tokenizer.json`."""
+        ours, self._backend.pre_tokenizer = self._backend.pre_tokenizer, self._pre_tokenizer
+        try:
+            return str(self._backend.to_str(pretty=True))
+        finally:
+            self._backend.pre_tokenizer = ours
 
     def _generic_config(self) -> dict[str, object]:
         """Return a `tokenizer_config.json` by which `transformers` takes the file as it is: other classes rebuild it."""

@@ -1,7 +1,6 @@
 """From a checkpoint folder to a bundle, step by step."""
 
 import itertools
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -19,7 +18,6 @@ from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
-from bert.tokenizer import Tokenizer
 from model_export.graph.graph_checks import fused_operators, output_of
 from model_export.graph.tables import separate_tables
 from model_export.progress import say, step
@@ -89,7 +87,7 @@ def export(
     check_output(manifest, *output_of(chosen.exported.model))
     with step(f"writing {out}"):
         files = {
-            TOKENIZER: _tokenizer_json(checkpoint.tokenizer),
+            TOKENIZER: checkpoint.tokenizer.to_json().encode(),
             SELF_TEST: _self_test(checkpoint, graphs).to_json(),
         }
         for name, graph in graphs.items():
@@ -146,12 +144,6 @@ def _description(checkpoint: Checkpoint, exported: Exporter) -> dict[str, Any]:
         "max_position_embeddings": config.max_position_embeddings,
         "source": checkpoint.sources,
     }
-
-
-def _tokenizer_json(tokenizer: Tokenizer) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save(Path(folder))
-        return (Path(folder) / TOKENIZER).read_bytes()
 
 
 def _self_test(checkpoint: Checkpoint, graphs: Mapping[str, VerifiedGraph]) -> SelfTest:

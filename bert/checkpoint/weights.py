@@ -21,6 +21,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
+from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
 
 
@@ -150,7 +151,8 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
     values = read_values(folder)
     config, weights = BertConfig.from_dict(values), read_weights(folder)
     spec, remarks = describe(folder, config, values, weights, stated)
-    return replace(_with_weights(folder, spec, config, weights), remarks=tuple(remarks))
+    checkpoint = _with_weights(folder, spec, config, weights)
+    return replace(checkpoint, remarks=(*remarks, *checkpoint.remarks))
 
 
 def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
@@ -165,11 +167,12 @@ def _sources(folder: Path) -> dict[str, Any]:
 
 
 def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Weights) -> Checkpoint:
-    tokenizer = Tokenizer.load(folder)
+    tokenizer, remarks = Tokenizer.load(folder), remarks_on(folder)
     if TASKS[spec.task].head is Head.EMBEDDING and is_embedder(folder):
-        tokenizer = lower_cased(folder, tokenizer)
+        own, tokenizer = tokenizer, lower_cased(folder, tokenizer)
+        remarks = remarks if tokenizer is own else ()
         weights |= _dense_weights(folder) if spec.dense else {}
-    return Checkpoint(config, spec, weights, tokenizer, _sources(folder))
+    return Checkpoint(config, spec, weights, tokenizer, _sources(folder), remarks)
 
 
 def _dense_weights(folder: Path) -> Weights:

@@ -35,6 +35,28 @@ def refuse_code(folder: Path) -> None:
         )
 
 
+def remarks_on(folder: Path) -> tuple[str, ...]:
+    """Return what is assumed of a folder's tokenizer, a sentence each. Raises CheckpointError."""
+    file = folder / "vocab.txt"
+    if (
+        (folder / "tokenizer.json").is_file()
+        or not file.is_file()
+        or not _is_wordpiece(StatedTokens.read(folder))
+    ):
+        return ()
+    return tuple(filter(None, [wordpiece.assumed_case(file)]))
+
+
+def _is_wordpiece(stated: StatedTokens) -> bool:
+    name = _class_name(stated)
+    return not name or name in wordpiece.CLASSES
+
+
+def _class_name(stated: StatedTokens) -> str:
+    """Return the class that the files name, "" where it says nothing of the kind."""
+    return stated.tokenizer_class if stated.tokenizer_class not in _GENERIC else ""
+
+
 def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
     """Build the tokenizer of a folder without `tokenizer.json`; `lowercase` counts for `vocab.txt` only.
 
@@ -49,10 +71,9 @@ def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
             "no other tokenizer is read"
         )
     stated = StatedTokens.read(folder)
-    name = stated.tokenizer_class if stated.tokenizer_class not in _GENERIC else ""
-    if has_vocabulary and (not name or name in wordpiece.CLASSES):
+    if has_vocabulary and _is_wordpiece(stated):
         return wordpiece.from_vocabulary(folder / "vocab.txt", lowercase)
-    name = name or _CLASS_OF.get(stated.model_type, "")
+    name = _class_name(stated) or _CLASS_OF.get(stated.model_type, "")
     if has_merges and name == "Roberta":
         return byte_level_bpe.from_merges(folder, stated)
     if model and name in sentencepiece.CLASSES:

@@ -22,14 +22,8 @@ def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
 
     A `tokenizer_config.json` beside it is obeyed; `lowercase` overrides what it says. Raises CheckpointError.
     """
-    try:
-        # Not splitlines(): the Chinese vocabulary has U+2028 as a piece.
-        pieces = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
-    except UnicodeDecodeError as error:
-        raise CheckpointError(f"{file} is not UTF-8: {error}") from None
+    pieces = _read_pieces(file)
     vocabulary = {piece: index for index, piece in enumerate(pieces)}
-    if len(vocabulary) != len(pieces):
-        raise CheckpointError(f"{file} has {len(pieces)} lines but only {len(vocabulary)} different pieces")
     stated = StatedTokens.read(file.parent)
     settings = _settings(stated)
     if lowercase is None:
@@ -90,6 +84,29 @@ def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
         isinstance(backend.normalizer, normalizers.BertNormalizer)
         and isinstance(backend.pre_tokenizer, pre_tokenizers.BertPreTokenizer)
         and all(token.special for token in added)  # others are looked for in the text before it is split
+    )
+
+
+def _read_pieces(file: Path) -> list[str]:
+    try:
+        # Not splitlines(): the Chinese vocabulary has U+2028 as a piece.
+        pieces = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{file} is not UTF-8: {error}") from None
+    if (different := len(set(pieces))) != len(pieces):
+        raise CheckpointError(f"{file} has {len(pieces)} lines but only {different} different pieces")
+    return pieces
+
+
+def assumed_case(file: Path) -> str:
+    """Return a sentence on the case that `from_vocabulary` assumes; "" where `tokenizer_config.json` states it."""
+    if StatedTokens.read(file.parent).config.get("do_lower_case") is not None:
+        return ""
+    is_lower = _is_lowercase(_read_pieces(file))
+    found = "no capitals, so texts are lower-cased" if is_lower else "capitals, so texts keep theirs"
+    return (
+        f"{file.name} has {found}; a tokenizer_config.json beside it with "
+        f'"do_lower_case": {"false" if is_lower else "true"} overrules that'
     )
 
 

@@ -107,6 +107,20 @@ def test_nothing_is_left_of_a_graph_that_answers_otherwise(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_full_disk_is_told(checkpoint: Path, tmp_path: Path) -> None:
+    arguments = ["--checkpoint", str(checkpoint), "--out", str(tmp_path / "b"), "--precision", "fp32"]
+    script = (
+        "import resource\n"
+        "from model_export.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
+        f"raise SystemExit(main({arguments!r}))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert "cannot be written: File too large" in ended.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_export_leaves_the_old_bundle(checkpoint: Path, tmp_path: Path) -> None:
     assert run(checkpoint, tmp_path / "b") == 0
     assert run(checkpoint, tmp_path / "b", "--overwrite", "--tolerance-difference", "0") == 1

@@ -35,7 +35,7 @@ MEAN = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 def write_embedder(folder: Path, modules: list[str] = MODULES, **files: Any) -> Any:
     """Write a folder as sentence-transformers does; `files` by name without ending, 1_Pooling as `pooling`."""
     model = write_checkpoint(folder, SPECS["similarity"])
-    (folder / "task.json").unlink()
+    as_published(folder)
     listed = [
         {"idx": n, "path": f"{n}_{name}" if n else "", "type": f"sentence_transformers.models.{name}"}
         for n, name in enumerate(modules)
@@ -45,6 +45,12 @@ def write_embedder(folder: Path, modules: list[str] = MODULES, **files: Any) -> 
     for name, content in contents.items():
         (folder / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return model
+
+
+def as_published(folder: Path) -> None:
+    """Make a checkpoint of ours one of the hub: no `task.json`, and its `vocab.txt` says its case."""
+    (folder / "task.json").unlink()
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": false}', encoding="utf-8")
 
 
 def read(folder: Path, **stated: Any) -> Checkpoint:
@@ -398,7 +404,7 @@ def test_task_json_and_modules_json_have_to_agree(tmp_path: Path) -> None:
 
 def test_an_encoder_that_says_nothing_of_pooling(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, SPECS["similarity"])
-    (tmp_path / "task.json").unlink()
+    as_published(tmp_path)
     found = read(tmp_path)
     assert found.spec.pooling == "mean" and "--pooling cls takes [CLS]" in found.remarks[0]
     assert read(tmp_path, pooling="cls").spec.pooling == "cls"
@@ -466,7 +472,7 @@ def classifier(folder: Path, labels: list[str], **values: Any) -> Path:
     """Write a classifier as the hub has them."""
     spec = TaskSpec("classification", tuple(labels), max_tokens=128)
     write_checkpoint(folder, spec)
-    (folder / "task.json").unlink()
+    as_published(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= {"id2label": {str(n): label for n, label in enumerate(labels)}, **values}
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")

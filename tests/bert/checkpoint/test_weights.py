@@ -202,6 +202,23 @@ def test_a_length_past_the_models_positions_is_refused(alone: bool, base: Path, 
         read_checkpoint(folder, None if alone else base)
 
 
+@pytest.mark.parametrize(
+    ("files", "remark"),
+    [
+        ({}, "vocab.txt has no capitals, so texts are lower-cased"),
+        ({"vocab.txt": "\n".join([*PIECES[:-1], "B"])}, "vocab.txt has capitals, so texts keep theirs"),
+        ({"tokenizer_config.json": '{"do_lower_case": false}'}, ""),
+    ],
+)
+def test_an_assumed_case_is_told(files: dict[str, str], remark: str, base: Path) -> None:
+    for name, content in files.items():
+        (base / name).write_text(content, encoding="utf-8")
+    found = [text for text in read_checkpoint(base).remarks if "vocab.txt" in text]
+    assert [text.split(";")[0] for text in found] == [remark] * bool(remark)
+    Tokenizer.load(base).save(base)
+    assert not any("vocab.txt" in text for text in read_checkpoint(base).remarks)
+
+
 def test_a_tokenizer_of_another_model_is_refused(base: Path) -> None:
     (base / "vocab.txt").write_text("\n".join([*PIECES, "c"]))
     with pytest.raises(
