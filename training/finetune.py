@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bert.checkpoint.base_models import weights_sha256
-from bert.checkpoint.hub import origin
+from bert.checkpoint.cached_files import origin
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError

@@ -11,13 +11,14 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from bert.checkpoint.cached_files import check_whole, damaged_files
 from bert.checkpoint.download_progress import downloading
 from bert.checkpoint.hub_answers import check_answers, no_hub
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
@@ -44,7 +45,6 @@ _TEXTS = frozenset(
 _MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")
 _DENSE = re.compile(r"(\d+_Dense/)[^/]+")
 _SHARD = re.compile(r"(?:pytorch_)?model-\d+-of-\d+\.(?:safetensors|bin)")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAIN = "main"
 SPARE_BYTES = 64 << 20
@@ -66,28 +66,6 @@ def commit_of(name: HubName) -> str:
     """Return the commit that a name stands for now, after a look at its config. Raises as `download` does."""
     with _explained(name):
         return _describe(name)[0].resolved
-
-
-def origin(folder: Path) -> dict[str, str]:
-    """Return `repo` and `commit` of a folder that `download` returned; nothing for any other."""
-    # The cache's documented layout: models--org--name/snapshots/COMMIT.
-    repo = folder.parent.parent.name
-    if folder.parent.name != "snapshots" or not repo.startswith("models--"):
-        return {}
-    return {"repo": repo.removeprefix("models--").replace("--", "/"), "commit": folder.name}
-
-
-def check_files(folder: Path, hashes: Mapping[str, str]) -> None:
-    """Compare the files of a model of the hub, by name and sha256, with the hashes that the hub has of the large ones.
-
-    Raises CheckpointError for one that is damaged. Other folders are not looked at.
-    """
-    for name, sha256 in hashes.items() if origin(folder) else ():
-        blob = (folder / name).resolve()  # the cache calls a large file by its sha256
-        if _SHA256.fullmatch(blob.name) and blob.name != sha256:
-            raise CheckpointError(
-                f"{folder / name} is damaged: delete {blob}, and run it again to download it"
-            )
 
 
 def wanted_files(listed: list[str]) -> list[str]:
@@ -132,7 +110,22 @@ def _download(name: HubName) -> Path:
         with downloading(str(name), total_bytes) as progress:
             for file in missing:  # in this thread, so that Ctrl-C ends it at once
                 hf_hub_download(name.repo, file, revision=revision, tqdm_class=progress)
+            _check_downloaded(name, folder, missing)
+    check_whole(folder, [file for file in wanted_files(list(sizes)) if file not in missing])
     return folder
+
+
+def _check_downloaded(name: HubName, folder: Path, files: Collection[str]) -> None:
+    """Delete files whose content is not what the hub lists, so that another run downloads them again."""
+    if not (damaged := damaged_files(folder, files)):
+        return
+    for file in damaged:
+        (folder / file).resolve().unlink()
+        (folder / file).unlink(missing_ok=True)
+    raise CheckpointError(
+        f"{', '.join(damaged)} of {name} came with other content than {_endpoint()} lists, and was deleted: run it again; "
+        "if it stays so, check HF_ENDPOINT and proxies"
+    )
 
 
 def _sizes(name: HubName, revision: "ResolvedRevision", folder: Path) -> dict[str, int]:
@@ -166,6 +159,7 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
         logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it warns that the hub was not asked
     revision = resolve_revision(name.repo, revision=name.revision or MAIN)
     folder = Path(snapshot_download(name.repo, revision=revision, allow_patterns=DESCRIPTIONS))
+    _check_downloaded(name, folder, [file for file in DESCRIPTIONS if (folder / file).is_file()])
     try:
         if (folder / "config.json").is_file():
             BertConfig.read(folder)

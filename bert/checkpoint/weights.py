@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint import hub, lora
+from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
 from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
@@ -161,8 +161,8 @@ def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
 
 
 def _sources(folder: Path) -> dict[str, Any]:
-    hashes, origin = file_hashes(folder), hub.origin(folder)
-    hub.check_files(folder, hashes)
+    hashes, origin = file_hashes(folder), cached_files.origin(folder)
+    cached_files.check_whole(folder, hashes, hashes)
     return {"files": hashes, **({"hub": origin} if origin else {})}
 
 

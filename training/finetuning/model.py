@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bert.checkpoint.base_models import resolve_base
-from bert.checkpoint.hub import origin
+from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig

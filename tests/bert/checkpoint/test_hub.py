@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bert.checkpoint import cached_files
 from bert.checkpoint import hub as downloads
 from bert.checkpoint.weights import file_hashes
 from bert.errors import CheckpointError
@@ -73,7 +74,7 @@ def test_only_the_files_that_are_read_are_downloaded_and_once(
     assert "downloading org/tiny (0.2 MB) ... " in said
     assert files(folder) == hub.downloaded() == NEEDED
     assert Path(folder).name == commit_of(checkpoint)
-    assert downloads.origin(Path(folder)) == {"repo": "org/tiny", "commit": commit_of(checkpoint)}
+    assert cached_files.origin(Path(folder)) == {"repo": "org/tiny", "commit": commit_of(checkpoint)}
     hub.requests.clear()
     again, said = resolve("org/tiny", variables)
     assert again == folder and "downloading" not in said
@@ -155,14 +156,22 @@ def test_a_full_disk_is_named_and_leaves_nothing_half(hub: LocalHub, variables: 
 def test_a_damaged_file_of_the_cache_is_named(hub: LocalHub, variables: dict[str, str]) -> None:
     folder = Path(resolve("org/tiny", variables)[0])
     hashes = file_hashes(folder)
-    downloads.check_files(folder, hashes)
+    cached_files.check_whole(folder, hashes, hashes)
     blob = (folder / "model.safetensors").resolve()
     blob.write_bytes(blob.read_bytes()[:-1] + b"x")
     with pytest.raises(
         CheckpointError, match=rf"model\.safetensors is damaged: delete {blob}, and run it again"
     ):
-        downloads.check_files(folder, file_hashes(folder))
-    assert file_hashes(folder)["config.json"] == hashes["config.json"]
+        cached_files.check_whole(folder, NEEDED)
+    said = resolve("org/tiny", variables)[1]
+    assert f"model.safetensors is damaged: delete {blob}, and run it again" in said
+    blob.unlink()
+    vocab = (folder / "vocab.txt").resolve()
+    vocab.write_bytes(vocab.read_bytes()[:-2] + b"x\n")
+    assert f"vocab.txt is damaged: delete {vocab}, and run it again" in resolve("org/tiny", variables)[1]
+    vocab.unlink()
+    again, _ = resolve("org/tiny", variables)
+    assert Path(again) == folder and file_hashes(folder) == hashes
 
 
 def test_the_space_is_looked_at_before_a_download(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,3 +131,15 @@ def test_a_refusal_is_told_with_its_cause(
     hub.instead = {path: Instead(status=status)}
     folder, said = resolve("org/tiny", variables)
     assert not folder and reason in said and "cut off" not in said, said
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "config.json"])
+def test_other_content_of_the_same_size_is_refused_and_not_kept(
+    hub: LocalHub, variables: dict[str, str], checkpoint: Path, name: str
+) -> None:
+    hub.instead = {f"/{name}": Instead(bytes((checkpoint / name).stat().st_size), method="GET")}
+    folder, said = resolve("org/tiny", variables)
+    assert not folder and f"{name} of org/tiny came with other content than {hub.url} lists" in said
+    hub.instead = {}
+    folder, _ = resolve("org/tiny", variables)
+    assert (Path(folder) / name).read_bytes() == (checkpoint / name).read_bytes()
