@@ -234,8 +234,16 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def refuse_other_graphs(values: Mapping[str, Any]) -> None:
-    """Raise UnsupportedModelError, with the reason, if a `config.json` describes another body than BERT's."""
+    """Raise UnsupportedModelError, with the reason, if a `config.json` describes another body than BERT's.
+
+    Raises ConfigError for a list of classes that is none.
+    """
     family = family_of(values)
+    names = values.get("architectures")
+    if names is not None and not (
+        isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    ):
+        raise ConfigError(f"architectures ({names!r}) must be a list of names of classes")
     for key, reason in _FOREIGN_KEYS.items():
         if key in values:
             raise UnsupportedModelError(f"the config has {key!r}, so this is not plain BERT: {reason}")

@@ -182,9 +182,11 @@ def _dense_weights(folder: Path) -> Weights:
         tensors: Weights = {}
         for file in weight_files(layer):
             tensors |= _read_file(file)
+        if other := sorted(tensors.keys() - {"linear.weight", "linear.bias"}):
+            raise CheckpointError(f"{layer} has the tensor {other[0]!r}, which a linear layer has not")
         weight = tensors.get("linear.weight")
-        if weight is None:
-            raise CheckpointError(f"{layer} has no tensor 'linear.weight'")
+        if weight is None or weight.ndim != 2:
+            raise CheckpointError(f"{layer} has no matrix 'linear.weight'")
         found[f"{dense_name(number)}.weight"] = weight
         bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
         found[f"{dense_name(number)}.bias"] = bias

@@ -193,10 +193,15 @@ def _is_name(value: object) -> bool:
 
 
 def _problem(files: HubFiles, task: Task, labels: int) -> tuple[str, str]:
-    """Return `problem_type` and `activation`. Raises ConfigError for an activation that is not known."""
+    """Return `problem_type` and `activation`. Raises ConfigError for one that is not known."""
     if not task.has_problems:
         return "single_label", ""
-    stated = _PROBLEM_TYPES.get(files.values.get("problem_type") or "", "")
+    named = files.values.get("problem_type")
+    if named is not None and named not in list(_PROBLEM_TYPES):  # a list, as what is named may have no hash
+        raise ConfigError(
+            f"config.json: problem_type is {named!r}; known are {', '.join(_PROBLEM_TYPES)}, and null"
+        )
+    stated = _PROBLEM_TYPES[named] if named else ""
     activation = _activation(files)
     if labels > 1:
         # Where many numbers go through nothing, their softmax says the same in numbers that can be read.

@@ -67,7 +67,10 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
         _LENGTHS_KEYS,
         {"transformer_task": "feature-extraction", "module_output_name": "token_embeddings"},
     )
-    if (modality := (lengths.get("modality_config") or {}).get("text", _LAST_LAYER)) != _LAST_LAYER:
+    modalities = lengths.get("modality_config") or {}
+    if not isinstance(modalities, dict):
+        raise ConfigError(f"{LENGTHS}: modality_config ({modalities!r}) must be an object")
+    if (modality := modalities.get("text", _LAST_LAYER)) != _LAST_LAYER:
         raise ConfigError(
             f"{LENGTHS}: modality_config is {modality!r} for text; exported is the last hidden state"
         )

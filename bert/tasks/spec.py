@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -18,6 +19,7 @@ SIMILARITIES = ("cosine", "dot")
 SCORE_ACTIVATIONS = ("", "sigmoid", "identity")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WITH_LABELS = ("classification", "ner")
 _TEXTS = ("task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "command")
@@ -104,6 +106,9 @@ class TaskSpec:
             raise ConfigError(f"a {self.task} task needs labels")
         if len(set(self.labels)) != len(self.labels):
             raise ConfigError(f"labels must differ from one another: {list(self.labels)}")
+        if "" in self.labels:
+            raise ConfigError(f"label {self.labels.index('')} is empty; name it")
+        self._check_can_be_written()
         if self.max_tokens < 3:
             raise ConfigError(f"max_tokens ({self.max_tokens}) must be at least 3")
         if not 0 <= self.stride < self.max_tokens - 2:
@@ -120,6 +125,12 @@ class TaskSpec:
     def vector_size(self, hidden_size: int) -> int:
         """Return how many numbers an embedding has."""
         return self.dense[-1].out_features if self.dense else hidden_size * len(self.poolings)
+
+    def _check_can_be_written(self) -> None:
+        """Raise ConfigError for a label or prompt with half a surrogate pair, which no file can hold."""
+        for text in (*self.labels, *self.prompts, *self.prompts.values()):
+            if _SURROGATE.search(text):
+                raise ConfigError(f"{text!r} among the labels and prompts is no valid Unicode")
 
     def _check_embedding(self) -> None:
         if not set(self.poolings) <= set(POOLINGS):

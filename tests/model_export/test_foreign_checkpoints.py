@@ -193,6 +193,31 @@ def test_other_dense_layers_are_refused(values: dict[str, Any], reason: str, tmp
 
 
 @pytest.mark.parametrize(
+    ("tensors", "reason"),
+    [
+        (
+            {"residual.weight": (16, 32)},
+            "2_Dense has the tensor 'residual.weight', which a linear layer has n",
+        ),
+        ({"linear.weight": ()}, "2_Dense has no matrix 'linear.weight'"),
+        ({"linear.bias": ()}, r"tensor 'dense.0.bias' has shape \(\)"),
+    ],
+)
+def test_other_tensors_of_a_dense_layer_are_refused(
+    tensors: dict[str, tuple[int, ...]], reason: str, tmp_path: Path
+) -> None:
+    write_embedder(tmp_path, [*MODULES[:2], "Dense"])
+    state = {
+        f"linear.{name}": tensor
+        for name, tensor in write_dense(tmp_path / "2_Dense", 32, 16).state_dict().items()
+    }
+    state |= {name: torch.ones(shape) for name, shape in tensors.items()}
+    save_file(state, tmp_path / "2_Dense" / "model.safetensors")
+    with pytest.raises(CheckpointError, match=reason):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("modules", "files", "reason"),
     [
         ([*MODULES[:2], "LSTM"], {}, r"modules.json has a module 'LSTM' \(2_LSTM\), which is not exported"),
@@ -248,6 +273,26 @@ def test_other_dense_layers_are_refused(values: dict[str, Any], reason: str, tmp
             MODULES,
             {"config_sentence_transformers": {"prompts": {"q": 5}}},
             "prompts must be texts by name: 'q'",
+        ),
+        (
+            MODULES,
+            {"sentence_bert_config": {"modality_config": "x"}},
+            r"modality_config \('x'\) must be an obj",
+        ),
+        (
+            MODULES,
+            {"sentence_bert_config": {"modality_config": [1]}},
+            r"modality_config \(\[1\]\) must be an",
+        ),
+        (
+            MODULES,
+            {"config_sentence_transformers": {"prompts": {"\ud800": "a"}}},
+            r"'\\ud800' among the labels",
+        ),
+        (
+            MODULES,
+            {"config_sentence_transformers": {"prompts": {"a": "\udfff"}}},
+            r"'\\udfff' among the labels",
         ),
         (MODULES, {"config_sentence_transformers": {"prompts": ["q"]}}, r"prompts are \['q'\], and no texts"),
         (
@@ -630,6 +675,38 @@ def test_labels_are_those_of_id2label(
     values: dict[str, Any], labels: tuple[str, ...], tmp_path: Path
 ) -> None:
     assert read(classifier(tmp_path, ["a", "b"], **values)).spec.labels == labels
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (
+            {"problem_type": "foo"},
+            "problem_type is 'foo'; known are single_label_classification, multi_label",
+        ),
+        ({"problem_type": ["regression"]}, r"problem_type is \['regression'\]; known are single_label_"),
+        ({"problem_type": {"a": 1}}, "problem_type is {'a': 1}; known are single_label_"),
+        ({"architectures": 5}, r"architectures \(5\) must be a list of names of classes"),
+        ({"architectures": "BertForMaskedLM"}, r"architectures \('BertForMaskedLM'\) must be a list of"),
+        ({"architectures": {"BertForMaskedLM": 1}}, "must be a list of names of classes"),
+        ({"architectures": [None]}, r"architectures \(\[None\]\) must be a list of names of classes"),
+        ({"id2label": {"0": "a", "1": ""}}, "label 1 is empty; name it"),
+        (
+            {"id2label": {"0": "a", "1": "\ud800"}},
+            r"'\\ud800' among the labels and prompts is no valid Unicode",
+        ),
+        ({"layer_norm_eps": 10**400}, r"layer_norm_eps \(10*\) must be a number"),
+    ],
+)
+def test_values_of_another_kind_are_refused(values: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=reason):
+        read(classifier(tmp_path, ["a", "b"], **values))
+
+
+@pytest.mark.parametrize("values", [{"problem_type": None}, {"architectures": None}, {"architectures": []}])
+def test_values_that_are_not_stated_are_found_otherwise(values: dict[str, Any], tmp_path: Path) -> None:
+    found = read(classifier(tmp_path, ["a", "b"], **values)).spec
+    assert (found.task, found.problem_type) == ("classification", "single_label")
 
 
 def test_labels_without_names_are_as_many_as_the_head_has(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from bert.tasks.spec import POOLINGS, PROBLEM_TYPES, TASK_NAMES, DenseLayer, Tas
 SPECS = st.builds(
     TaskSpec,
     task=st.sampled_from(TASK_NAMES),
-    labels=st.lists(st.text(max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
+    labels=st.lists(st.text(min_size=1, max_size=4), min_size=1, max_size=4, unique=True).map(tuple),
     problem_type=st.sampled_from(PROBLEM_TYPES),
     activation=st.sampled_from(["", "sigmoid", "identity"]),
     pair=st.booleans(),
@@ -72,6 +72,8 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "classification"}, "a classification task needs labels"),
         ({"task": "ner", "labels": []}, "a ner task needs labels"),
         ({"task": "ner", "labels": ["O", "O"]}, "labels must differ"),
+        ({"task": "ner", "labels": ["O", ""]}, "label 1 is empty; name it"),
+        ({"task": "ner", "labels": ["O", "B-\ud800"]}, "is no valid Unicode"),
         ({"task": "ner", "labels": "O"}, "labels must be a list of texts: 'O'"),
         ({"task": "ner", "labels": [0, 1]}, "labels must be a list of texts"),
         ({"task": "qa", "max_tokens": 2}, r"max_tokens \(2\) must be at least 3"),
