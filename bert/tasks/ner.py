@@ -15,6 +15,7 @@ from bert.tasks.max_context import context, first_token
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
+from bert.text.offsets import after_marks
 
 Indices = NDArray[np.intp]
 
@@ -77,9 +78,10 @@ def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> 
     scores = (sums[last] - sums[first]) / (last - first)
     bounds = _word_bounds(pieces, heads)
     kinds = [scheme.kind(tag) for tag in tags[first].tolist()]
-    columns = zip(
-        kinds, bounds[first, 0].tolist(), bounds[last - 1, 1].tolist(), scores.tolist(), strict=True
-    )
+    starts, ends = bounds[first, 0].tolist(), bounds[last - 1, 1].tolist()
+    limits = [*starts[1:], len(text)]
+    ends = [after_marks(text, end, limit) for end, limit in zip(ends, limits, strict=True)]
+    columns = zip(kinds, starts, ends, scores.tolist(), strict=True)
     return [Entity(text[start:end], kind, start, end, score) for kind, start, end, score in columns]
 
 

@@ -16,6 +16,7 @@ from bert.encoding import Window
 from bert.tasks.max_context import first_token, owned_pieces
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Floats, softmax
+from bert.text.offsets import after_marks
 
 Indices = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -69,7 +70,7 @@ def decode(
         raise ValueError(f"top_k ({top_k}) and max_answer_tokens ({longest}) must be at least 1")
     _check(windows, logits)
     null = min(float(scores[0, 0]) + float(scores[0, 1]) for scores in logits)
-    spans = _n_best(windows, logits, spec.n_best, longest)
+    spans = _n_best(context, windows, logits, spec.n_best, longest)
     competing = [*spans.values(), *([null] if spec.allows_no_answer or not spans else [])]
     shares = softmax(np.array(competing)).tolist()
     found = tuple(
@@ -84,11 +85,11 @@ def decode(
 
 
 def _n_best(
-    windows: Sequence[Window], logits: Sequence[Floats], n_best: int, longest: int
+    context: str, windows: Sequence[Window], logits: Sequence[Floats], n_best: int, longest: int
 ) -> dict[tuple[int, int], float]:
     """Return the n best spans as {(start, end) in code points: start logit + end logit}, best first."""
     parts = [
-        _window_spans(window, scores, owned, n_best, longest)
+        _window_spans(context, window, scores, owned, n_best, longest)
         for window, scores, owned in zip(windows, logits, owned_pieces(windows), strict=True)
     ]
     totals, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -104,7 +105,7 @@ def _n_best(
 
 
 def _window_spans(
-    window: Window, logits: Floats, owned: NDArray[np.bool_], n_best: int, longest: int
+    context: str, window: Window, logits: Floats, owned: NDArray[np.bool_], n_best: int, longest: int
 ) -> tuple[Scores, Indices, Indices]:
     """Return one window's best spans: scores, starts and ends in code points, (M,) each, M about n_best.
 
@@ -115,6 +116,8 @@ def _window_spans(
     start_logits = np.where(owned, logits[first:-1, 0], -np.inf).astype(np.float64)  # (n,)
     end_logits = logits[first:-1, 1].astype(np.float64)  # (n,)
     bounds_from, bounds_to = _span_bounds(window.encoding.offsets[first:-1])
+    if not context.isascii():
+        bounds_to = np.array([after_marks(context, end) for end in bounds_to.tolist()], np.intp)
     pairs = n_best
     while True:
         totals, starts, ends = _best_pairs(start_logits, end_logits, pairs, longest)

@@ -15,6 +15,8 @@ _SPACES = [c for c in range(0x3001) if chr(c).isspace()]
 _IS_SPACE = np.isin(np.arange(0x3002), _SPACES)
 """White space by code point; the last entry stands for all code points from there on."""
 
+_FIRST_MARK = "\u0300"
+
 
 def word_bounds(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """Return start and end, in code points, of each word of each text, as BERT splits them before any vocabulary.
@@ -99,7 +101,15 @@ def extend_over_marks(text: str, offsets: Ints) -> None:
     """
     limits = np.append(offsets[1:, 0], len(text))
     for row in np.flatnonzero(offsets[:, 1] < limits):
-        end, limit = int(offsets[row, 1]), int(limits[row])
-        while end < limit and unicodedata.category(text[end]) in ("Mn", "Me"):
-            end += 1
-        offsets[row, 1] = end
+        offsets[row, 1] = after_marks(text, int(offsets[row, 1]), int(limits[row]))
+
+
+def after_marks(text: str, end: int, limit: int | None = None) -> int:
+    """Return where the combining marks and variation selectors at `end` end, at most at `limit`.
+
+    A tokenizer may have pieces of their own for them, so that a stretch of whole pieces can end before them.
+    """
+    limit = len(text) if limit is None else limit
+    while end < limit and text[end] >= _FIRST_MARK and unicodedata.category(text[end]) in ("Mn", "Me"):
+        end += 1
+    return end

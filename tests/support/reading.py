@@ -19,6 +19,15 @@ AWKWARD_TEXTS = (
     "a\u200bb zero\u0000width",
 )
 
+MARKED_TEXTS = (
+    "Ünïcödé and u\u0308ni\u0308co\u0308de\u0301",
+    "cafe\u0301 Ame\u0301lie Dvor\u030ca\u0301k",
+    "שָׁלוֹם עֲלֵיכֶם",
+    "हिन्दी में",
+    "☀\ufe0f 1\ufe0f\u20e3 a",
+)
+"""Texts with combining marks and variation selectors, for which some tokenizers have pieces of their own."""
+
 
 def character_tokenizer() -> Tokenizer:
     """Return an uncased tokenizer whose words fall into single characters."""

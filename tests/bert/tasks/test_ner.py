@@ -1,5 +1,7 @@
 """Entities from the logits of words."""
 
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,9 @@ from scipy import special
 from bert.metrics.entities import bio_spans
 from bert.tasks import ner
 from bert.tasks.ner import Entity
-from tests.support.reading import AWKWARD_TEXTS, character_tokenizer, read
+from bert.tokenizer import Tokenizer
+from tests.support.reading import AWKWARD_TEXTS, MARKED_TEXTS, character_tokenizer, read
+from tests.support.tokenizers import KINDS, backend_of
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
 TOKENIZER = character_tokenizer()
@@ -95,6 +99,21 @@ def test_offsets_give_back_the_text_in_any_script(text: str, seed: int) -> None:
 def test_a_name_keeps_its_combining_marks() -> None:
     text = "chez Ame\u0301lie Dvor\u030ca\u0301k 🙂"
     assert spans(found(text, "O B-PER I-PER O")) == [("Ame\u0301lie Dvor\u030ca\u0301k", "PER")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("text", [*MARKED_TEXTS, "葛\U000e0100城"])
+@given(seed=st.integers(0, 99))
+def test_no_entity_ends_before_a_mark_unless_another_begins_there(kind: str, text: str, seed: int) -> None:
+    pieces = read(Tokenizer(backend_of(kind)), text)
+    words = len(ner.word_heads(pieces))
+    logits = np.random.default_rng(seed).normal(size=(words, len(LABELS))).astype(np.float32)
+    entities = ner.decode(text, pieces, logits, LABELS)
+    starts = {entity.start for entity in entities}
+    for entity in entities:
+        assert text[entity.start : entity.end] == entity.text
+        is_mark = unicodedata.category(text[entity.end : entity.end + 1] or " ") in ("Mn", "Me")
+        assert not is_mark or entity.end in starts
 
 
 def test_chinese_names_are_words_of_one_character() -> None:

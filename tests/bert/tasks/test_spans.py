@@ -1,6 +1,7 @@
 """Answers from the start and end logits of windows."""
 
 import math
+import unicodedata
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +15,9 @@ from scipy import special
 from bert.tasks import spans
 from bert.tasks.spans import Answer
 from bert.tasks.spec import TaskSpec
-from bert.tokenizer import Window
-from tests.support.reading import AWKWARD_TEXTS, character_tokenizer, read
+from bert.tokenizer import Tokenizer, Window
+from tests.support.reading import AWKWARD_TEXTS, MARKED_TEXTS, character_tokenizer, read
+from tests.support.tokenizers import KINDS, backend_of
 
 TOKENIZER = character_tokenizer()
 QUESTION = read(TOKENIZER, "who ?")
@@ -124,6 +126,20 @@ def test_an_answer_that_ends_in_a_marked_letter_keeps_its_mark() -> None:
     first = len(QUESTION) + 2
     answer = spans.decode(context, windows, logits_at(windows, (0, first + 2, first + 5, 9.0)), V1)
     assert (answer.answer, answer.start, answer.end) == ("cafe\u0301", 3, 8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("context", MARKED_TEXTS)
+def test_no_answer_ends_before_a_mark(kind: str, context: str) -> None:
+    tokenizer = Tokenizer(backend_of(kind))
+    windows = tokenizer.windows(read(tokenizer, context), 64, 16, prefix=read(tokenizer, "who?"))
+    answer = spans.decode(context, windows, random_logits(windows, 7), replace(V1, n_best=200), top_k=200)
+    assert answer.best is not None
+    found = [answer.best, *answer.alternatives]
+    for span in found:
+        assert context[span.start : span.end] == span.text
+        assert unicodedata.category(context[span.end : span.end + 1] or " ") not in ("Mn", "Me")
+    assert len({(span.start, span.end) for span in found}) == len(found)
 
 
 def test_the_question_is_never_the_answer() -> None:
