@@ -133,7 +133,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
                 f"{MODULES} has the transformer in {path!r}: save the model anew with sentence-transformers 3 or later, "
                 "which puts it into the folder itself"
             )
-        if Path(path).name != path:
+        if Path(path).name != path or path == "..":
             raise ConfigError(f"{MODULES} names {path!r}, which is no folder beside it")
     kept = [
         (kind, path) for kind, path in modules if kind != "Dropout"

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -346,12 +347,13 @@ def test_a_tokenizer_length_that_is_none_is_refused(length: object, tmp_path: Pa
         read(tmp_path)
 
 
-def test_modules_outside_the_folder_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["../1_Pooling", ".."])
+def test_modules_outside_the_folder_are_refused(path: str, tmp_path: Path) -> None:
     write_embedder(tmp_path)
     modules = json.loads((tmp_path / "modules.json").read_text(encoding="utf-8"))
-    modules[1]["path"] = "../1_Pooling"
+    modules[1]["path"] = path
     (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"names '\.\./1_Pooling', which is no folder beside it"):
+    with pytest.raises(CheckpointError, match=f"names {re.escape(repr(path))}, which is no folder beside it"):
         read(tmp_path)
 
 
