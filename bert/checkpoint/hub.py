@@ -4,23 +4,20 @@ Cache, token, address and offline mode are those of huggingface_hub: HF_HOME, HF
 export and training import this module. `python -m bert.checkpoint.hub NAME` prints the commit that a name stands for.
 """
 
-import errno
 import importlib.util
-import json
 import logging
 import re
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 from bert.checkpoint.cached_files import check_whole, damaged_files
 from bert.checkpoint.download_progress import downloading
-from bert.checkpoint.hub_answers import check_answers, no_hub
+from bert.checkpoint.hub_answers import check_answers, endpoint
+from bert.checkpoint.hub_failures import explained
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHTS, read_adapter_config
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
 from bert.config import BertConfig
@@ -45,7 +42,6 @@ _TEXTS = frozenset(
 _MODULE_CONFIG = re.compile(r"\d+_\w+/config\.json")
 _DENSE = re.compile(r"(\d+_Dense/)[^/]+")
 _SHARD = re.compile(r"(?:pytorch_)?model-\d+-of-\d+\.(?:safetensors|bin)")
-_FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 MAIN = "main"
 SPARE_BYTES = 64 << 20
 """Bytes that must stay free on the disk beyond a download."""
@@ -58,13 +54,13 @@ def download(name: HubName) -> Path:
     The main branch and tags are looked up once a process. Raises CheckpointError with what to do about it, and the errors
     of `BertConfig` and of adapters for a model that is not read, before its weights are downloaded.
     """
-    with _explained(name):
+    with explained(name):
         return _download(name)
 
 
 def commit_of(name: HubName) -> str:
     """Return the commit that a name stands for now, after a look at its config. Raises as `download` does."""
-    with _explained(name):
+    with explained(name):
         return _describe(name)[0].resolved
 
 
@@ -123,8 +119,8 @@ def _check_downloaded(name: HubName, folder: Path, files: Collection[str]) -> No
         (folder / file).resolve().unlink()
         (folder / file).unlink(missing_ok=True)
     raise CheckpointError(
-        f"{', '.join(damaged)} of {name} came with other content than {_endpoint()} lists, and was deleted: run it again; "
-        "if it stays so, check HF_ENDPOINT and proxies"
+        f"{', '.join(damaged)} of {name} came with other content than {endpoint()} lists, and was deleted: run it again; "
+        f"if it stays so, delete {folder.parents[1]}, and check HF_ENDPOINT and proxies"
     )
 
 
@@ -182,128 +178,6 @@ def _check_space(name: HubName, needed_bytes: int) -> None:
             f"{name} needs {needed_bytes / 1e6:,.0f} MB in {HF_HUB_CACHE}, and {free_bytes / 1e6:,.0f} MB are free: make "
             "room, or set HF_HOME to a folder on another disk"
         )
-
-
-@contextmanager
-def _explained(name: HubName) -> Iterator[None]:
-    """Turn every failure of a download into a CheckpointError that says what to do."""
-    try:
-        yield
-    except BertError:
-        raise
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(_reason(name, error)) from error
-    except Exception as error:
-        # huggingface_hub and its HTTP client have errors with no base of their own.
-        if type(error).__module__.partition(".")[0] not in ("huggingface_hub", "httpx2", "httpcore2"):
-            raise
-        raise CheckpointError(_reason(name, error)) from error
-
-
-def _reason(name: HubName, error: Exception) -> str:
-    from httpx2 import TooManyRedirects
-    from huggingface_hub import errors
-
-    explanations: list[tuple[type[Exception], Callable[[HubName, Any], str]]] = [
-        (errors.GatedRepoError, _gated),
-        (errors.RepositoryNotFoundError, _unknown),
-        (errors.RevisionNotFoundError, _no_revision),
-        (errors.RemoteEntryNotFoundError, _no_file),
-        (errors.RevisionResolutionError, _unreachable),
-        (errors.LocalEntryNotFoundError, _unreachable),
-        (json.JSONDecodeError, _no_hub),
-        (TooManyRedirects, _no_hub),
-        (errors.CachedRepoTreeNotFoundError, _unreachable),
-        (errors.HFValidationError, lambda name, error: f"{name} is no name that the hub could have: {error}"),
-        (errors.HfHubHTTPError, _status),
-    ]
-    for kind, explain in explanations:
-        if isinstance(error, kind):
-            return explain(name, error)
-    if isinstance(error, OSError) and error.errno in _FULL_DISK:
-        return (
-            f"{name} cannot be downloaded: {error.strerror}; make room, or set HF_HOME to a folder on another disk, and "
-            "run it again (whole files are kept)"
-        )
-    if isinstance(error, OSError) and error.errno is not None:
-        return f"{name} cannot be downloaded: {error}"
-    return (
-        f"the download of {name} was cut off ({_short(error)}): run it again; whole files are kept, and the one that was "
-        "cut off begins anew"
-    )
-
-
-def _gated(name: HubName, error: Any) -> str:
-    return (
-        f"{name} is gated: accept its terms at {_endpoint()}/{name.repo}, and set HF_TOKEN to a token of the account "
-        f"that did{_token_state()}"
-    )
-
-
-def _unknown(name: HubName, error: Any) -> str:
-    return (
-        f"there is no folder {name} here, and no model {name.repo} at {_endpoint()}: correct the name; for a private model "
-        f"set HF_TOKEN to a token of an account that may read it{_token_state()}"
-    )
-
-
-def _no_revision(name: HubName, error: Any) -> str:
-    return f"{name.repo} has no revision {name.revision!r}: name a commit, a tag or a branch that {_endpoint()} lists"
-
-
-def _unreachable(name: HubName, error: Any) -> str:
-    from huggingface_hub import errors
-    from huggingface_hub.constants import HF_HUB_CACHE, HF_HUB_OFFLINE
-
-    cause = error.__cause__ or error
-    if isinstance(cause, errors.FileMetadataError):
-        return _no_hub(name, cause)
-    if isinstance(cause, errors.HfHubHTTPError) and cause.response.status_code < 500:
-        return _status(name, cause)
-    where = f"{name} is not (or not whole) in the cache {HF_HUB_CACHE}"
-    if HF_HUB_OFFLINE:
-        return f"{where}, and HF_HUB_OFFLINE is set: download it once without that, or name a folder that is here"
-    return f"{where}, and {_endpoint()} does not answer ({_short(cause)}): check the network, a proxy, HF_ENDPOINT"
-
-
-def _no_file(name: HubName, error: Any) -> str:
-    path = urlsplit(str(error.response.url)).path
-    return f"{_endpoint()} lists a file of {name} that it does not have ({path}): a mirror may not be whole"
-
-
-def _no_hub(name: HubName, error: Any) -> str:
-    return no_hub(f"answer of a hub ({_short(error)})")
-
-
-def _status(name: HubName, error: Any) -> str:
-    status = error.response.status_code
-    if status in (401, 403):
-        advice = (
-            f"set HF_TOKEN to a token of an account that may read it{_token_state()}, or check HF_ENDPOINT"
-        )
-    elif status == 429 or status >= 500:
-        advice = "try again later"
-    else:
-        advice = "check HF_ENDPOINT"
-    return f"{_endpoint()} refuses {name} ({_short(error)}): {advice}"
-
-
-def _token_state() -> str:
-    from huggingface_hub import get_token
-
-    return " (the token in use was refused)" if get_token() else " (none is set)"
-
-
-def _endpoint() -> str:
-    from huggingface_hub.constants import ENDPOINT
-
-    return ENDPOINT
-
-
-def _short(error: BaseException) -> str:
-    """Return an error's first line, or its type where it has none."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200] if lines else type(error).__name__
 
 
 def main(arguments: list[str]) -> int:

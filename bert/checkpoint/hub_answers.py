@@ -27,13 +27,18 @@ def check_answers() -> None:
     set_client_factory(_client)
 
 
-def no_hub(what: str) -> str:
-    """Return the sentence about an answer that no hub would give."""
+def endpoint() -> str:
+    """Return the hub's address."""
     from huggingface_hub.constants import ENDPOINT
 
+    return ENDPOINT
+
+
+def no_hub(what: str) -> str:
+    """Return the sentence about an answer that no hub would give."""
     return (
-        f"the hub at {ENDPOINT} answered with what is no {what}: check HF_ENDPOINT, and whether a proxy or the sign-in page "
-        "of a network answers in its place"
+        f"the hub at {endpoint()} answered with what is no {what}: check HF_ENDPOINT, and whether a proxy or the sign-in "
+        "page of a network answers in its place"
     )
 
 
