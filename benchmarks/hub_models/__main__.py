@@ -35,7 +35,7 @@ DIFFERENCE = {"fp32": CLOSE, "fp16": 1e-2, "int8": float("inf")}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one checkpoint."""
+    """Result of exporting, serving and comparing one checkpoint."""
 
     name: str
     verdict: str

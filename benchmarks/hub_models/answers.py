@@ -46,7 +46,7 @@ class Comparison:
     different: int
     """Texts with another label, entity, span, choice or piece."""
     largest_difference: float
-    """Of the scores, or a vector's numbers, where the answers are the same."""
+    """Largest difference of a score, or of a vector's number, where the answers are the same."""
     example: str = ""
     """First text whose answers differ, with both."""
 

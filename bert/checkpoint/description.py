@@ -16,7 +16,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 
 _NO_LENGTH = 10**6
-"""From here on `model_max_length` is what `transformers` writes for a tokenizer without one."""
+"""Smallest `model_max_length` that means no limit: `transformers` writes 1e30 for a tokenizer without one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""What the relatives of BERT have of their own."""
+"""Code for the relatives of BERT: their names and config keys, and relative positions."""

@@ -22,7 +22,7 @@ from bert.tasks.task import (
 )
 
 _ACTIVATIONS = {"regression": "identity", "multi_label": "sigmoid"}
-"""What makes scores of logits where a spec names nothing; softmax for any other `problem_type`."""
+"""Problem type → activation of a spec that names none; other problem types take softmax."""
 
 
 @dataclass(frozen=True, slots=True)

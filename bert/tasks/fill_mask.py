@@ -46,7 +46,7 @@ class SplitText:
     """A text cut at its masks."""
 
     parts: Sequence[str]
-    """What is before, between and after the masks, M + 1, as the tokenizer reads it."""
+    """M + 1 texts for the tokenizer: before, between and after the masks."""
     masks: Ints
     """(M, 2): start and end of each mask, in code points."""
 

@@ -42,7 +42,7 @@ class TagScheme:
 
     @property
     def has_outside(self) -> bool:
-        """Whether a label says that a word is outside of all entities."""
+        """True if a label marks words outside of all entities."""
         return bool((self.kind_of[:-1] < 0).any())
 
     def kind(self, tag: int) -> str:

@@ -22,7 +22,7 @@ _FIXED = {1: 8, 5: 4}
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """What a tokenizer needs of a `.model` file."""
+    """The parts of a `.model` file that a tokenizer is made of."""
 
     pieces: list[Scored]
     unk_id: int

@@ -1,4 +1,4 @@
-"""What the files beside a vocabulary say of a tokenizer: its class, its special pieces, pieces that were added."""
+"""Tokenizer settings from the files beside a vocabulary: class, special pieces and added pieces."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 """Name → what differs from the defaults of its class in `transformers`."""
 LABELS = 3
 SPECIAL_PIECES = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
-"""In the order of their ids: the padding's is 1, as MPNet's code has it."""
+"""Special pieces in the order of their ids. [PAD] is 1, because MPNet's code fixes it."""
 MAX_TOKENS = 512
 
 
