@@ -1,4 +1,4 @@
-"""What all wires share: routes with their own errors, request fields that ignore what they do not know, plain answers."""
+"""Parts that all wires share: routes with their own errors, requests that ignore unknown fields, plain answers."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import pydantic
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from pydantic import ConfigDict, PlainValidator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -101,17 +102,8 @@ class Wire:
         """Register a handler of requests; `answer` is the documented example, `others` are undocumented paths."""
 
         def register(handler: Post) -> Post:
-            schema = get_type_hints(handler)["body"]
-            for number, each in enumerate([path, *others]):
-                self._router.add_api_route(
-                    each,
-                    handler,
-                    methods=["POST"],
-                    route_class_override=self._route_class,
-                    include_in_schema=number == 0,
-                    responses=openapi.success(answer) | _ERRORS,
-                    openapi_extra=_with_path(openapi.task_request(schema), each),
-                )
+            request = openapi.task_request(get_type_hints(handler)["body"])
+            self._add(handler, (path, *others), "POST", self._route_class, answer, request)
             return handler
 
         return register
@@ -120,19 +112,31 @@ class Wire:
         """Register a handler of GET."""
 
         def register(handler: Get) -> Get:
-            for number, each in enumerate([path, *others]):
-                self._router.add_api_route(
-                    each,
-                    handler,
-                    methods=["GET"],
-                    route_class_override=openapi.DirectRoute,
-                    include_in_schema=number == 0,
-                    responses=openapi.success(answer) | _ERRORS,
-                    openapi_extra=_with_path({}, each),
-                )
+            self._add(handler, (path, *others), "GET", openapi.DirectRoute, answer, {})
             return handler
 
         return register
+
+    def _add(
+        self,
+        handler: Callable[..., Awaitable[Response]],
+        paths: Sequence[str],
+        method: str,
+        route_class: type[APIRoute],
+        answer: Any,
+        request: dict[str, Any],
+    ) -> None:
+        """Register a handler at its paths, of which the first is documented."""
+        for number, path in enumerate(paths):
+            self._router.add_api_route(
+                path,
+                handler,
+                methods=[method],
+                route_class_override=route_class,
+                include_in_schema=number == 0,
+                responses=openapi.success(answer) | _ERRORS,
+                openapi_extra=_with_path(request, path),
+            )
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
