@@ -97,6 +97,12 @@ def guess_task(header: Collection[str], labels: Collection[str] = ()) -> GlueTas
     return next((each for each in fitting if set(each.labels) <= set(labels)), next(iter(fitting), None))
 
 
+def text_columns_of(header: Collection[str]) -> tuple[str, ...]:
+    """Return the columns of texts that a header of GLUE has, of a pair both; empty if it is of none."""
+    fitting = (each.columns for each in GLUE_TASKS.values() if set(each.columns) <= set(header))
+    return max(fitting, key=len, default=())
+
+
 def _columns(
     path: str | Path, task: GlueTask, header: list[str], named: bool, label_names: Sequence[str]
 ) -> TextColumns:

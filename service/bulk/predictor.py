@@ -1,0 +1,257 @@
+"""Rows to predictions: the Python API below `bert-predict`, for other schedulers too.
+
+with Predictor(Path("bundles/sentiment")) as predictor:
+    predictor.predict([{"text": "A warm film."}])
+"""
+
+import asyncio
+import math
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Thread
+from typing import Any, Self
+
+import orjson
+
+from bert.data.glue import text_columns_of
+from bert.encoding import is_unicode
+from bert.errors import BertError, BundleError, ConfigError, InputError, InvalidRequestError
+from bert.manifest import CUDA
+from service.bulk.batch_scheduler import BatchScheduler
+from service.bulk.tasks import BulkTask, Fields, bulk_task
+from service.cpu_count import usable_cores
+from service.engine.bundle_folders import all_on_gpu
+from service.engine.bundle_loader import load_models
+from service.engine.slot_layout import lay_out_slots
+from service.pipeline.inputs import RequestContext
+from service.pipeline.pipeline import Pipeline
+
+Row = Mapping[str, object]
+BATCH_TOKENS = {CUDA: 65_536}
+CPU_BATCH_TOKENS = 1024
+CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 2**19
+"""Most rows and characters that are predicted together: enough texts of each length, and a bounded memory."""
+FIELDS = ("text_pair", "text", "question", "context", "prompt", "choices")
+_PLACE = re.compile(rf"\b({'|'.join(FIELDS)})\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The new columns of a row, or the reason why it has none."""
+
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Empty for a bad row."""
+    reason: str = ""
+    """Empty for a good row."""
+
+    @property
+    def is_bad(self) -> bool:
+        """Tell whether the row could not be predicted."""
+        return bool(self.reason)
+
+
+class Predictor:
+    """A loaded bundle that predicts rows. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        bundle: Path,
+        *,
+        columns: Mapping[str, str] | None = None,
+        engine_slots: int | None = None,
+        engine_threads_per_slot: int | None = None,
+        batch_tokens: int | None = None,
+        verify_hashes: bool = True,
+        **options: Any,
+    ) -> None:
+        """Load a bundle's folder.
+
+        `columns` names the column of a field where it is not the field's own name: {"text": "review"}. The next
+        settings are those of `bert-serve`. `options` are the task's: top_k, truncate, max_answer_tokens (None: not
+        given). Raises BundleError and ConfigError.
+        """
+        layout = lay_out_slots(
+            usable_cores(), engine_slots, engine_threads_per_slot, on_gpu=all_on_gpu([bundle])
+        )
+        loaded = load_models(
+            [bundle],
+            threads=layout.threads,
+            verify_hashes=verify_hashes,
+            workers=1,
+            strict=True,
+        )
+        if len(loaded.models) > 1:
+            names = ", ".join(model.name for model in loaded.models)
+            raise BundleError(f"{bundle} holds several bundles ({names}): name the folder of one")
+        model = loaded.models[0]
+        self.model = model.closed()
+        self._columns = dict(columns or {})
+        if unknown := sorted(set(self._columns) - set(FIELDS)):
+            raise ConfigError(
+                f"columns names the field {unknown[0]!r}; known are {', '.join(sorted(FIELDS))}"
+            )
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._task: BulkTask | None = None
+        bulk_task(self.model, (), self._options)  # wrong options are told before there is a row
+        tokens = batch_tokens or BATCH_TOKENS.get(model.provider, CPU_BATCH_TOKENS)
+        scheduler = BatchScheduler(model.engine, layout.slots, tokens)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="predictor", daemon=True)
+        self._thread.start()
+        self._scheduler = scheduler
+        self._pipeline = self._call(self._make_pipeline(layout.slots))
+
+    def __enter__(self) -> Self:
+        """Return the predictor."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def predict(self, rows: Sequence[Row]) -> list[Prediction]:
+        """Return a prediction for each row, in order. A bad row has a reason and spoils no other."""
+        futures = [self.submit(chunk) for chunk in chunks(rows)]
+        return [prediction for future in futures for prediction in future.result()]
+
+    def submit(self, rows: Sequence[Row]) -> "Future[list[Prediction]]":
+        """Begin to predict a chunk of rows, at least one. The first row ever decides whether there are pairs."""
+        task = self.task_for(rows[0])
+        return asyncio.run_coroutine_threadsafe(self._predict(task, rows), self._loop)
+
+    def task_for(self, row: Iterable[str]) -> BulkTask:
+        """Return what is done with rows that have these columns; it stays so for all rows that follow."""
+        if self._task is None:
+            present = set(row)
+            if "text" not in self._columns and "text" not in present:
+                self._columns = {
+                    **dict(zip(("text", "text_pair"), text_columns_of(present), strict=False)),
+                    **self._columns,
+                }
+            named = {name for name in FIELDS if self._columns.get(name, name) in present}
+            self._task = bulk_task(self.model, named, self._options)
+        return self._task
+
+    def column_of(self, name: str) -> str:
+        """Return the column that holds a field."""
+        return self._columns.get(name, name)
+
+    def close(self) -> None:
+        """Drop what has not begun, and free the model."""
+        if self._thread.is_alive():
+            self._call(self._pipeline.close())
+            self._call(self._scheduler.close())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+    async def _make_pipeline(self, slots: int) -> Pipeline:
+        return Pipeline(self._scheduler, slots, sys.maxsize)
+
+    def _call(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _predict(self, task: BulkTask, rows: Sequence[Row]) -> list[Prediction]:
+        """Predict the rows that can be, all together."""
+        found, read = dict[int, Prediction](), dict[int, dict[str, Any]]()
+        for index, row in enumerate(rows):
+            try:
+                read[index] = {name: self._value(row, name) for name in task.fields}
+            except InputError as error:
+                found[index] = Prediction(reason=str(error))
+        await self._predict_read(task, read, found)
+        return [found[index] for index in range(len(rows))]
+
+    async def _predict_read(
+        self, task: BulkTask, read: dict[int, dict[str, Any]], found: dict[int, Prediction]
+    ) -> None:
+        """Predict rows by their numbers, without those that the pipeline refuses; halves where it does not say which."""
+        while read:
+            numbers = list(read)
+            values: Fields = {name: [read[n][name] for n in numbers] for name in task.fields}
+            request = RequestContext("", "bulk", time.monotonic(), math.inf, self.model.name)
+            try:
+                columns = await task.predict(self._pipeline, request, self.model, values, self._options)
+            except BertError as error:
+                refused = self._refused(error)
+                if not refused and len(numbers) > 1:
+                    half = len(numbers) // 2
+                    for part in (numbers[:half], numbers[half:]):
+                        await self._predict_read(task, {n: read[n] for n in part}, found)
+                    return
+                for place, reason in (refused or {0: str(error)}).items():
+                    found[numbers[place]] = Prediction(reason=reason)
+                    del read[numbers[place]]
+            else:
+                found.update(zip(numbers, map(Prediction, columns), strict=True))
+                return
+
+    def _refused(self, error: BertError) -> dict[int, str]:
+        """Return the rows that an error names, and what is wrong with each; empty if it names none."""
+        refused = dict[int, str]()
+        for fault in error.errors if isinstance(error, InvalidRequestError) else ():
+            if place := _PLACE.search(fault.field):
+                where = _PLACE.sub(lambda found: self.column_of(found[1]), fault.field)
+                refused.setdefault(int(place[2]), f"{where}: {fault.message}")
+        return refused
+
+    def _value(self, row: Row, name: str) -> Any:
+        """Return a field of a row. Raises InputError if it is not there or not of the type that the field has."""
+        column = self.column_of(name)
+        value = row.get(column)
+        if value is None:
+            raise InputError(f"{column}: {'is null' if column in row else 'is missing'}")
+        if name == "choices":
+            return _choices(column, value)
+        if not isinstance(value, str):
+            raise InputError(f"{column}: is {_described(value)} instead of a text")
+        if not is_unicode(value):
+            raise InputError(f"{column}: is not valid Unicode: it has half of a surrogate pair")
+        return value
+
+
+def chunks(rows: Iterable[Row], max_rows: int = CHUNK_ROWS) -> Iterator[list[Row]]:
+    """Cut rows into chunks of at most `max_rows` and about CHUNK_CHARACTERS."""
+    chunk, characters = list[Row](), 0
+    for row in rows:
+        chunk.append(row)
+        characters += sum(len(value) for value in row.values() if isinstance(value, str))
+        if len(chunk) == max_rows or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _choices(column: str, value: object) -> list[str]:
+    """Return a list of choices; as text it is JSON. Raises InputError."""
+    if isinstance(value, str):
+        try:
+            value = orjson.loads(value)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"{column}: is no JSON list of texts: {error}") from None
+    if not isinstance(value, list) or not all(isinstance(each, str) and is_unicode(each) for each in value):
+        raise InputError(f"{column}: is {_described(value)} instead of a list of texts")
+    if len(value) < 2:
+        raise InputError(f"{column}: has {len(value)} choices; at least two are needed")
+    if blank := [number for number, each in enumerate(value) if not each.strip()]:
+        raise InputError(f"{column}[{blank[0]}]: is empty")
+    return value
+
+
+def _described(value: object) -> str:
+    """Describe a value of a wrong type."""
+    names = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+        str: "a text",
+    }
+    return names.get(type(value), f"a {type(value).__name__}")

@@ -1,0 +1,124 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bert.errors import BundleError, ConfigError
+from service.bulk.predictor import Predictor
+from tests.support.tiny import write_tiny_bundles
+
+TEXTS = [
+    "angela merkel met in munich",
+    "the film was warm and funny",
+    "dull",
+    "who is it and where is it",
+    "a",
+]
+LONG = "the film was dull " * 20
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundles")
+    write_tiny_bundles(folder)
+    return folder
+
+
+@pytest.fixture
+def opened(bundles: Path) -> Iterator[Any]:
+    predictors = list[Predictor]()
+
+    def opened(name: str, **options: Any) -> Predictor:
+        predictors.append(Predictor(bundles / name, **options))
+        return predictors[-1]
+
+    yield opened
+    for predictor in predictors:
+        predictor.close()
+
+
+def test_each_row_gets_the_columns_of_its_task(opened: Any) -> None:
+    rows = [{"text": text, "text_pair": "a film", "id": n} for n, text in enumerate(TEXTS)]
+    expected = {
+        "mood": {"label", "score"},
+        "entailment": {"label", "score"},
+        "topics": {"label", "score", "scores"},
+        "names": {"entities"},
+        "meaning": {"score"},
+    }
+    for name, columns in expected.items():
+        found = opened(name).predict(rows)
+        assert not any(each.is_bad for each in found), name
+        assert all(set(each.columns) == columns for each in found), name
+
+
+def test_one_text_is_embedded(opened: Any) -> None:
+    found = opened("meaning").predict([{"text": text} for text in TEXTS])
+    assert np.allclose([np.linalg.norm(each.columns["embedding"]) for each in found], 1)
+
+
+def test_questions_choices_and_masks_are_answered(opened: Any) -> None:
+    answer = opened("reader").predict([{"question": "who is it", "context": "angela met merkel in munich"}])
+    assert set(answer[0].columns) == {"answer", "score", "start", "end", "no_answer_score"}
+    rows = [
+        {"prompt": "the film was", "choices": choices} for choices in (["warm", "dull"], '["long", "funny"]')
+    ]
+    chosen = opened("stories").predict(rows)
+    assert chosen[0].columns["choice"] in ("warm", "dull")
+    assert chosen[1].columns["choice"] in ("long", "funny")
+    masks = opened("gaps", top_k=2).predict([{"text": "the [MASK] was [MASK]"}])[0].columns["masks"]
+    assert [len(mask["candidates"]) for mask in masks] == [2, 2]
+
+
+def test_a_bad_row_has_a_reason_and_spoils_no_other(opened: Any) -> None:
+    bad: list[dict[str, object]] = [{}, {"text": None}, {"text": 3}, {"text": "\ud800"}, {"text": LONG}]
+    rows = [row for each in bad for row in ({"text": "dull"}, each)]
+    found = opened("mood").predict(rows)
+    assert [each.is_bad for each in found] == [False, True] * len(bad)
+    assert [each.reason for each in found[1::2]] == [
+        "text: is missing",
+        "text: is null",
+        "text: is a number instead of a text",
+        "text: is not valid Unicode: it has half of a surrogate pair",
+        "text: the text has 82 tokens and the model reads at most 32",
+    ]
+    assert len({each.columns["score"] for each in found[::2]}) == 1
+
+
+def test_any_number_of_rows_may_be_bad(opened: Any) -> None:
+    rows = [{"text": LONG if n % 3 else "dull"} for n in range(300)]
+    assert [each.is_bad for each in opened("mood").predict(rows)] == [bool(n % 3) for n in range(300)]
+
+
+def test_a_question_that_is_refused_without_a_place_is_found_by_halves(opened: Any) -> None:
+    rows = (
+        [{"text": "the [MASK]"}] * 9 + [{"text": "[MASK] " * 20 + "x" * 2**20}] + [{"text": "a [MASK]"}] * 9
+    )
+    found = opened("gaps", top_k=100).predict(rows)
+    assert [n for n, each in enumerate(found) if each.is_bad] == [9]
+
+
+def test_long_texts_are_cut_where_that_is_asked_for(opened: Any) -> None:
+    found = opened("mood", truncate=True).predict([{"text": LONG}, {"text": "dull"}])
+    assert [each.columns["truncated"] for each in found] == [True, False]
+
+
+def test_columns_may_have_other_names(opened: Any) -> None:
+    mood = opened("mood", columns={"text": "review"}).predict(
+        [{"review": "dull", "text": 1}, {"text": "dull"}]
+    )
+    assert not mood[0].is_bad
+    assert mood[1].reason == "review: is missing"
+    glue = opened("entailment").predict([{"sentence1": "dull", "sentence2": "a film"}])
+    assert not glue[0].is_bad
+
+
+def test_wrong_options_are_refused_before_there_is_a_row(opened: Any, bundles: Path) -> None:
+    with pytest.raises(ConfigError, match="'names' is for ner, which has no option top_k"):
+        opened("names", top_k=3)
+    with pytest.raises(ConfigError, match="field 'texts'"):
+        opened("mood", columns={"texts": "x"})
+    with pytest.raises(BundleError, match="holds several bundles"):
+        Predictor(bundles)
