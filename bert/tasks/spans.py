@@ -47,7 +47,7 @@ class Answer:
     best: Span | None
     """The best span, also where no answer wins; None if the context is empty."""
     null_margin: float
-    """Logits of no answer minus those of `best`; the answer is None where it passes `spec.null_threshold`."""
+    """Logits of no answer minus those of `best`; by the spec's rule the answer is None over `spec.null_threshold`."""
 
 
 def decode(
@@ -57,13 +57,15 @@ def decode(
     spec: TaskSpec,
     top_k: int = 1,
     max_answer_tokens: int | None = None,
+    no_answer_threshold: float | None = None,
 ) -> Answer:
     """Answer a question from the start and end logits (T_i, 2) of each window over its context.
 
     Spans hold at most `max_answer_tokens` pieces (None: the spec's). Probabilities are shares among the
     `spec.n_best` spans, so that they do not depend on `top_k`, of which more than `n_best` gives no more. Of equal
-    scores the span that begins, then the one that ends, first wins. Raises ValueError for limits below 1 and for
-    logits that do not fit.
+    scores the span that begins, then the one that ends, first wins. The text has no answer where the probability of
+    none is over `no_answer_threshold`; None takes the spec's rule. Raises ValueError for limits below 1 and for logits
+    that do not fit.
     """
     longest = spec.max_answer_tokens if max_answer_tokens is None else max_answer_tokens
     if top_k < 1 or longest < 1:
@@ -79,7 +81,11 @@ def decode(
     )
     no_answer = shares[-1] if len(shares) > len(found) else 0.0
     best, margin = (found[0], null - competing[0]) if found else (None, math.inf)
-    if best is None or (spec.allows_no_answer and margin > spec.null_threshold):
+    if no_answer_threshold is None:
+        has_none = spec.allows_no_answer and margin > spec.null_threshold
+    else:
+        has_none = no_answer > no_answer_threshold
+    if best is None or has_none:
         return Answer(None, no_answer, None, None, no_answer, found[: top_k - 1], best, margin)
     return Answer(best.text, best.score, best.start, best.end, no_answer, found[1:top_k], best, margin)
 

@@ -25,6 +25,7 @@ from service.pipeline.inputs import (
     Choices,
     RequestContext,
     Texts,
+    check_allows_no_answer,
     check_choices,
     check_count,
     pair_count,
@@ -266,8 +267,16 @@ async def qa(request: TaskRequest, body: span_schemas.QaRequest) -> Response:
     model, question = request.find_model(body.model, "qa"), Texts.of("question", body.question)
     passage = Texts.of("context", body.context)
     request.check_count(question, passage)
+    if body.no_answer_threshold is not None:
+        check_allows_no_answer(model, body.no_answer_threshold)
     found = await request.pipeline.answers(
-        request.context, model, question, passage, top_k=body.top_k, max_answer_tokens=body.max_answer_tokens
+        request.context,
+        model,
+        question,
+        passage,
+        top_k=body.top_k,
+        max_answer_tokens=body.max_answer_tokens,
+        no_answer_threshold=body.no_answer_threshold,
     )
     count = sum(1 + len(each.alternatives) for each in found)
     return await request.respond(count, lambda: responses.answers(found))

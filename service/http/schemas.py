@@ -6,7 +6,21 @@ Each example of a response is what the demo model answers to the example of the 
 
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from bert.errors import displayed
+
+JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
+
+
+def check_share(value: object) -> object:
+    """Refuse what is not a number from 0 to 1, by value: pydantic would take true and "1" for one."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return value
+    shown = JSON_NAMES.get(type(value)) or displayed(str(value).lower())
+    raise PydanticCustomError("share", "must be a number from 0 to 1, not {shown}", {"shown": shown})
+
 
 Example = dict[str, Any]
 Item = TypeVar("Item")
@@ -24,6 +38,7 @@ Truncate = Annotated[
         description="Cut each text at the model's length. Without it a longer text is refused with 422.",
     ),
 ]
+Share = Annotated[float, BeforeValidator(check_share), Field(ge=0, le=1)]
 ModelName = Annotated[
     str | None,
     Field(description="Name of a loaded model, see /models. Default: the task's default model."),

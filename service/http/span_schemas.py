@@ -15,6 +15,7 @@ from service.http.schemas import (
     NonEmpty,
     NotBlank,
     Schema,
+    Share,
     TaskResponse,
     Text,
     response_example,
@@ -75,6 +76,11 @@ class QaRequest(Schema):
     )
     max_answer_tokens: Annotated[int, Field(strict=True, ge=1, le=512)] | None = Field(
         None, description="Longest answer, in the model's tokens. Default: what the model was tuned with."
+    )
+    no_answer_threshold: Share | None = Field(
+        None,
+        description="Null is answered where `no_answer_score` is over this, never with 1. Default: the model's own rule, "
+        "tuned on development data. Only for models that were trained on questions without an answer.",
     )
     model: ModelName = None
 

@@ -131,6 +131,16 @@ def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_
     return replace(texts, values=[prompts[name] + value for value in texts.values])
 
 
+def check_allows_no_answer(model: Model, threshold: float) -> None:
+    """Refuse a threshold for no answer where the model always gives one."""
+    if not model.spec.allows_no_answer:
+        message = (
+            f"is {threshold:g}, but model {model.name!r} was not trained on questions without an answer and always gives "
+            "one: leave it out"
+        )
+        raise InvalidRequestError([FieldError("no_answer_threshold", message)])
+
+
 def pair_count(first: Texts, second: Texts) -> int:
     """Return the number of pairs that two fields make.
 

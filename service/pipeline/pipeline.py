@@ -181,6 +181,7 @@ class Pipeline:
         *,
         top_k: int,
         max_answer_tokens: int | None,
+        no_answer_threshold: float | None = None,
     ) -> list[spans.Answer]:
         """Answer each question from its context; long contexts are read in windows."""
         check_not_blank(question, context)
@@ -199,6 +200,7 @@ class Pipeline:
                     model.spec,
                     top_k,
                     max_answer_tokens,
+                    no_answer_threshold,
                 )
                 for i in range(count)
             ]

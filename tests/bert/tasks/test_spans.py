@@ -217,6 +217,33 @@ def test_an_empty_context_has_no_answer(spec: TaskSpec) -> None:
     assert answer == Answer(None, 1.0, None, None, 1.0, (), None, math.inf)
 
 
+@given(TEXTS, st.integers(0, 999), st.floats(0, 1), st.floats(-9, 9))
+def test_a_threshold_decides_on_the_probability_of_no_answer(
+    context: str, seed: int, threshold: float, null_threshold: float
+) -> None:
+    windows = windows_of(context)
+    logits, spec = random_logits(windows, seed), replace(V2, null_threshold=null_threshold)
+    plain = spans.decode(context, windows, logits, spec, top_k=4)
+    answer = spans.decode(context, windows, logits, spec, top_k=4, no_answer_threshold=threshold)
+    assert (answer.answer is None) == (answer.no_answer_score > threshold)
+    assert (answer.no_answer_score, answer.best) == (plain.no_answer_score, plain.best)
+    best_first = [plain.best, *(span for span in plain.alternatives if span != plain.best)]
+    shown = [*([] if answer.answer is None else [answer.best]), *answer.alternatives]
+    assert shown[:3] == best_first[:3]
+
+
+def test_a_threshold_of_1_always_gives_an_answer_and_0_none_that_is_possible() -> None:
+    windows = windows_of("went london")
+    logits = logits_at(windows, (0, 0, 0, 999.0))
+    sure = spans.decode("went london", windows, logits, V2, no_answer_threshold=1.0)
+    assert (sure.answer, sure.no_answer_score) == ("went", 1.0)
+    assert (
+        spans.decode("went london", windows, logits_at(windows), V2, no_answer_threshold=0.0).answer is None
+    )
+    blank = windows_of("  ")
+    assert spans.decode("  ", blank, random_logits(blank, 0), V2, no_answer_threshold=1.0).answer is None
+
+
 @pytest.mark.parametrize("top_k", [1, 2, 4])
 def test_top_k_counts_the_answer_itself_or_none(top_k: int) -> None:
     windows = windows_of("went london")
