@@ -5,7 +5,7 @@ import { html, nothing, render } from "./lit-html.js";
 import { latency, problem, tabList } from "./parts.js";
 import { header, keyForm } from "./shell.js";
 import * as snippets from "./snippets.js";
-import { TASKS, bodyOf, modelsFor } from "./tasks.js";
+import { TASKS, bodyOf, defaultFor, modelsFor } from "./tasks.js";
 
 const CODES = [
   ["curl", "curl"],
@@ -53,7 +53,7 @@ function prepare(task) {
   const tab = state.tabs.get(task.id);
   const models = modelsFor(task, state.models);
   if (!models.some((model) => model.name === tab.model)) {
-    const chosen = models.find((model) => model.default) ?? models[0];
+    const chosen = defaultFor(task, models);
     tab.model = chosen?.name ?? null;
     tab.values = { ...task.examples(chosen)[0][1] };
   }
@@ -167,7 +167,7 @@ function playground() {
 }
 
 function noModel(task) {
-  const leftOut = state.leftOut.filter((each) => each.task === task.task);
+  const leftOut = modelsFor(task, state.leftOut);
   return html`
     <div class="card">
       <h2>No model for this task is loaded</h2>

@@ -5,6 +5,10 @@ import { codePoints, segments, slice } from "./offsets.js";
 import { percent } from "./shell.js";
 
 const HUES = 8;
+const MEASURES = {
+  similarity: "The cosine of the two meanings: 1 is the same, 0 unrelated.",
+  classification: "A cross-encoder's score: 1 answers the query, 0 does not.",
+};
 const number = (value) => value.toFixed(Math.abs(value) < 10 ? 3 : 1);
 
 /** Return a row: a name, a bar of this share, a number. */
@@ -85,8 +89,8 @@ export function entities({ results: [{ entities: found }] }, { body, model }) {
   };
 }
 
-/** Similarity: the candidates, nearest first. */
-export function ranking({ results: ranked }, { body }) {
+/** Similarity and rerank: the candidates, nearest first. */
+export function ranking({ results: ranked }, { body, model }) {
   const text = (found) => body.candidates[found.index];
   // A cosine is at most 1; some models are compared by a dot product of any size.
   const most = Math.max(1, ...ranked.map((found) => found.score));
@@ -96,7 +100,7 @@ export function ranking({ results: ranked }, { body }) {
       <ol class="bars ranked">
         ${ranked.map((found, at) => bar(text(found), found.score / most, number(found.score), at === 0))}
       </ol>
-      ${most === 1 ? html`<p class="note">The cosine of the two meanings: 1 is the same, 0 unrelated.</p>` : nothing}
+      ${most === 1 ? html`<p class="note">${MEASURES[model?.task] ?? nothing}</p>` : nothing}
       ${cut(ranked.some((found) => found.truncated))}
     `,
   };

@@ -1,7 +1,8 @@
 // One entry for each task that the page knows: what is asked, what to try, how the result is shown.
 //
-// A tab appears for each entry. One that is `optional` appears only if a loaded model has its task. The place of a new
-// endpoint (/rerank, say) is one entry here and one view in results.js.
+// A tab appears for each entry. One that is `optional` appears only if a loaded model has its task. Where models of
+// several tasks answer, `task` is null and `fits` chooses them. The place of a new endpoint is one entry here and one view
+// in results.js.
 
 import * as results from "./results.js";
 
@@ -103,6 +104,45 @@ const similarity = {
   view: results.ranking,
 };
 
+/** A classifier with one label that reads pairs, or may do so. */
+const isCrossEncoder = (model) => model.task === "classification" && model.pair !== false && model.labels?.length === 1;
+
+const rerank = {
+  id: "rerank",
+  title: "Rerank",
+  path: "rerank",
+  task: null,
+  fits: (model) => model.task === "similarity" || isCrossEncoder(model),
+  // As the service chooses where a request names none.
+  order: (model) => (isCrossEncoder(model) && model.pair ? 0 : 2) + (model.default ? 0 : 1),
+  fields: () => [
+    { name: "query", label: "Query", kind: "line" },
+    { name: "candidates", label: "Passages, one on each line", rows: 7, kind: "lines" },
+  ],
+  options: () => [WORDS.truncate],
+  examples: () => [
+    [
+      "Help desk",
+      {
+        query: "How long do I have to send something back?",
+        candidates:
+          "Parcels leave our warehouse within two working days.\nYou can return any item within 30 days of delivery.\n" +
+          "Our shop is open from nine to six.\nRefunds are paid to the card that you used.",
+      },
+    ],
+    [
+      "Facts",
+      {
+        query: "Who discovered radium?",
+        candidates:
+          "Radium is a chemical element with the symbol Ra.\nMarie and Pierre Curie discovered radium in 1898.\n" +
+          "The Curies met in Paris in 1894.\nUranium was discovered by Martin Klaproth.",
+      },
+    ],
+  ],
+  view: results.ranking,
+};
+
 const qa = {
   id: "qa",
   title: "Question answering",
@@ -174,6 +214,7 @@ const tokenize = {
   title: "Tokenize",
   path: "tokenize",
   task: null,
+  fits: () => true,
   fields: () => [WORDS.text],
   options: () => [],
   examples: () => [
@@ -183,10 +224,16 @@ const tokenize = {
   view: results.tokens,
 };
 
-export const TASKS = [classify, ner, similarity, qa, fillMask, choice, embed, tokenize];
+export const TASKS = [classify, ner, similarity, rerank, qa, fillMask, choice, embed, tokenize];
 
-/** Return the models that answer a task. Any model tokenises. */
-export const modelsFor = (task, models) => models.filter((model) => task.task === null || model.task === task.task);
+/** Return the models that answer a task. */
+export const modelsFor = (task, models) => models.filter(task.fits ?? ((model) => model.task === task.task));
+
+/** Return the one that answers unless another is chosen, or undefined. */
+export function defaultFor(task, models) {
+  const order = task.order ?? ((model) => (model.default ? 0 : 1));
+  return modelsFor(task, models).sort((a, b) => order(a) - order(b))[0];
+}
 
 /** Return the body of a request: lists split, options that are unset left out. */
 export function bodyOf(task, model, values) {
@@ -199,7 +246,7 @@ export function bodyOf(task, model, values) {
     const value = values[option.name] ?? option.value;
     if (value) body[option.name] = option.kind === "number" ? Number(value) : value === NO_PROMPT ? "" : value;
   }
-  // Without a name the task's default answers; no model is the default of /tokenize.
+  // Without a name the task's default answers; /tokenize and /rerank take models of several tasks.
   if (model && !(model.default && task.task)) body.model = model.name;
   return body;
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MIXED = "👩‍🔬 Ada 🚀 met שלום עולם and 田中さん in 🇯🇵 Paris e\u0301"
 """Emoji of two and more UTF-16 units, right to left, a combining mark."""
-TABS = ("classify", "ner", "similarity", "qa", "fill-mask", "multiple-choice", "embed", "tokenize")
+TABS = ("classify", "ner", "similarity", "rerank", "qa", "fill-mask", "multiple-choice", "embed", "tokenize")
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +123,30 @@ def test_candidates_are_ranked(page: "Page") -> None:
     ranked = ask(page, "similarity", text="a film", candidates="\n".join(candidates) + "\n\n")["results"]
     assert shown(page, ".bar .name") == [candidates[each["index"]] for each in ranked]
     assert shown(page, ".bar .number") == [f"{each['score']:.3f}" for each in ranked]
+
+
+def test_a_query_is_answered_by_embeddings_or_a_cross_encoder(
+    browser: "Browser", bundles: Path, tmp_path: Path
+) -> None:
+    spec = TaskSpec(
+        "classification", ("relevance",), problem_type="regression", pair=True, max_tokens=MAX_TOKENS
+    )
+    write_tiny_bundle(tmp_path / "judge", "judge", spec, 0)
+    folders = [bundles / "meaning", bundles / "mood", tmp_path / "judge"]
+    candidates = ["the dull film", "angela met", "where is munich"]
+    with serving(bundles=folders) as live, visit(browser, f"{live.url}/#rerank") as page:
+        options = page.get_by_label("Model", exact=True).locator("option").all_inner_texts()
+        assert set(options) == {"judge", "meaning (default)"}, "a classifier of single texts does not rank"
+        assert page.get_by_label("Model", exact=True).input_value() == "judge"
+        for model, said in [("judge", "cross-encoder"), ("meaning", "cosine")]:
+            choose(page, "rerank", model)
+            answered = ask(page, "rerank", query="who met", candidates="\n".join(candidates) + "\n\n")
+            assert answered["model"] == model
+            assert shown(page, ".bar .name") == [candidates[each["index"]] for each in answered["results"]]
+            assert shown(page, ".bar .number") == [f"{each['score']:.3f}" for each in answered["results"]]
+            assert said in page.locator(".result").inner_text()
+        plain = live.post("/rerank", {"query": "who met", "candidates": candidates}).json
+        assert plain["model"] == "judge", "the page offers first what a request without a model gets"
 
 
 def test_the_best_choice_is_shown_before_the_others(page: "Page") -> None:
