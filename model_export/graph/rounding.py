@@ -15,6 +15,7 @@ PAIR_LEVELS = 128
 """Largest sum of the weights of inputs 2n and 2n + 1, positive and negative ones apart: 255 * 128 = 32,640 fits."""
 DAMPING = 0.01  # share of the mean diagonal; the paper's own
 BLOCK = 64  # rows updated at once: bounds the work without changing the result
+TRIANGLE = 128  # size of a triangle that is inverted as it is
 
 
 def round_weight(
@@ -32,15 +33,14 @@ def round_weight(
     quantised = np.zeros(weight.shape, np.int8)
     for start in range(0, len(weight), BLOCK):
         stop = min(start + BLOCK, len(weight))
-        errors = np.empty((stop - start, weight.shape[1]))
+        errors = np.zeros((stop - start, weight.shape[1]))
         for row in range(start, stop):
+            left[row] -= upper[start:row, row] @ errors[: row - start]
             used = quantised[row - 1].astype(np.int32) if row % 2 else np.zeros(weight.shape[1], np.int32)
             lowest = np.maximum(-levels, -pair_levels - np.minimum(used, 0))
             highest = np.minimum(levels, pair_levels - np.maximum(used, 0))
             quantised[row] = np.clip(np.rint(left[row] / scale), lowest, highest)
-            error = (left[row] - quantised[row] * scale) / upper[row, row]
-            left[row + 1 : stop] -= np.outer(upper[row, row + 1 : stop], error)
-            errors[row - start] = error
+            errors[row - start] = (left[row] - quantised[row] * scale) / upper[row, row]
         left[stop:] -= upper[start:stop, stop:].T @ errors
     return quantised, scale
 
@@ -60,6 +60,19 @@ def _inverse_root(inputs: Floats) -> NDArray[np.float64]:
     x = inputs.astype(np.float64)
     moment = x.T @ x
     moment[np.diag_indices_from(moment)] += max(DAMPING * float(np.trace(moment)) / len(moment), 1e-12)
-    # The lower Cholesky factor of the inverse, transposed, is the U that the recursion runs on.
-    root: NDArray[np.float64] = np.linalg.cholesky(np.linalg.inv(moment)).T
-    return root
+    # Read backwards, the moment is L L^T, and U is the inverse of L read backwards: a third of what np.linalg.inv would do.
+    lower: NDArray[np.float64] = np.linalg.cholesky(moment[::-1, ::-1])
+    return np.ascontiguousarray(_inverse_triangle(lower)[::-1, ::-1])
+
+
+def _inverse_triangle(lower: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inverse of a lower triangular matrix, half by half."""
+    size = len(lower)
+    if size <= TRIANGLE:
+        return np.asarray(np.linalg.inv(lower), np.float64)
+    half = size // 2
+    first, second = _inverse_triangle(lower[:half, :half]), _inverse_triangle(lower[half:, half:])
+    inverse = np.zeros_like(lower)
+    inverse[:half, :half], inverse[half:, half:] = first, second
+    inverse[half:, :half] = -second @ (lower[half:, :half] @ first)
+    return inverse
