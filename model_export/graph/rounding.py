@@ -61,7 +61,7 @@ def _inverse_root(inputs: Floats) -> NDArray[np.float64]:
     moment = x.T @ x
     moment[np.diag_indices_from(moment)] += max(DAMPING * float(np.trace(moment)) / len(moment), 1e-12)
     # Read backwards, the moment is L L^T, and U is the inverse of L read backwards: a third of what np.linalg.inv would do.
-    lower: NDArray[np.float64] = np.linalg.cholesky(moment[::-1, ::-1])
+    lower = np.asarray(np.linalg.cholesky(moment[::-1, ::-1]), np.float64)
     return np.ascontiguousarray(_inverse_triangle(lower)[::-1, ::-1])
 
 
