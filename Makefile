@@ -17,7 +17,7 @@ export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick test-slow clients check format screenshots bench bench-compare containers lock clean venv
+.PHONY: help serve bundles test test-quick test-slow clients check format docs docs-serve screenshots bench bench-compare containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ format: venv ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: ## build the documentation into site/, links checked; it needs no server
+	@scripts/docs.sh build $(ARGS)
+
+docs-serve: ## show the documentation on port 8000 while you write it
+	@scripts/docs.sh serve $(ARGS)
+
 screenshots: venv ## the pictures of the pages in docs/images, from the demo bundles; needs a Chromium
 	@scripts/make_bundles.sh
 	@$(BIN)/python -m scripts.screenshots $(ARGS)
@@ -81,5 +87,5 @@ lock: venv ## write requirements/constraints.txt from what .venv holds
 	@scripts/lock.sh
 
 clean: ## remove environments, bundles and caches
-	rm -rf .venv .venv-serve .venv-bench .venv-infinity bundles .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-docs bundles site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

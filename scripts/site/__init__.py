@@ -1,0 +1,1 @@
+"""What the documentation site has beyond the pages in docs/."""
