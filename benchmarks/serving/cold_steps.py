@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "inputs of a lone text": lambda n: lone_inputs(encodings[n], head),
         "divide the output": lambda _: split(logits, [1]),
         "look for what is not finite": lambda _: bool(np.isfinite(joined([logits])).all()),
-        "decode": lambda _: classification.decode(logits, spec, None),
+        "decode": lambda _: classification.decode(logits, spec),
     }
     print("| step | in a loop, us | after the engine, us |\n|---|---|---|")
     for name, step in steps.items():

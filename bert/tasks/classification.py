@@ -1,8 +1,8 @@
 """Logits of texts to labels with scores. N texts, K labels."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,38 @@ from bert.tasks.task import (
 
 _ACTIVATIONS = {"regression": "identity", "multi_label": "sigmoid"}
 """Problem type → activation of a spec that names none; other problem types take softmax."""
+Activation = Literal["softmax", "sigmoid", "identity"]
+WindowMerge = Literal["max", "mean"]
+"""How the scores of a text's windows become the text's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """How logits become scores, and which scores are in a result."""
+
+    top_k: int | None = None
+    """Number of scores, best first; None is all."""
+    threshold: float | None = None
+    """Lowest score of a label in `scores`; the best label is told whatever its score."""
+    temperature: float | None = None
+    """Divisor of the logits before softmax or sigmoid; None is 1."""
+    activation: Activation | None = None
+    """What is taken instead of the model's own."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value that breaks a rule."""
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k ({self.top_k}) must be at least 1")
+        if self.temperature is not None and not self.temperature > 0:
+            raise ValueError(f"temperature ({self.temperature}) must be above 0")
+
+
+ALL_SCORES = Scoring()
 
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """The best label of one text and its score, and the scores of the best labels in falling order.
+    """The best label of one text and its score, and the scores of the labels that were asked for, best first.
 
     A score is a probability; of a regression it is the label's number, which may have gone through a sigmoid.
     """
@@ -37,20 +64,36 @@ class Classification:
     scores: tuple[tuple[str, float], ...]
 
 
-def decode(logits: Floats, spec: TaskSpec, top_k: int | None = None) -> list[Classification]:
-    """Turn logits (N, K) into N results, each with its `top_k` best scores (None: all).
+def decode(logits: Floats, spec: TaskSpec, scoring: Scoring = ALL_SCORES) -> list[Classification]:
+    """Turn logits (N, K) into N results.
 
-    Labels of equal score keep the order of `spec.labels`. Raises ValueError if K or `top_k` does not fit.
+    Labels of equal score keep the order of `spec.labels`. Raises ValueError if K does not fit.
     """
     _check(logits, spec)
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k ({top_k}) must be at least 1")
-    scores = _scores(logits, spec)
-    order = (-scores).argsort(axis=-1, kind="stable")[:, :top_k]
-    return [
-        _result(spec.labels, best_first, values)
-        for best_first, values in zip(order.tolist(), scores.tolist(), strict=True)
-    ]
+    return _ranked(_scores(logits, spec, scoring), spec.labels, scoring)
+
+
+def decode_windows(
+    logits: Sequence[Floats],
+    tokens: Sequence[Sequence[int]],
+    spec: TaskSpec,
+    merge: WindowMerge,
+    scoring: Scoring = ALL_SCORES,
+) -> list[Classification]:
+    """Turn the logits (W, K) of each text's W windows into a result for each text.
+
+    `tokens` are those of the text in each window, by which "mean" weighs its scores. Raises ValueError if K does not fit.
+    """
+    merged = list[Floats]()
+    for rows, weights in zip(logits, tokens, strict=True):
+        _check(rows, spec)
+        merged.append(_merged(_scores(rows, spec, scoring), weights, merge))
+    return _ranked(np.stack(merged), spec.labels, scoring)
+
+
+def activation_of(spec: TaskSpec) -> str:
+    """Return what makes scores of a model's logits: softmax, sigmoid or identity."""
+    return spec.activation or _ACTIVATIONS.get(spec.problem_type, "softmax")
 
 
 def predict(logits: Floats, spec: TaskSpec, threshold: float = 0.5) -> NDArray[Any]:
@@ -67,11 +110,40 @@ def predict(logits: Floats, spec: TaskSpec, threshold: float = 0.5) -> NDArray[A
     return np.asarray(logits.argmax(axis=-1))
 
 
-def _scores(logits: Floats, spec: TaskSpec) -> Floats:
-    activation = spec.activation or _ACTIVATIONS.get(spec.problem_type, "softmax")
+def _scores(logits: Floats, spec: TaskSpec, scoring: Scoring = ALL_SCORES) -> Floats:
+    activation = scoring.activation or activation_of(spec)
     if activation == "identity":
         return logits
-    return sigmoid(logits) if activation == "sigmoid" else softmax(logits)
+    function: Callable[[Floats], Floats] = sigmoid if activation == "sigmoid" else softmax
+    if scoring.temperature is None or scoring.temperature == 1:
+        return function(logits)
+    if activation == "softmax":  # which no shift changes, and infinite logits would make nan
+        logits = logits - logits.max(axis=-1, keepdims=True)
+    with np.errstate(over="ignore"):
+        scores = function(np.divide(logits, scoring.temperature, dtype=np.float64))
+    return np.asarray(scores, logits.dtype)
+
+
+def _merged(scores: Floats, tokens: Sequence[int], merge: WindowMerge) -> Floats:
+    """Return a text's scores (K,) of those of its windows, (W, K)."""
+    if merge == "max" or len(scores) == 1:
+        return np.asarray(scores.max(axis=0))
+    return np.asarray(np.average(scores, axis=0, weights=tokens), scores.dtype)
+
+
+def _ranked(scores: Floats, labels: Sequence[str], scoring: Scoring) -> list[Classification]:
+    """Turn scores (N, K) into results."""
+    order = (-scores).argsort(axis=-1, kind="stable")[:, : scoring.top_k]
+    results = [
+        _result(labels, best_first, values)
+        for best_first, values in zip(order.tolist(), scores.tolist(), strict=True)
+    ]
+    if scoring.threshold is None:
+        return results
+    least = scoring.threshold
+    return [
+        replace(each, scores=tuple([found for found in each.scores if found[1] >= least])) for each in results
+    ]
 
 
 def _result(labels: Sequence[str], best_first: Sequence[int], values: Sequence[float]) -> Classification:

@@ -25,6 +25,14 @@ def normalize(vectors: Floats) -> Floats:
     return unit
 
 
+def first_numbers(vectors: Floats, dimensions: int, spec: TaskSpec) -> Floats:
+    """Return the first `dimensions` numbers of vectors (N, H), of length 1 if the model's vectors are (Matryoshka)."""
+    if dimensions == vectors.shape[-1]:
+        return vectors
+    cut = vectors[:, :dimensions]
+    return normalize(cut) if spec.normalize else np.ascontiguousarray(cut)
+
+
 def cosine(first: Floats, second: Floats) -> Floats:
     """Return the cosine of each row of (N, H) with the same row of (N, H), as (N,): what STS-B compares."""
     return _clipped(np.sum(normalize(first) * normalize(second), axis=-1))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert.errors import ConfigError
+from bert.tasks.classification import Scoring
 from bert.tasks.similarity import likeness
 from bert.tasks.spec import TaskSpec
 from service.engine.loaded_model import Model
@@ -41,8 +42,8 @@ async def _classify(
     pair = Texts("text_pair", read["text_pair"], True) if "text_pair" in read else None
     shows_all = "top_k" in options or model.spec.problem_type == "multi_label"
     text, truncate = Texts("text", read["text"], True), bool(options.get("truncate"))
-    top_k = options.get("top_k") if shows_all else 1
-    results, truncated = await pipeline.classify(request, model, text, pair, top_k=top_k, truncate=truncate)
+    scoring = Scoring(options.get("top_k") if shows_all else 1)
+    results, truncated = await pipeline.classify(request, model, text, pair, scoring, truncate=truncate)
     rows: list[Columns] = [{"label": each.label, "score": each.score} for each in results]
     if shows_all:
         for row, each in zip(rows, results, strict=True):

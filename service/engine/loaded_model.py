@@ -43,6 +43,12 @@ class Model:
         return self.bundle.manifest.task
 
     @property
+    def embedding_size(self) -> int | None:
+        """Numbers of a vector; None for a model of another task."""
+        spec = self.spec
+        return spec.vector_size(self.bundle.manifest.hidden_size) if spec.task == "similarity" else None
+
+    @property
     def version(self) -> str:
         """Hash of the manifest, which contains its files' hashes."""
         return str(self.bundle.manifest.to_dict()[SHA256])

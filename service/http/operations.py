@@ -31,6 +31,9 @@ class ModelInfo(Schema):
     pair: bool | None = Field(
         description="True if it reads pairs of texts, false if it reads single texts, null if it takes either."
     )
+    embedding_size: int | None = Field(
+        description="Embeddings only: numbers of a vector, the most that `dimensions` may ask for."
+    )
     prompts: dict[str, str] = Field(description="Embeddings only: name and text of each prompt.")
     default_prompt_name: str | None = Field(description="Embeddings only: prompt of requests that name none.")
     max_tokens: int = Field(description="Longest input in tokens, including special tokens.")
@@ -60,6 +63,7 @@ class ModelsResponse(Schema):
                 "labels": ["negative", "positive"],
                 "problem": "single_label",
                 "pair": False,
+                "embedding_size": None,
                 "prompts": {},
                 "default_prompt_name": None,
                 "max_tokens": 256,
@@ -154,6 +158,7 @@ def _info(
         labels=list(spec.labels),
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
+        embedding_size=model.embedding_size,
         prompts=spec.prompts,
         default_prompt_name=spec.default_prompt_name or None,
         max_tokens=spec.max_tokens,

@@ -20,6 +20,7 @@ from bert.errors import (
     QueueFullError,
     RequestTooLargeError,
     UnknownModelError,
+    displayed,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -134,14 +135,17 @@ def title(status: int) -> str:
 
 
 def field_errors(error: pydantic.ValidationError) -> list[FieldError]:
-    """Return one error for each invalid field, without the value that was sent.
+    """Return one error for each invalid field, without the text that was sent.
 
     For a field that takes a string or a list, pydantic reports errors of both.
     """
     found = dict[str, FieldError]()
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
+    for item in error.errors(include_url=False, include_context=False):
         name = str(item["loc"][0])
-        found.setdefault(name, FieldError(name, _message(item["type"], item["msg"], len(item["loc"]) > 1)))
+        message = _message(item["type"], item["msg"], len(item["loc"]) > 1)
+        if item["type"] == "literal_error" and isinstance(item["input"], str):
+            message += f", not {displayed(item['input'])!r}"
+        found.setdefault(name, FieldError(name, message))
     return list(found.values())
 
 

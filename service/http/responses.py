@@ -1,8 +1,11 @@
 """Serialise results as the schemas describe them. Long lists are serialised in parts, so that no call takes long."""
 
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import BytesIO
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -14,6 +17,7 @@ from bert.tasks.multiple_choice import ScoredChoice
 from bert.tasks.ner import Entity
 from bert.tasks.similarity import Ranked
 from bert.tasks.spans import Answer
+from service.engine.engine_protocol import Floats
 from service.pipeline.inputs import Choices, RequestContext
 from service.pipeline.pipeline import Token
 from service.pipeline.relevance import Embedded, Relevance
@@ -22,6 +26,9 @@ PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""
 LONG_CHARACTERS = 2**15
 """Length from which a text is serialised in a call of its own, in characters."""
+NPY = "application/x-npy"
+MAX_LISTED = 200
+"""Maximum indices in the header X-Truncated: proxies accept few kilobytes of headers."""
 
 
 class JsonResponse(Response):
@@ -150,13 +157,34 @@ def _part_of(mask: FilledMask) -> int:
     return 1 if is_long else PART
 
 
-def embeddings(embedded: Embedded) -> list[dict[str, Any]]:
+def embeddings(embedded: Embedded, *, base64: bool = False) -> list[dict[str, Any]]:
     """Return results of /embed."""
     vectors = np.ascontiguousarray(embedded.vectors)
     return [
-        {"embedding": vector, "truncated": cut}
+        {"embedding": in_base64(vector) if base64 else vector, "truncated": cut}
         for vector, cut in zip(vectors, embedded.truncated, strict=True)
     ]
+
+
+def in_base64(vector: Floats) -> str:
+    """Return a vector as OpenAI does: base64 of float32, little endian."""
+    return b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def npy(context: RequestContext, embedded: Embedded) -> Response:
+    """Return the 200 of vectors (N, E) as a NumPy file, with what JSON says beside them in headers."""
+    file = BytesIO()
+    np.save(file, np.ascontiguousarray(embedded.vectors, "<f4"), allow_pickle=False)
+    name = context.model
+    headers = {
+        "X-Model": name if name.isascii() and name.isprintable() else quote(name),
+        "X-Usage-Tokens": str(context.tokens),
+    }
+    if any(embedded.truncated):
+        cut = [str(index) for index, cut in enumerate(embedded.truncated) if cut]
+        headers["X-Truncated"] = ",".join(cut[:MAX_LISTED])
+        headers["X-Truncated-Count"] = str(len(cut))
+    return Response(file.getvalue(), headers=headers, media_type=NPY)
 
 
 def tokens(texts: Iterable[Sequence[Token]]) -> list[dict[str, Any]]:

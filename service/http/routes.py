@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from bert.errors import DeadlineExceededError, FieldError, InvalidRequestError
 from service.engine.loaded_model import Model
-from service.http import openapi, responses, schemas, span_schemas
+from service.http import embedding_schemas, openapi, responses, schemas, span_schemas
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, parse, read_body, timeout_ms
@@ -205,7 +205,13 @@ async def classify(request: TaskRequest, body: schemas.ClassifyRequest) -> Respo
     check_pair(model, text, pair)
     request.check_count(text, *([pair] if pair is not None else []))
     results, truncated = await request.pipeline.classify(
-        request.context, model, text, pair, top_k=body.top_k, truncate=body.truncate
+        request.context,
+        model,
+        text,
+        pair,
+        body.scoring(),
+        truncate=body.truncate,
+        windows=body.windows,
     )
     count = sum(len(result.scores) for result in results)
     return await request.respond(count, lambda: responses.classifications(results, truncated))
@@ -233,8 +239,8 @@ async def ner(request: TaskRequest, body: span_schemas.NerRequest) -> Response:
     return await request.respond(len(text) + sum(map(len, found)), lambda: responses.entities(found))
 
 
-@task_endpoint("/similarity", schemas.SimilarityResponse)
-async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> Response:
+@task_endpoint("/similarity", embedding_schemas.SimilarityResponse)
+async def similarity(request: TaskRequest, body: embedding_schemas.SimilarityRequest) -> Response:
     """Rank candidates by the similarity of their meaning to a text's."""
     context, pipeline = request.context, request.pipeline
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
@@ -242,7 +248,9 @@ async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> R
     request.check_count(text, candidates)
     text = prompted(text, model, body.prompt_name)
     candidates = prompted(candidates, model, body.candidates_prompt_name, "candidates_prompt_name")
-    embedded = await pipeline.embed(context, model, text, candidates, truncate=body.truncate)
+    embedded = await pipeline.embed(
+        context, model, text, candidates, truncate=body.truncate, dimensions=body.dimensions
+    )
 
     def rank() -> Response:
         rankings = pipeline.rank(model, embedded, len(text), body.top_k)
@@ -252,8 +260,8 @@ async def similarity(request: TaskRequest, body: schemas.SimilarityRequest) -> R
     return await pipeline.write(len(text) * len(candidates), rank)
 
 
-@task_endpoint("/rerank", schemas.RerankResponse)
-async def rerank(request: TaskRequest, body: schemas.RerankRequest) -> Response:
+@task_endpoint("/rerank", embedding_schemas.RerankResponse)
+async def rerank(request: TaskRequest, body: embedding_schemas.RerankRequest) -> Response:
     """Rank candidates by how well they answer a query: by a cross-encoder, or else by their embeddings."""
     query, candidates = Texts.of("query", body.query), Texts.of("candidates", body.candidates)
     found = await request.rank(body.model, query, candidates, truncate=body.truncate)
@@ -282,14 +290,23 @@ async def qa(request: TaskRequest, body: span_schemas.QaRequest) -> Response:
     return await request.respond(count, lambda: responses.answers(found))
 
 
-@task_endpoint("/embed", schemas.EmbedResponse)
-async def embed(request: TaskRequest, body: schemas.EmbedRequest) -> Response:
+@task_endpoint("/embed", embedding_schemas.EmbedResponse)
+async def embed(request: TaskRequest, body: embedding_schemas.EmbedRequest) -> Response:
     """Turn texts into vectors."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     request.check_count(text)
     text = prompted(text, model, body.prompt_name)
-    embedded = await request.pipeline.embed(request.context, model, text, truncate=body.truncate)
-    return await request.respond(len(text), lambda: responses.embeddings(embedded), INLINE_VECTORS)
+    embedded = await request.pipeline.embed(
+        request.context, model, text, truncate=body.truncate, dimensions=body.dimensions
+    )
+    if body.encoding_format == "binary":
+        return await request.pipeline.write(
+            len(text), lambda: responses.npy(request.context, embedded), INLINE_VECTORS
+        )
+    base64 = body.encoding_format == "base64"
+    return await request.respond(
+        len(text), lambda: responses.embeddings(embedded, base64=base64), INLINE_VECTORS
+    )
 
 
 @task_endpoint("/fill-mask", span_schemas.FillMaskResponse)

@@ -1,25 +1,31 @@
-"""JSON of the tasks that read a text as a whole: request, response and an example of both. The base of all schemas.
+"""JSON of the tasks that choose among labels or texts: request, response and an example of both. The base of all schemas.
 
 Requests are validated with these models. Responses are documented by them and built as plain dicts in responses.py.
 Each example of a response is what the demo model answers to the example of the request.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from bert.errors import displayed
+from bert.tasks.classification import ALL_SCORES, Scoring, WindowMerge
 
 JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
 
-def check_share(value: object) -> object:
-    """Refuse what is not a number from 0 to 1, by value: pydantic would take true and "1" for one."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
-        return value
-    shown = JSON_NAMES.get(type(value)) or displayed(str(value).lower())
-    raise PydanticCustomError("share", "must be a number from 0 to 1, not {shown}", {"shown": shown})
+def number(rule: str, fits: Callable[[float], bool], *kinds: type) -> BeforeValidator:
+    """Return a validator that names the rule and the value; pydantic's own takes true and "1" for a number."""
+
+    def check(value: Any) -> object:
+        if type(value) in (kinds or (int, float)) and fits(value):
+            return value
+        shown = JSON_NAMES.get(type(value)) or displayed(str(value).lower())
+        raise PydanticCustomError("number", "must be {rule}, not {shown}", {"rule": rule, "shown": shown})
+
+    return BeforeValidator(check)
 
 
 Example = dict[str, Any]
@@ -38,17 +44,13 @@ Truncate = Annotated[
         description="Cut each text at the model's length. Without it a longer text is refused with 422.",
     ),
 ]
-Share = Annotated[float, BeforeValidator(check_share), Field(ge=0, le=1)]
+Share = Annotated[float, number("a number from 0 to 1", lambda value: 0 <= value <= 1), Field(ge=0, le=1)]
+Temperature = Annotated[
+    float, number("a number above 0 and at most 100", lambda value: 0 < value <= 100), Field(gt=0, le=100)
+]
 ModelName = Annotated[
     str | None,
     Field(description="Name of a loaded model, see /models. Default: the task's default model."),
-]
-PromptName = Annotated[
-    str | None,
-    Field(
-        description="Name of the model's prompt that goes before each text, see /models. Default: the model's default "
-        'prompt; "" is no prompt.'
-    ),
 ]
 Truncated = Annotated[bool, Field(description="True if the text was cut at the model's length.")]
 
@@ -96,8 +98,25 @@ class ClassifyRequest(Schema):
     text: Text
     text_pair: Text | None = Field(None, description="Second text of each pair, for models trained on pairs.")
     top_k: TopK | None = Field(None, description="Number of scores, best first. Default: all labels.")
+    threshold: Share | None = Field(
+        None, description="Lowest score in `scores`, which may be empty. `label` is the best one in any case."
+    )
+    temperature: Temperature | None = Field(
+        None, description="Divisor of the logits before softmax or sigmoid. Default: 1."
+    )
+    windows: WindowMerge | None = Field(
+        None,
+        description="Read long texts in overlapping windows. The score of a label is the highest of the windows, or "
+        "their mean by the tokens of the text in each. Single texts only, and without `truncate`.",
+    )
     truncate: Truncate = False
     model: ModelName = None
+
+    def scoring(self) -> Scoring:
+        """Return what is asked of the scores."""
+        if self.top_k is None and self.threshold is None and self.temperature is None:
+            return ALL_SCORES
+        return Scoring(self.top_k, self.threshold, self.temperature)
 
 
 class LabelScore(Schema):
@@ -108,7 +127,7 @@ class LabelScore(Schema):
 
 
 class ClassifyResult(LabelScore):
-    """The best label, and the scores of all labels or of the `top_k` best."""
+    """The best label, and the scores of all labels or of those that were asked for."""
 
     scores: list[LabelScore] = Field(
         description="Best first. Probabilities, or the predicted number of a regression model."
@@ -186,110 +205,3 @@ class MultipleChoiceResponse(TaskResponse):
         },
     )
     results: list[MultipleChoiceResult]
-
-
-class SimilarityRequest(Schema):
-    """Texts, and candidates that are ranked for each text."""
-
-    example: ClassVar[Example] = {
-        "text": "How do I reset my password?",
-        "candidates": ["Opening hours on Sunday", "I forgot my login"],
-    }
-
-    text: Text
-    candidates: Text
-    top_k: TopK | None = Field(
-        None, description="Number of candidates for each text, best first. Default: all."
-    )
-    prompt_name: PromptName = None
-    candidates_prompt_name: PromptName = None
-    truncate: Truncate = False
-    model: ModelName = None
-
-
-class SimilarityResult(Schema):
-    """A candidate and its similarity to the text."""
-
-    text_index: int = Field(description="Index of the text in the request, 0 for a single string.")
-    index: int = Field(description="Index of the candidate in the request.")
-    score: float = Field(
-        description="Cosine of both vectors, or their dot product if the model compares by it."
-    )
-    truncated: bool = Field(description="True if the text or the candidate was cut at the model's length.")
-
-
-class SimilarityResponse(TaskResponse):
-    """The candidates of each text, best first, in the order of the texts."""
-
-    example: ClassVar[Example] = response_example(
-        "similarity",
-        22,
-        {"text_index": 0, "index": 1, "score": 0.61, "truncated": False},
-        {"text_index": 0, "index": 0, "score": 0.04, "truncated": False},
-    )
-    results: list[SimilarityResult]
-
-
-class RerankRequest(Schema):
-    """A query, and candidates that are ranked for it."""
-
-    example: ClassVar[Example] = {
-        "query": "How do I reset my password?",
-        "candidates": ["Opening hours on Sunday", "I forgot my login"],
-    }
-
-    query: str
-    candidates: Text
-    top_k: TopK | None = Field(None, description="Number of candidates, best first. Default: all.")
-    truncate: Truncate = False
-    model: ModelName = None
-
-
-class RerankResult(Schema):
-    """A candidate and how well it answers the query."""
-
-    index: int = Field(description="Index of the candidate in the request.")
-    score: float = Field(
-        description="From a cross-encoder 0 to 1, the sigmoid of its number; from embeddings as in /similarity."
-    )
-    truncated: bool = Field(description="True if the query or the candidate was cut at the model's length.")
-
-
-class RerankResponse(TaskResponse):
-    """The candidates, best first."""
-
-    example: ClassVar[Example] = response_example(
-        "similarity",
-        22,
-        {"index": 1, "score": 0.61, "truncated": False},
-        {"index": 0, "score": 0.04, "truncated": False},
-    )
-    results: list[RerankResult]
-
-
-class EmbedRequest(Schema):
-    """One text or a list of texts."""
-
-    example: ClassVar[Example] = {"text": "How do I reset my password?"}
-    text: Text
-    prompt_name: PromptName = None
-    truncate: Truncate = False
-    model: ModelName = None
-
-
-class EmbedResult(Schema):
-    """A vector, of length 1 unless the model's own files leave it as it is."""
-
-    embedding: list[float] = Field(
-        description="As many numbers as the model gives; the example shows the first few."
-    )
-    truncated: Truncated
-
-
-class EmbedResponse(TaskResponse):
-    """One result for each text, in order."""
-
-    example: ClassVar[Example] = response_example(
-        "similarity", 9, {"embedding": [0.00690308, -0.0630234, -0.072044], "truncated": False}
-    )
-    results: list[EmbedResult]

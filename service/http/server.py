@@ -18,8 +18,9 @@ from starlette.types import ASGIApp
 
 from bert.errors import BertError
 from service.exit_signals import FAILURE, is_ignored
+from service.http.embedding_schemas import SimilarityRequest
 from service.http.lifecycle import Service, log_failure
-from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest, SimilarityRequest
+from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest
 from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
 from service.metrics import Metrics
 from service.settings import ServeSettings

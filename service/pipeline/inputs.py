@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError, displayed
 from service.engine.loaded_model import Model
 
 MAX_RESPONSE_CHARACTERS = 2**24
@@ -139,6 +139,16 @@ def check_allows_no_answer(model: Model, threshold: float) -> None:
             "one: leave it out"
         )
         raise InvalidRequestError([FieldError("no_answer_threshold", message)])
+
+
+def check_dimensions(model: Model, dimensions: int | None) -> None:
+    """Refuse more numbers of a vector than the model gives, and less than one."""
+    size = model.embedding_size or 0
+    if dimensions is not None and not 1 <= dimensions <= size:
+        message = (
+            f"is {displayed(str(dimensions))}, and model {model.name!r} gives {size}: ask for 1 to {size}"
+        )
+        raise InvalidRequestError([FieldError("dimensions", message)])
 
 
 def pair_count(first: Texts, second: Texts) -> int:

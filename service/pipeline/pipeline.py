@@ -7,6 +7,7 @@ from typing import TypeVar
 from bert.errors import RequestTooLargeError
 from bert.graph_inputs import joined
 from bert.tasks import classification, fill_mask, multiple_choice, ner, similarity, spans
+from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from bert.tokenizer import Encoding, Window
@@ -16,11 +17,13 @@ from service.pipeline.inputs import (
     Choices,
     RequestContext,
     Texts,
+    check_dimensions,
     check_not_blank,
     check_response_size,
     pair_count,
     prompted,
 )
+from service.pipeline.label_options import check_scoring, check_windows, whole_windows
 from service.pipeline.relevance import Embedded, Relevance, is_cross_encoder, prompt_names
 from service.pipeline.tokenization import (
     INLINE_TOKENS,
@@ -85,16 +88,24 @@ class Pipeline:
         model: Model,
         text: Texts,
         pair: Texts | None,
+        scoring: Scoring = ALL_SCORES,
         *,
-        top_k: int | None,
         truncate: bool,
-    ) -> tuple[list[classification.Classification], list[bool]]:
-        """Return a classification for each text or pair, and whether it was cut."""
+        windows: WindowMerge | None = None,
+    ) -> tuple[list[Classification], list[bool]]:
+        """Return a classification for each text or pair, and whether it was cut.
+
+        With `windows` all of a long text is read, and the scores of its windows are merged.
+        """
+        check_scoring(model, scoring)
+        if windows is not None:
+            check_windows(pair, truncate=truncate)
+            return await self._classify_windows(request, model, text, scoring, windows), [False] * len(text)
         outputs, truncated = await self._classify(request, model, text, pair, truncate=truncate)
         results = await self._decode(
             request,
             len(outputs) * len(model.spec.labels),
-            lambda: classification.decode(joined(outputs), model.spec, top_k),
+            lambda: classification.decode(joined(outputs), model.spec, scoring),
         )
         return results, truncated
 
@@ -140,13 +151,23 @@ class Pipeline:
         )
         return results, [any(encoding.truncated for encoding in each) for each in rows]
 
-    async def embed(self, request: RequestContext, model: Model, *fields: Texts, truncate: bool) -> Embedded:
-        """Return a vector for each text of the first field, then of the next."""
+    async def embed(
+        self,
+        request: RequestContext,
+        model: Model,
+        *fields: Texts,
+        truncate: bool,
+        dimensions: int | None = None,
+    ) -> Embedded:
+        """Return a vector for each text of the first field, then of the next: its first `dimensions` numbers, or all."""
+        check_dimensions(model, dimensions)
         bounded = self._bounded(request, model, only_ids=True)
         with request.timed("tokenize"):
             encodings = await encode_fields(bounded, model, fields, truncate=truncate)
-        outputs = await self._infer(request, model, encodings)
-        return Embedded(joined(outputs), [encoding.truncated for encoding in encodings])
+        vectors = joined(await self._infer(request, model, encodings))
+        if dimensions is not None:
+            vectors = similarity.first_numbers(vectors, dimensions, model.spec)
+        return Embedded(vectors, [encoding.truncated for encoding in encodings])
 
     def rank(
         self, model: Model, embedded: Embedded, queries: int, top_k: int | None
@@ -271,6 +292,21 @@ class Pipeline:
             encodings = await encode_texts(bounded, model, text, pair, truncate=truncate)
         outputs = await self._infer(request, model, encodings)
         return outputs, [encoding.truncated for encoding in encodings]
+
+    async def _classify_windows(
+        self, request: RequestContext, model: Model, text: Texts, scoring: Scoring, merge: WindowMerge
+    ) -> list[Classification]:
+        bounded = self._bounded(request, model, only_ids=True)
+        with request.timed("tokenize"):
+            windows = await whole_windows(bounded, model, text)
+        logits = await self._infer_windows(request, model, windows)
+
+        def decode() -> list[Classification]:
+            tokens = [[window.stop - window.start for window in each] for each in windows]
+            rows = [joined(each) for each in logits]
+            return classification.decode_windows(rows, tokens, model.spec, merge, scoring)
+
+        return await self._decode(request, sum(map(len, windows)) * len(model.spec.labels), decode)
 
     async def _infer(
         self, request: RequestContext, model: Model, encodings: Sequence[Encoding]

@@ -67,8 +67,8 @@ def _not_as_served(file: DevFile, metric: str | None) -> list[str]:
     if served is None:
         return []
     return [
-        f"{file.name}: {metric} is over all windows of a text, which bert-serve does not read: it refuses a text over "
-        f"max_tokens, or cuts it where a request sets truncate, and so cut the texts score {served:.4f}"
+        f"{file.name}: {metric} is over all windows of a text, which bert-serve reads where a request sets windows: it "
+        f"refuses a text over max_tokens, or cuts it where a request sets truncate, and so cut the texts score {served:.4f}"
     ]
 
 

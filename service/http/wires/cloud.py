@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError
+from bert.tasks.classification import Scoring
 from service.engine.loaded_model import Model
 from service.http import responses
 from service.http.lifecycle import service_of
@@ -156,7 +157,7 @@ async def _classify(
         model,
         fields["text"],
         fields.get("text_pair"),
-        top_k=options.top_k,
+        Scoring(options.top_k),
         truncate=options.truncate,
     )
     return sum(len(each.scores) for each in found), lambda: responses.classifications(found, cut)

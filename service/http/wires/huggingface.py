@@ -7,7 +7,9 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError
+from bert.tasks.classification import Activation, Scoring
 from bert.tasks.fill_mask import MAX_CANDIDATES
+from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
 from service.engine.loaded_model import Model
 from service.http.problems import ProblemError
@@ -20,7 +22,8 @@ from service.pipeline.inputs import Texts, prompted, too_many_texts
 from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS
 from service.pipeline.relevance import Relevance
 
-ACTIVATIONS = {"single_label": "softmax", "multi_label": "sigmoid", "regression": "none"}
+ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
+"""Value of `function_to_apply` → what is taken instead of the model's own."""
 MAX_ANSWERS = 100
 Content = Callable[[], object]
 """Makes the JSON of a response, in a thread if that takes long."""
@@ -134,9 +137,6 @@ async def _classify(
     request: TaskRequest, model: Model, inputs: object, options: Parameters
 ) -> tuple[int, Content]:
     """Return a list of labels and scores for each text, also for one: InferenceClient takes the first list."""
-    own = ACTIVATIONS[model.spec.problem_type]
-    if options.function_to_apply not in (None, own):
-        raise _refused("function_to_apply", f"must be {own}, the model's own")
     if isinstance(inputs, dict) or (
         isinstance(inputs, list) and any(isinstance(each, dict) for each in inputs)
     ):
@@ -150,8 +150,9 @@ async def _classify(
         reads = "pairs: send text and text_pair" if model.spec.pair else "single texts"
         raise _refused("inputs", f"do not fit: model {model.name!r} reads {reads}")
     request.check_count(text, *([pair] if pair is not None else []))
+    scoring = Scoring(options.top_k, activation=ACTIVATIONS.get(options.function_to_apply))
     found, _ = await request.pipeline.classify(
-        request.context, model, text, pair, top_k=options.top_k, truncate=options.cuts()
+        request.context, model, text, pair, scoring, truncate=options.cuts()
     )
     return sum(len(each.scores) for each in found), lambda: in_parts(
         in_parts({"label": label, "score": score} for label, score in each.scores) for each in found
@@ -237,9 +238,11 @@ async def _embed(
     if options.encoding_format not in (None, "float"):
         raise _refused("encoding_format", "must be float; /v1/embeddings has base64")
     text = prompted(_texts(request, inputs), model, options.prompt_name)
-    embedded = await request.pipeline.embed(request.context, model, text, truncate=options.cuts())
+    embedded = await request.pipeline.embed(
+        request.context, model, text, truncate=options.cuts(), dimensions=options.dimensions
+    )
     unit = bool(options.normalize) and not model.spec.normalize
-    vectors = tei.shaped(embedded.vectors, options.dimensions, unit=unit)
+    vectors = normalize(embedded.vectors) if unit else embedded.vectors
     return len(text), lambda: in_parts(vectors)
 
 

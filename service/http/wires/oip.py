@@ -181,9 +181,7 @@ async def _classify(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
     text, pair = fields["text"], fields.get("text_pair")
-    found, _ = await request.pipeline.classify(
-        request.context, model, text, pair, top_k=None, truncate=options.truncate
-    )
+    found, _ = await request.pipeline.classify(request.context, model, text, pair, truncate=options.truncate)
     labels = model.spec.labels
     by_label = [dict(each.scores) for each in found]
     scores = np.array([[each[label] for label in labels] for each in by_label], np.float32)

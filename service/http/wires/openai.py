@@ -1,6 +1,5 @@
 """OpenAI's embeddings and models: POST /v1/embeddings, GET /v1/models."""
 
-from base64 import b64encode
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,11 +8,10 @@ from pydantic import Field, PlainValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError
 from service.engine.loaded_model import Model
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
-from service.http.responses import in_parts
+from service.http.responses import in_base64, in_parts
 from service.http.routes import TaskRequest
 from service.http.schemas import Example
 from service.http.wires.wire import Wire, WireRequest, answer, error_response, strings
@@ -45,7 +43,7 @@ class EmbeddingsRequest(WireRequest):
         "float",
         description="base64: of float32, little endian. The official clients ask for it and decode it.",
     )
-    dimensions: int | None = Field(None, description="The model's own number, or left out.")
+    dimensions: int | None = Field(None, description="Keep so many numbers of each vector, as in /embed.")
     prompt_name: str | None = Field(None, description="Not OpenAI's: as in /embed.")
     truncate: bool = Field(
         False, description="Not OpenAI's: cut texts at the model's length instead of refusing them."
@@ -95,13 +93,11 @@ _MODEL = {
 async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
     """Turn texts into vectors of length 1."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("input", body.input)
-    width = model.spec.vector_size(model.bundle.manifest.hidden_size)
-    if body.dimensions not in (None, width):
-        message = f"is {body.dimensions}, and {model.name!r} gives {width}: leave it out"
-        raise InvalidRequestError([FieldError("dimensions", message)])
     request.check_count(text)
     text = prompted(text, model, body.prompt_name)
-    embedded = await request.pipeline.embed(request.context, model, text, truncate=body.truncate)
+    embedded = await request.pipeline.embed(
+        request.context, model, text, truncate=body.truncate, dimensions=body.dimensions
+    )
     usage = {"prompt_tokens": request.context.tokens, "total_tokens": request.context.tokens}
 
     def write() -> Response:
@@ -113,9 +109,7 @@ async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
 
 def _items(embedded: Embedded, encoding: str) -> Iterator[dict[str, Any]]:
     for index, vector in enumerate(embedded.vectors):
-        shown: object = vector
-        if encoding == "base64":
-            shown = b64encode(vector.astype("<f4").tobytes()).decode()
+        shown = in_base64(vector) if encoding == "base64" else vector
         yield {"object": "embedding", "index": index, "embedding": shown}
 
 

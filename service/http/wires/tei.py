@@ -7,14 +7,12 @@ from http import HTTPStatus
 from itertools import accumulate
 from typing import Any
 
-import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError
 from bert.manifest import CUDA
+from bert.tasks.classification import Scoring
 from bert.tasks.similarity import normalize
-from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
@@ -69,22 +67,12 @@ async def embed(request: TaskRequest, body: TeiEmbedRequest) -> Response:
     """Turn texts into vectors of length 1: a list of lists, also for one text."""
     model = _model(request, _EMBEDS)
     text = prompted(_texts(request, "inputs", body.inputs), model, body.prompt_name)
-    embedded = await request.pipeline.embed(request.context, model, text, truncate=body.cuts())
+    embedded = await request.pipeline.embed(
+        request.context, model, text, truncate=body.cuts(), dimensions=body.dimensions
+    )
     unit = body.normalize is not False and not model.spec.normalize
-    vectors = shaped(embedded.vectors, body.dimensions, unit=unit)
+    vectors = normalize(embedded.vectors) if unit else embedded.vectors
     return await _written(request, lambda: in_parts(vectors), [text], embedded.truncated, INLINE_VECTORS)
-
-
-def shaped(vectors: Floats, dimensions: int | None, *, unit: bool) -> Floats:
-    """Return the first `dimensions` numbers of each vector, of length 1 if `unit` or cut.
-
-    Raises InvalidRequestError for more numbers than there are.
-    """
-    width = vectors.shape[1]
-    if dimensions is not None and dimensions > width:
-        raise InvalidRequestError([FieldError("dimensions", f"is {dimensions}, and the model gives {width}")])
-    cut = vectors[:, :dimensions]
-    return np.ascontiguousarray(normalize(cut) if unit or cut.shape[1] < width else cut)
 
 
 @WIRE.post("/tei/{model}/embed_all", "/tei/embed_all", answer=[])
@@ -115,12 +103,10 @@ async def predict(request: TaskRequest, body: TeiPredictRequest) -> Response:
         chosen = numbers.raw_scores if body.raw_scores else numbers.scores
         scores = [[{"score": score, "label": model.spec.labels[0]}] for score in chosen.tolist()]
         truncated = numbers.truncated
-    elif body.raw_scores:
-        message = "must be false: this model's scores are probabilities"
-        raise InvalidRequestError([FieldError("raw_scores", message)])
     else:
+        scoring = Scoring(activation="identity" if body.raw_scores else None)
         found, truncated = await request.pipeline.classify(
-            context, model, text, pair[0] if pair else None, top_k=None, truncate=cut
+            context, model, text, pair[0] if pair else None, scoring, truncate=cut
         )
         scores = [[{"score": score, "label": label} for label, score in each.scores] for each in found]
     return await _written(

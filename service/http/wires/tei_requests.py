@@ -75,9 +75,7 @@ class TeiPredictRequest(TeiOptions):
     inputs: Annotated[
         Rows, PlainValidator(_rows, json_schema_input_type=str | list[str] | list[list[str]])
     ] = Field(description="A text; a pair as a list of two; or a list of lists of one or two texts.")
-    raw_scores: bool = Field(
-        False, description="The number before the sigmoid; of models with one label only."
-    )
+    raw_scores: bool = Field(False, description="The numbers before softmax or sigmoid.")
 
 
 class TeiRerankRequest(TeiOptions):

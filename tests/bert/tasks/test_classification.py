@@ -1,5 +1,7 @@
 """Labels and scores of texts."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from bert.tasks import classification
-from bert.tasks.classification import Classification
+from bert.tasks.classification import Activation, Classification, Scoring, WindowMerge
 from bert.tasks.spec import TaskSpec
 
 TOPICS = TaskSpec("classification", ("sport", "politics", "weather"))
@@ -48,16 +50,16 @@ def test_a_regression_of_several_numbers_gives_each_by_its_label() -> None:
     numbers = TaskSpec("classification", ("clarity", "depth", "wit"), problem_type="regression")
     (result,) = classification.decode(logits_of([3.25, -1.5, 40.0]), numbers)
     assert result.scores == (("wit", 40.0), ("clarity", 3.25), ("depth", -1.5))
-    (result,) = classification.decode(logits_of([3.25, -1.5, 40.0]), numbers, top_k=1)
+    (result,) = classification.decode(logits_of([3.25, -1.5, 40.0]), numbers, Scoring(top_k=1))
     assert result.scores == (("wit", 40.0),)
     with pytest.raises(ValueError, match=r"needs \(N, 3\)"):
         classification.decode(logits_of([1.0]), numbers)
 
 
 def test_top_k_cuts_the_list_and_not_the_label() -> None:
-    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=2)
+    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, Scoring(top_k=2))
     assert [label for label, _ in result.scores] == ["politics", "weather"]
-    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=99)
+    (result,) = classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, Scoring(top_k=99))
     assert len(result.scores) == 3
 
 
@@ -83,7 +85,7 @@ def test_logits_that_do_not_fit_the_labels_are_refused(shape: tuple[int, ...]) -
 
 def test_top_k_below_1_is_refused() -> None:
     with pytest.raises(ValueError, match=r"top_k \(0\) must be at least 1"):
-        classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, top_k=0)
+        classification.decode(logits_of([0.0, 5.0, 1.0]), TOPICS, Scoring(top_k=0))
 
 
 def test_predictions_are_what_the_metrics_read() -> None:
@@ -103,3 +105,83 @@ def test_an_activation_that_is_named_makes_the_scores() -> None:
     assert classification.predict(np.zeros((1, 1), np.float32), number).tolist() == [0.5]
     plain = TaskSpec("classification", ("score",), "regression")
     assert classification.decode(np.full((1, 1), 7, np.float32), plain)[0].score == 7
+
+
+@given(ROWS, st.floats(0.05, 100))
+def test_logits_are_divided_by_the_temperature(rows: list[list[float]], temperature: float) -> None:
+    logits = np.array(rows, np.float32).reshape(-1, 3)
+    for spec, function in ((TOPICS, special.softmax), (TAGS, special.expit)):
+        results = classification.decode(logits, spec, Scoring(temperature=temperature))
+        for row, result in zip(logits, results, strict=True):
+            scores = function(row.astype(np.float64) / temperature)
+            expected = dict(zip(spec.labels, scores.tolist(), strict=True))
+            assert dict(result.scores) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("spec", [TOPICS, TAGS])
+def test_any_temperature_gives_probabilities(spec: TaskSpec) -> None:
+    logits = logits_of([-50.0, 20.0, 0.0])
+    for temperature in (5e-324, 1e-300, 1e-9, 100.0):
+        (result,) = classification.decode(logits, spec, Scoring(temperature=temperature))
+        assert result.label == "politics"
+        assert all(0 <= score <= 1 for _, score in result.scores)
+
+
+def test_a_temperature_of_one_changes_no_bit() -> None:
+    logits = np.random.default_rng(0).normal(0, 4, (50, 3)).astype(np.float32)
+    for spec in (TOPICS, TAGS):
+        assert classification.decode(logits, spec) == classification.decode(
+            logits, spec, Scoring(temperature=1)
+        )
+
+
+@given(ROWS, st.floats(0, 1), st.none() | st.integers(1, 4))
+def test_a_threshold_leaves_out_labels_and_keeps_the_best(
+    rows: list[list[float]], threshold: float, top_k: int | None
+) -> None:
+    logits = np.array(rows, np.float32).reshape(-1, 3)
+    for spec in (TOPICS, TAGS):
+        plain = classification.decode(logits, spec)
+        for one, other in zip(
+            plain, classification.decode(logits, spec, Scoring(top_k, threshold)), strict=True
+        ):
+            assert (one.label, one.score) == (other.label, other.score)
+            assert other.scores == tuple(each for each in one.scores if each[1] >= threshold)[:top_k]
+
+
+def test_an_activation_of_the_request_replaces_the_models() -> None:
+    logits = logits_of([2.0, -1.0, 3.0])
+    functions: dict[Activation, Any] = {
+        "softmax": special.softmax,
+        "sigmoid": special.expit,
+        "identity": np.array,
+    }
+    for name, function in functions.items():
+        for spec in (TOPICS, TAGS):
+            (result,) = classification.decode(logits, spec, Scoring(activation=name))
+            expected = dict(zip(spec.labels, function(logits[0]).tolist(), strict=True))
+            assert dict(result.scores) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("spec", [TOPICS, TAGS, NUMBER])
+def test_windows_give_the_highest_score_or_the_mean_by_tokens(spec: TaskSpec) -> None:
+    k = len(spec.labels)
+    rows = [np.random.default_rng(n).normal(0, 3, (n, k)).astype(np.float32) for n in (1, 3)]
+    tokens = [[7], [30, 30, 10]]
+    alone = [classification.decode(each, spec) for each in rows]
+    merges: tuple[WindowMerge, ...] = ("max", "mean")
+    for merge in merges:
+        short, long = classification.decode_windows(rows, tokens, spec, merge)
+        assert short == alone[0][0]
+        for label in spec.labels:
+            scores = [dict(each.scores)[label] for each in alone[1]]
+            merged = max(scores) if merge == "max" else np.average(scores, weights=[3, 3, 1])
+            assert dict(long.scores)[label] == pytest.approx(merged, abs=1e-6)
+        assert [score for _, score in long.scores] == sorted((s for _, s in long.scores), reverse=True)
+
+
+@pytest.mark.parametrize("values", [{"top_k": 0}, {"temperature": 0}, {"temperature": -1.0}])
+def test_options_that_break_a_rule_are_refused_by_name(values: dict[str, Any]) -> None:
+    (name,) = values
+    with pytest.raises(ValueError, match=rf"{name} \({values[name]}\)"):
+        Scoring(**values)

@@ -160,7 +160,9 @@ def test_a_run_with_windows_and_balanced_labels_leaves_both_scores(settings_for:
     scores = TaskSpec.read(finetune(settings)).scores["held"]
     assert {"accuracy", "accuracy_truncated"} <= set(scores)
     page = (settings.output_dir / "report" / "report.md").read_text(encoding="utf-8")
-    assert "accuracy is over all windows of a text, which bert-serve does not read" in page
+    assert (
+        "accuracy is over all windows of a text, which bert-serve reads where a request sets windows" in page
+    )
 
 
 def test_the_best_constant_prediction_is_the_baseline(tokenizer: Tokenizer) -> None:

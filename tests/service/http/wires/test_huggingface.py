@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from bert.errors import DeadlineExceededError, QueueFullError
 from tests.service.http.wires.conftest import KEY
@@ -34,8 +35,19 @@ def test_text_classification(wired: Live) -> None:
     assert best.label == own[0]["label"]
     both = wired.post("/hf/mood", {"inputs": ["a film", "a"], "parameters": {}}).json
     assert [len(each) for each in both] == [2, 2]
-    with pytest.raises(hub.errors.HfHubHTTPError, match="must be softmax"):
-        client(wired, "mood").text_classification("a film", function_to_apply="sigmoid")
+
+
+@pytest.mark.parametrize("model", ["mood", "topics", "stars"])
+def test_any_function_may_be_applied(wired: Live, model: str) -> None:
+    def scores(function: str | None) -> np.ndarray:
+        found = client(wired, model).text_classification("a film", function_to_apply=function, top_k=9)
+        return np.array([each.score for each in sorted(found, key=lambda each: str(each.label))])
+
+    logits = scores("none")
+    np.testing.assert_allclose(scores("sigmoid"), special.expit(logits), atol=1e-6)
+    np.testing.assert_allclose(scores("softmax"), special.softmax(logits), atol=1e-6)
+    own = {"mood": "softmax", "topics": "sigmoid", "stars": "none"}[model]
+    assert np.array_equal(scores(None), scores(own))
 
 
 def test_pairs_are_objects(wired: Live) -> None:

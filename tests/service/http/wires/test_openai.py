@@ -52,13 +52,17 @@ def test_float_and_base64_are_the_same_vector(client: Client, wired: Live) -> No
     assert isinstance(text, str) and len(text) == 4 * -(-4 * len(floats) // 3)
 
 
-def test_only_the_models_own_dimensions_are_accepted(client: Client, wired: Live) -> None:
-    assert (
-        len(client(wired).embeddings.create(model="meaning", input="a", dimensions=32).data[0].embedding)
-        == 32
-    )
-    for other in (8, 1000, 0):
-        with pytest.raises(openai.BadRequestError) as caught:
+def test_dimensions_are_the_first_numbers_of_length_one(client: Client, wired: Live) -> None:
+    def vector(dimensions: int) -> np.ndarray:
+        found = client(wired).embeddings.create(model="meaning", input="a", dimensions=dimensions)
+        return np.array(found.data[0].embedding)
+
+    first = vector(32)[:8]
+    np.testing.assert_allclose(vector(8), first / np.linalg.norm(first), atol=1e-6)
+    for other in (33, 1000, 0):
+        with pytest.raises(
+            openai.BadRequestError, match=f"is {other}, and model 'meaning' gives 32"
+        ) as caught:
             client(wired).embeddings.create(model="meaning", input="a", dimensions=other)
         assert caught.value.body["param"] == "dimensions"
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert.errors import DeadlineExceededError, QueueFullError
-from service.http.schemas import RerankResponse
+from service.http.embedding_schemas import RerankResponse
 from tests.service.http.wires.conftest import KEY
 from tests.support.live import Live, serving
 from tests.support.problems import fields

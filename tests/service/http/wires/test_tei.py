@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import special
 
 from bert.errors import QueueFullError
 from tests.service.http.wires.conftest import KEY
@@ -104,6 +105,17 @@ def test_one_label_is_a_sigmoid_unless_raw(wired: Live) -> None:
     (shown,) = wired.post("/tei/stars/predict", {"inputs": "a film"}).json
     assert raw["score"] == pytest.approx(number, abs=1e-6)
     assert shown["score"] == pytest.approx(1 / (1 + np.exp(-number)), abs=1e-6)
+
+
+def test_raw_scores_are_the_numbers_before_softmax_or_sigmoid(wired: Live) -> None:
+    def scores(model: str, *, raw: bool) -> dict[str, float]:
+        reply = wired.post(f"/tei/{model}/predict", {"inputs": "a film", "raw_scores": raw})
+        return {each["label"]: each["score"] for each in reply.json}
+
+    for model, function in (("mood", special.softmax), ("topics", special.expit)):
+        raw, shown = scores(model, raw=True), scores(model, raw=False)
+        assert list(raw) == list(shown)
+        np.testing.assert_allclose(list(shown.values()), function(list(raw.values())), atol=1e-6)
 
 
 def test_a_cross_encoder_ranks_and_others_do_not(wired: Live) -> None:
