@@ -44,7 +44,7 @@ test-quick: venv ## the tests of a second or two each
 
 clients: venv ## the wires with their real clients, and the examples for frameworks, in environments of their own
 	@scripts/make_client_venvs.sh
-	@.venv-clients/bin/python -m pytest tests/service/http/wires $(ARGS)
+	@.venv-clients/bin/python -m pytest tests/service/http/wires tests/deploy $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON=$(CURDIR)/.venv-frameworks/bin/python $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
 
 test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once

@@ -1,0 +1,238 @@
+"""deploy/nginx/nginx.conf with a real nginx; skipped where none is installed."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.settings import ServeSettings
+from tests.support.live import Client, Live, eventually, serving
+from tests.support.tiny import write_tiny_bundles
+
+CONF = Path(__file__).parents[2] / "deploy/nginx/nginx.conf"
+NGINX = shutil.which("nginx")
+needs_nginx = pytest.mark.skipif(NGINX is None, reason="nginx is not installed: apt-get install nginx-light")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def proxy(folder: Path, upstream: int, **changes: tuple[str, str]) -> Iterator[Client]:
+    """Run nginx with the file, on a free port before this one, with some directives changed."""
+    port = free_port()
+    conf = CONF.read_text(encoding="utf-8")
+    swaps = {
+        "listen 80;": f"listen 127.0.0.1:{port};",
+        "server 127.0.0.1:8000;": f"server 127.0.0.1:{upstream};",
+        "/var/log/nginx/access.log": f"{folder}/access.log",
+        **{f"{name} {old}": f"{name} {new}" for name, (old, new) in changes.items()},
+    }
+    for old, new in swaps.items():
+        assert old in conf, old
+        conf = conf.replace(old, new)
+    bodies = "".join(
+        f" {kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    (folder / "nginx.conf").write_text(conf.replace("http {", f"http {{{bodies}", 1), encoding="utf-8")
+    user = "user root;" if os.geteuid() == 0 else ""  # its workers write to the folder
+    own = f"daemon off; {user} pid {folder}/nginx.pid; error_log {folder}/error.log;"
+    assert NGINX is not None
+    process = subprocess.Popen(
+        [NGINX, "-p", str(folder), "-e", f"{folder}/error.log", "-c", "nginx.conf", "-g", own]
+    )
+    client = Client(f"http://127.0.0.1:{port}")
+    try:
+        eventually(lambda: process.poll() is not None or answers(port))
+        assert process.poll() is None, (folder / "error.log").read_text()
+        yield client
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    folder = tmp_path_factory.mktemp("bundles")
+    write_tiny_bundles(folder)
+    with serving(
+        bundles=[folder], default_models={"classification": "mood"}, api_key="correct-horse"
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def front(live: Live, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with proxy(tmp_path_factory.mktemp("nginx"), live.connect_to()[1]) as client:
+        yield client
+
+
+class Upstream(BaseHTTPRequestHandler):
+    """Refuses with the status that a path names, or answers each line as soon as it has arrived."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        if self.path != "/classify":
+            self.answer(int(self.path.strip("/")))
+            return
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        left = int(self.headers.get("Content-Length", 0))
+        while part := self.rfile.read(min(left, 2**16)) if left else self.chunk():
+            left -= len(part) if left else 0
+            line = b"%d\n" % len(part)
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+            return b""
+        size = int(self.rfile.readline(), 16)
+        return self.rfile.read(size + 2)[:size]
+
+    def answer(self, status: int) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(status)
+        for name, value in (("Retry-After", "7"), ("Content-Type", "application/problem+json")):
+            self.send_header(name, value)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A proxy before an upstream that does what the path says."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Upstream)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with proxy(tmp_path_factory.mktemp("nginx"), server.server_port) as client:
+        yield client
+    server.shutdown()
+    server.server_close()
+
+
+def test_sizes_and_times_fit_those_of_the_service() -> None:
+    conf, settings = CONF.read_text(encoding="utf-8"), ServeSettings()
+
+    def value(name: str) -> int:
+        found = re.search(rf"^\s*{name} (\d+)[ms];", conf, re.MULTILINE)
+        assert found, name
+        return int(found[1])
+
+    assert value("client_max_body_size") * 2**20 == settings.max_body_bytes
+    assert value("client_body_timeout") * 1000 == settings.body_timeout_ms
+    assert value("proxy_read_timeout") * 1000 > settings.request_timeout_ms
+    assert value("keepalive_timeout") < settings.keep_alive_s
+
+
+@needs_nginx
+def test_answers_keys_and_ids_pass_and_connections_stay_open(live: Live, front: Client) -> None:
+    key = {"authorization": "Bearer correct-horse"}
+    assert front.post("/classify", {"text": "a film"}).status == 401
+    for _ in range(10):
+        reply = front.post("/classify", {"text": "a film"}, x_request_id="order-17", **key)
+        assert (reply.status, reply.headers["x-request-id"]) == (200, "order-17")
+    assert "inference" in reply.headers["server-timing"]
+    assert reply.json == live.post("/classify", {"text": "a film"}, **key).json
+    made = front.post("/classify", {"text": "a film"}, **key).headers["x-request-id"]
+    assert re.fullmatch("[0-9a-f]{32}", made), "nginx' own id, so that both logs have the same"
+    eventually(lambda: live.metric("bert_open_connections") >= 1)
+    assert front.get("/health/ready").status == 200
+    assert front.get("/metrics").status == 404
+
+
+@needs_nginx
+def test_the_pages_load(front: Client) -> None:
+    for path in ("/", "/status", "/web/tasks.js", "/docs"):
+        assert front.get(path).status == 200, path
+
+
+@needs_nginx
+def test_a_body_over_the_limit_is_refused_in_the_services_form(front: Client) -> None:
+    reply = front.post("/classify", b"x" * (2**21 + 1), x_request_id='a"b')
+    assert (reply.status, reply.json["type"]) == (413, "urn:bert-serve:body-too-large")
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert reply.json["request_id"] == reply.headers["x-request-id"] != 'a"b'
+    assert front.post("/classify", b"x" * 2**21, authorization="Bearer correct-horse").status == 400, (
+        "no JSON, but not too large"
+    )
+
+
+@needs_nginx
+@pytest.mark.parametrize("status", [429, 503, 504, 500])
+def test_a_refusal_passes_with_its_retry_after(refusing: Client, status: int) -> None:
+    reply = refusing.post(f"/{status}", {"text": "a film"})
+    assert (reply.status, reply.headers["retry-after"], reply.body) == (status, "7", b"{}")
+
+
+@needs_nginx
+def test_a_service_that_is_away_is_told_as_one_that_starts(tmp_path: Path) -> None:
+    with proxy(tmp_path, free_port()) as client:
+        reply = client.post("/classify", {"text": "a film"}, x_request_id="order-18")
+        assert (reply.status, reply.json["type"]) == (503, "urn:bert-serve:not-ready")
+        assert (reply.headers["retry-after"], reply.json["request_id"]) == ("1", "order-18")
+
+
+@needs_nginx
+def test_a_service_that_does_not_answer_is_told_as_late(tmp_path: Path) -> None:
+    short = {"proxy_read_timeout": ("35s", "1s")}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        proxy(tmp_path, silent.getsockname()[1], **short) as client,
+    ):
+        reply = client.post("/classify", {"text": "a film"})
+        assert (reply.status, reply.json["type"]) == (504, "urn:bert-serve:deadline-exceeded")
+
+
+@needs_nginx
+def test_lines_are_answered_while_more_are_sent(refusing: Client) -> None:
+    place = urlsplit(refusing.url)
+    with socket.create_connection((place.hostname, place.port), 30) as connection:
+        lines = b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n"
+        connection.sendall(b"POST /classify HTTP/1.1\r\nHost: a\r\n%s\r\n" % lines)
+        received = connection.makefile("rb")
+        line = json.dumps({"text": "a film"}).encode() + b"\n"
+        for turn in range(3):
+            connection.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+            while turn == 0 and received.readline().strip():
+                pass
+            assert received.readline().strip() == b"3"
+            assert received.readline() == b"%d\n" % len(line), "before the next line is sent"
+            assert received.readline().strip() == b""
+        connection.sendall(b"0\r\n\r\n")
+        assert received.readline().strip() == b"0"
+
+
+@needs_nginx
+def test_lines_may_be_larger_than_a_body(refusing: Client) -> None:
+    connection = HTTPConnection(urlsplit(refusing.url).netloc, timeout=30)
+    connection.request("POST", "/classify", b"x" * 3 * 2**20, {"content-type": "application/x-ndjson"})
+    response = connection.getresponse()
+    assert response.status == 200
+    assert sum(map(int, response.read().split())) == 3 * 2**20
+    connection.close()
