@@ -44,6 +44,9 @@ class CommandSettings(BaseSettings):
     metavars: ClassVar[Mapping[str, str]] = {}
     """Option → the shape of its value in `--help`, where the type says too little."""
 
+    positional: ClassVar[str] = ""
+    """The arguments without a name, as the line of usage has them."""
+
     config: Path | None = Field(None, description="YAML file of settings, by the same names.")
 
 
@@ -131,7 +134,8 @@ def _parse(
     if version:
         add(parser, "--version", action="version", version=version, help="Print versions, and end.")
     extra = "".join(f"[--{name}] " for name in switches)
-    parser.usage = f"{parser.prog} {extra}[--config FILE] [--SETTING VALUE ...]"
+    positional = f"{kind.positional} " if kind.positional else ""
+    parser.usage = f"{parser.prog} {positional}{extra}[--config FILE] [--SETTING VALUE ...]"
     parser.epilog = (
         "Each is a name in the YAML file (some_setting) and in the environment too "
         f"({kind.model_config.get('env_prefix', '')}SOME_SETTING). The command line wins over the environment, "

@@ -74,13 +74,17 @@ DIALECTS = {".csv": (_COMMA, Dialect("\t"), *_OTHERS), ".tsv": _TSV, ".tab": _TS
 
 
 def header_of(path: str | Path, needed: tuple[str, ...]) -> tuple[Dialect, list[str]]:
-    """Return how the columns of a table are separated, and their names.
+    """Return how the columns of a table are separated, and their names; see `dialect_of`."""
+    return dialect_of(first_line(path), Path(path).suffix.lower(), needed)
+
+
+def dialect_of(line: str, ending: str, needed: tuple[str, ...]) -> tuple[Dialect, list[str]]:
+    """Return how the columns of a table with this first line are separated, and their names.
 
     That is the first dialect of the file's ending by which the header has all `needed` columns; where none has them,
     the one that finds the most columns. The rows are not asked: a text may hold any separator.
     """
-    line = first_line(path)
-    headers = [(dialect, _header(line, dialect)) for dialect in DIALECTS[Path(path).suffix.lower()]]
+    headers = [(dialect, _header(line, dialect)) for dialect in DIALECTS[ending]]
     fitting = (found for found in headers if needed and set(needed) <= set(found[1]))
     return next(fitting, None) or max(headers, key=lambda found: len(found[1]))
 

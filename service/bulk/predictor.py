@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import orjson
 
+from bert.data.files import NOT_UNICODE
 from bert.data.glue import text_columns_of
 from bert.encoding import is_unicode
 from bert.errors import BertError, BundleError, ConfigError, InputError, InvalidRequestError
@@ -144,14 +145,21 @@ class Predictor:
     def close(self) -> None:
         """Drop what has not begun, and free the model."""
         if self._thread.is_alive():
-            self._call(self._pipeline.close())
-            self._call(self._scheduler.close())
+            self._call(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._loop.close()
 
     async def _make_pipeline(self, slots: int) -> Pipeline:
         return Pipeline(self._scheduler, slots, sys.maxsize)
+
+    async def _end(self) -> None:
+        running = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        await self._pipeline.close()
+        await self._scheduler.close()
 
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -211,7 +219,7 @@ class Predictor:
         if not isinstance(value, str):
             raise InputError(f"{column}: is {_described(value)} instead of a text")
         if not is_unicode(value):
-            raise InputError(f"{column}: is not valid Unicode: it has half of a surrogate pair")
+            raise InputError(f"{column}: {NOT_UNICODE}")
         return value
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from bert.errors import BundleError, ConfigError
 from service.bulk.predictor import Predictor
-from tests.support.tiny import write_tiny_bundles
 
 TEXTS = [
     "angela merkel met in munich",
@@ -17,13 +16,6 @@ TEXTS = [
     "a",
 ]
 LONG = "the film was dull " * 20
-
-
-@pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles")
-    write_tiny_bundles(folder)
-    return folder
 
 
 @pytest.fixture

@@ -1,0 +1,178 @@
+"""The files of a run: the input, the output, the bad rows, and the record of what is safe."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from bert.data.tables import Dialect
+from bert.errors import ConfigError
+from service.bulk.parquet import ParquetRows, ParquetWriter, pyarrow, values_of
+from service.bulk.progress import PartialFolder, Progress, difference, identity_of
+from service.bulk.rows import STREAM, format_of
+from service.bulk.settings import PredictSettings
+from service.bulk.text_rows import SeparatedRows, open_text
+from service.bulk.text_writers import AppendedFile, JsonLinesWriter, SeparatedWriter
+
+RECORD_S, RECORD_PARQUET_S = 2.0, 15.0
+"""Seconds between records of progress: the most that a kill costs. Each record of parquet makes a part file."""
+
+
+class Files:
+    """Input and outputs, as the settings name them."""
+
+    def __init__(self, settings: PredictSettings, input_name: str) -> None:
+        """Check names, formats and what is there already. Raises ConfigError."""
+        self._settings, self.input_name = settings, input_name
+        self._input_format, self._reads_gz = format_of(input_name, settings.input_format, "--input-format")
+        self._output_format, self._writes_gz = format_of(
+            settings.out, settings.output_format, "--output-format"
+        )
+        self._is_stream = settings.out == STREAM
+        for name, kind in ((input_name, self._input_format), (settings.out, self._output_format)):
+            if kind == "parquet":
+                pyarrow()
+                if name == STREAM:
+                    raise ConfigError("parquet cannot come from or go to a pipe: name a file, or take jsonl")
+        out = Path(settings.out)
+        self.bad_name = (
+            settings.bad if self._is_stream else settings.bad or out.with_name(f"{out.name}.bad.jsonl")
+        )
+        """File of the bad rows at the end; None where they are only told."""
+        self._partial = None if self._is_stream else PartialFolder(out, self.bad_name or out)
+        self._check_targets(out)
+        self.progress = Progress({})
+        self.writer: Any = None
+        self._bad: AppendedFile | None = None
+        self._recorded = time.monotonic()
+        self._lock: int | None = None
+
+    @property
+    def bad_now(self) -> Path | None:
+        """File of the bad rows while the run goes on."""
+        return self._partial.bad_rows if self._partial else self.bad_name
+
+    def _check_targets(self, out: Path) -> None:
+        """Raise ConfigError for an output that must not or cannot be written."""
+        if self._partial is None:
+            return
+        if out.is_dir():
+            raise ConfigError(f"--out {out} is a folder: name a file")
+        if not out.parent.is_dir():
+            raise ConfigError(f"--out {out}: there is no folder {out.parent}")
+        if self.input_name != STREAM and out.exists() and out.samefile(self.input_name):
+            raise ConfigError(f"--out {out} is the input itself")
+        resumes = not self._settings.restart and self._partial.folder.exists()
+        if out.exists() and not self._settings.overwrite and not resumes:
+            raise ConfigError(f"{out} is there already: --overwrite replaces it, or name another with --out")
+
+    @contextmanager
+    def reader(self) -> Iterator[Any]:
+        """Open the input. Raises DataError."""
+        reader: Any
+        if self._input_format == "parquet":
+            reader = ParquetRows(self.input_name)
+        else:
+            needed = tuple(self._settings.columns.values())
+            reader = open_text(self.input_name, self._input_format, needed, is_compressed=self._reads_gz)
+        self._reader = reader
+        try:
+            yield reader
+        finally:
+            reader.close()
+
+    def open(self, run: Mapping[str, Any], columns: Sequence[str], new: Mapping[str, Any]) -> Progress:
+        """Open the outputs where an earlier run of the same kind left them, else anew; return what is done.
+
+        Raises ConfigError if the earlier run was another, and OSError.
+        """
+        if self._partial is None:
+            self._bad = AppendedFile(self.bad_name, 0, is_compressed=False) if self.bad_name else None
+            self.writer = self._writer(None, columns, new)
+            return self.progress
+        run = {"input": dict(identity_of(self.input_name)), **run}
+        self._partial.folder.mkdir(exist_ok=True)
+        self._lock_folder(self._partial.folder)
+        found = None if self._settings.restart else self._partial.found()
+        if found is not None and (other := difference(run, found.run)):
+            raise ConfigError(
+                f"{self._partial.folder} is of a run with another {other}: --restart begins again, or name another "
+                "output with --out"
+            )
+        if found is None:
+            self._partial.clear()
+        self.progress = found or Progress(run, columns=list(columns))
+        self._bad = AppendedFile(self._partial.bad_rows, self.progress.bad_bytes, is_compressed=False)
+        self.writer = self._writer(self._partial, self.progress.columns, new)
+        if found is None:
+            self.record()
+        return self.progress
+
+    def write_bad(self, lines: bytes) -> None:
+        """Append lines to the file of bad rows. Raises OSError."""
+        if self._bad is not None:
+            self._bad.write(lines)
+
+    def record_sometimes(self) -> None:
+        """Record the progress if the last time is long enough ago. Raises OSError."""
+        every_s = RECORD_PARQUET_S if self._output_format == "parquet" else RECORD_S
+        if time.monotonic() - self._recorded >= every_s:
+            self.record()
+
+    def record(self) -> None:
+        """Bring the outputs to the disk, and then what is safe. Raises OSError."""
+        self.progress.output = self.writer.sync()
+        self.progress.bad_bytes = self._bad.sync() if self._bad is not None else 0
+        if self._partial is not None:
+            self._partial.record(self.progress)
+        self._recorded = time.monotonic()
+
+    def complete(self) -> None:
+        """Give the files their names. Raises OSError."""
+        if not self.progress.is_complete:
+            self.progress.is_complete = True
+            self.record()
+        self.close()
+        output = self.writer.finish()
+        if self._partial is not None and output is not None:
+            self._partial.put_in_place(output, self.progress.bad)
+
+    def close(self) -> None:
+        """Close the outputs; what is not on the disk yet may be lost."""
+        for file in (self.writer, self._bad):
+            if file is not None:
+                with suppress(OSError):
+                    file.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _writer(self, partial: PartialFolder | None, columns: Sequence[str], new: Mapping[str, Any]) -> Any:
+        """Return the output's writer, which goes on where the progress says."""
+        kept = self.progress.output
+        if self._output_format == "parquet":
+            assert partial is not None
+            schema = getattr(self._reader, "schema", None)
+            return ParquetWriter(partial.parts, kept, new, schema, columns)
+        file = AppendedFile(partial.rows if partial else None, kept, is_compressed=self._writes_gz)
+        if self._output_format == "jsonl":
+            return JsonLinesWriter(file, values_of)
+        dialect = Dialect("," if self._output_format == "csv" else "\t")
+        if isinstance(self._reader, SeparatedRows) and self._input_format == self._output_format:
+            dialect = self._reader.dialect
+        return SeparatedWriter(file, columns, list(new), dialect, values_of, is_new=kept == 0)
+
+    def _lock_folder(self, folder: Path) -> None:
+        """Refuse to write what another process writes. Raises ConfigError."""
+        self._lock = os.open(folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another process is writing {folder}: wait for it, or name another --out"
+            ) from None
+        except OSError:
+            pass  # this disk knows no locks

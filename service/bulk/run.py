@@ -1,0 +1,215 @@
+"""A file through a model: chunks of rows are read, predicted and written in order, with some of them in flight."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, TimeoutError
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from bert.errors import BertError, ConfigError, DataError
+from service.bulk.files import Files
+from service.bulk.parquet import values_of
+from service.bulk.predictor import CHUNK_CHARACTERS, CHUNK_ROWS, Prediction, Predictor
+from service.bulk.report import Report, duration
+from service.bulk.rows import InputRow
+from service.bulk.settings import PredictSettings
+from service.bulk.text_writers import to_json
+
+IN_FLIGHT = 3
+"""Chunks that are in the engine or wait for it while others are read and written."""
+FIRST_ROWS = 1024
+"""Rows that tell the columns of json lines."""
+ERROR = "error"
+"""Column of the reasons, with `keep_bad`."""
+POLL_S = 0.2
+SHOWN_BAD = 20
+"""Most bad rows that are told on standard error where no file has them."""
+
+Chunk = list[InputRow]
+Stopped = Callable[[], bool]
+
+
+class TooManyBadError(BertError):
+    """More rows are bad than `max_bad`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a run did."""
+
+    rows: int
+    bad: int
+    is_complete: bool
+    """False if it was stopped; the same command goes on."""
+
+
+class Run:
+    """One run of `bert-predict`."""
+
+    def __init__(
+        self, settings: PredictSettings, predictor: Predictor, files: Files, report: Report, stopped: Stopped
+    ) -> None:
+        """Prepare a run; `stopped` tells that it is to end early."""
+        self._settings, self._predictor, self._files = settings, predictor, files
+        self._report, self._stopped = report, stopped
+        self._new: dict[str, Any] = {}
+        self._shown = 0
+
+    def go(self) -> Result:
+        """Predict all rows, or until it is stopped. Raises BertError and OSError."""
+        with self._files.reader() as reader:
+            rows, columns = self._checked(reader)
+            progress = self._files.open(self._run_identity(), columns, self._new)
+            if progress.is_complete:
+                self._files.complete()
+                return Result(progress.rows, progress.bad, True)
+            for _ in islice(rows, progress.rows):
+                pass
+            if progress.rows:
+                self._report.say(f"resumed after {progress.rows:,} rows of an earlier run")
+            self._report.begin(progress.rows, reader.share_read())
+            before_s = progress.seconds
+            for chunk, predictions in self._predicted(rows):
+                bad = self._write(chunk, predictions)
+                progress.rows, progress.seconds = chunk[-1].number, before_s + self._report.seconds
+                self._check_bad(bad)
+                self._files.record_sometimes()
+                self._report.progress(progress.rows, progress.bad, reader.share_read())
+            finished = not self._stopped()
+        self._files.record()
+        if finished:
+            self._files.complete()
+            speed = (progress.rows - self._report.rows_before) / max(self._report.seconds, 1e-9)
+            self._report.say(
+                f"{progress.rows:,} rows in {duration(progress.seconds)}, {speed:,.0f} rows/s, {progress.bad:,} bad"
+            )
+        return Result(progress.rows, progress.bad, finished)
+
+    def _checked(self, reader: Any) -> tuple[Iterator[InputRow], list[str]]:
+        """Return all rows and the input's columns. Raises DataError for columns that a task does not find."""
+        first, rows, columns = list[InputRow](), reader.rows(), reader.columns
+        if columns is None:
+            first = list(islice(rows, FIRST_ROWS))
+            columns = list(dict.fromkeys(name for row in first for name in row.values))
+        task = self._predictor.task_for(columns)
+        needed = tuple(self._predictor.column_of(name) for name in task.fields)
+        has_rows = reader.columns is not None or bool(first)
+        if missing := [name for name in needed if name not in columns and has_rows]:
+            have = ", ".join(map(repr, columns)) or "none"
+            raise DataError(
+                self._files.input_name,
+                None,
+                f"has no column {', '.join(map(repr, missing))}; its columns are {have}: name another with "
+                f"--{task.fields[needed.index(missing[0])].replace('_', '-')}-column",
+            )
+        reader.needed = needed
+        prefix = self._settings.prefix
+        self._new = {f"{prefix}{name}": kind for name, kind in task.columns.items()}
+        if self._settings.keep_bad:
+            self._new[f"{prefix}{ERROR}"] = str
+        if clash := [name for name in self._new if name in columns]:
+            raise ConfigError(
+                f"the input has a column {clash[0]!r} already: give the new columns other names, --prefix predicted_"
+            )
+        return chain(first, rows), columns
+
+    def _run_identity(self) -> Mapping[str, Any]:
+        """Return what the output depends on, beside the input."""
+        settings, model = self._settings, self._predictor.model
+        names = ("prefix", "keep_bad", "input_format", "output_format")
+        return {
+            "model": f"{model.name} {model.version}",
+            "columns": settings.columns,
+            **settings.options,
+            **{name: getattr(settings, name) for name in names},
+        }
+
+    def _predicted(self, rows: Iterator[InputRow]) -> Iterator[tuple[Chunk, list[Prediction]]]:
+        """Yield chunks with their predictions, in order, until the end or a stop."""
+        pending = deque[tuple[Chunk, Future[list[Prediction]] | None]]()
+        for chunk in chunks(map(self._without_clash, rows)):
+            good = [row.values for row in chunk if not row.fault]
+            pending.append((chunk, self._predictor.submit(good) if good else None))
+            if len(pending) == IN_FLIGHT:
+                yield from self._waited(*pending.popleft())
+            if self._stopped():
+                return
+        while pending and not self._stopped():
+            yield from self._waited(*pending.popleft())
+
+    def _waited(
+        self, chunk: Chunk, future: "Future[list[Prediction]] | None"
+    ) -> Iterator[tuple[Chunk, list[Prediction]]]:
+        """Yield a chunk when its predictions are there; nothing after a stop."""
+        while not self._stopped():
+            try:
+                yield chunk, future.result(POLL_S) if future is not None else []
+                return
+            except TimeoutError:
+                continue
+
+    def _without_clash(self, row: InputRow) -> InputRow:
+        """Refuse a row of json lines with a column of a new one's name."""
+        if not row.fault and not self._new.keys().isdisjoint(row.values):
+            clash = next(name for name in self._new if name in row.values)
+            row.fault = f"has a column {clash!r}, which is the name of a new one (--prefix)"
+        return row
+
+    def _write(self, chunk: Chunk, predictions: Sequence[Prediction]) -> Sequence[InputRow]:
+        """Write a chunk's rows, the bad ones beside the others; return these."""
+        prefix, keeps, left = self._settings.prefix, self._settings.keep_bad, iter(predictions)
+        written, bad = list[tuple[InputRow, dict[str, Any]]](), list[InputRow]()
+        for row in chunk:
+            prediction = Prediction(reason=row.fault) if row.fault else next(left)
+            row.fault = prediction.reason
+            if not row.fault:
+                new = {f"{prefix}{name}": value for name, value in prediction.columns.items()}
+                written.append((row, {**new, f"{prefix}{ERROR}": None} if keeps else new))
+                continue
+            bad.append(row)
+            if keeps:
+                written.append((row, {**dict.fromkeys(self._new), f"{prefix}{ERROR}": row.fault}))
+        for index, reason in self._files.writer.write(written).items():
+            written[index][0].fault = reason
+            bad.append(written[index][0])
+        bad.sort(key=lambda row: row.number)
+        self._files.write_bad(b"".join(map(bad_line, bad)))
+        self._files.progress.bad += len(bad)
+        if self._files.bad_name is None:
+            for row in bad[: max(0, SHOWN_BAD - self._shown)]:
+                self._report.say(f"row {row.number}: {row.fault}", always=True)
+            self._shown += len(bad)
+        return bad
+
+    def _check_bad(self, bad: Sequence[InputRow]) -> None:
+        """Raise TooManyBadError if there are more bad rows than may be."""
+        progress, limit = self._files.progress, self._settings.max_bad
+        if limit is None or progress.bad <= limit:
+            return
+        self._files.record()
+        where = f"; all are in {self._files.bad_now}" if self._files.bad_now else ""
+        last = f"the last: row {bad[-1].number}: {bad[-1].fault}" if bad else "of an earlier run"
+        raise TooManyBadError(
+            f"{progress.bad} of the first {progress.rows:,} rows are bad, and {limit} may be (--max-bad); {last}{where}"
+        )
+
+
+def chunks(rows: Iterable[InputRow]) -> Iterator[Chunk]:
+    """Cut rows into chunks that are predicted together."""
+    chunk, characters = Chunk(), 0
+    for row in rows:
+        chunk.append(row)
+        characters += len(row.raw) or sum(len(each) for each in row.values.values() if isinstance(each, str))
+        if len(chunk) == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def bad_line(row: InputRow) -> bytes:
+    """Return the line of a bad row: its number, the reason, and the row itself or its text."""
+    place = {"row": row.number} if row.line is None else {"row": row.number, "line": row.line}
+    values: Any = values_of(row) or row.raw
+    return to_json({**place, "reason": row.fault, "input": values}) + b"\n"

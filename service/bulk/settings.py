@@ -1,0 +1,98 @@
+"""Settings of `bert-predict`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from pydantic_settings import CliPositionalArg, SettingsConfigDict
+
+from bert.settings import CommandSettings
+
+Format = Literal["jsonl", "csv", "tsv", "parquet"]
+COLUMN_SETTINGS = ("text", "text_pair", "question", "context", "prompt", "choices")
+"""Fields whose column a setting FIELD_column names."""
+OPTION_SETTINGS = ("top_k", "truncate", "max_answer_tokens")
+"""Settings that go to the task as they are."""
+
+
+class PredictSettings(CommandSettings):
+    """Predict a file: bert-predict BUNDLE INPUT --out OUTPUT. See docs/bulk.md."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="BERT_PREDICT_",
+        cli_prog_name="bert-predict",
+        env_parse_none_str="none",
+        cli_parse_none_str="none",
+    )
+    metavars: ClassVar[Mapping[str, str]] = {"model": "NAME"}
+    positional: ClassVar[str] = "BUNDLE INPUT --out OUTPUT"
+
+    paths: CliPositionalArg[list[str]] = Field(
+        description="A bundle's folder, and the input: a .jsonl, .csv, .tsv or .parquet file, of text also with .gz, or - "
+        "for standard input. With --model the input alone."
+    )
+    out: str = Field(description="File to write, its format by its ending; - for standard output.")
+    model: str | None = Field(
+        None,
+        description="Model of the hub (org/name, org/name@revision) or a checkpoint's folder, instead of a bundle. It is "
+        "exported before its first use.",
+    )
+    model_precision: Literal["auto", "fp32", "fp16", "int8"] = Field(
+        "auto", description="Precision of --model's export."
+    )
+    input_format: Format | None = Field(None, description="Format of the input. Default: by its ending.")
+    output_format: Format | None = Field(None, description="Format of the output. Default: by its ending.")
+
+    text_column: str | None = Field(None, description="Column of the text. Default: text.")
+    text_pair_column: str | None = Field(
+        None, description="Column of the second text of a pair. Default: text_pair."
+    )
+    question_column: str | None = Field(None, description="Column of the question. Default: question.")
+    context_column: str | None = Field(None, description="Column of the paragraph. Default: context.")
+    prompt_column: str | None = Field(None, description="Column of the prompt. Default: prompt.")
+    choices_column: str | None = Field(None, description="Column of the list of choices. Default: choices.")
+    prefix: str = Field("", description="Text before the names of the new columns.")
+
+    top_k: int | None = Field(
+        None,
+        ge=1,
+        description="Number of labels, answers, choices or candidates with their scores, best first.",
+    )
+    truncate: bool = Field(
+        False, description="Cut texts at the model's length. Without it a longer one is a bad row."
+    )
+    max_answer_tokens: int | None = Field(None, ge=1, le=512, description="Longest answer, in tokens.")
+
+    bad: Path | None = Field(None, description="File for the bad rows. Default: OUT.bad.jsonl.")
+    keep_bad: bool = Field(
+        False,
+        description="Write bad rows to the output too, with empty new columns and the reason in the column `error`.",
+    )
+    max_bad: int | None = Field(None, ge=0, description="End when there are more bad rows than this.")
+    restart: bool = Field(False, description="Begin again, whatever an earlier run has done.")
+    overwrite: bool = Field(False, description="Replace an output that is already there.")
+    quiet: bool = Field(False, description="Say nothing but errors.")
+
+    engine_slots: int | None = Field(
+        None, ge=1, description="Batches that run at once. Default: one per core, on a GPU two."
+    )
+    engine_threads_per_slot: int | None = Field(
+        None, ge=1, description="Threads of one batch. Default: cores / slots."
+    )
+    batch_tokens: int | None = Field(
+        None, ge=1, description="Tokens in a batch. Default: 1024, on a GPU 65536."
+    )
+    verify_hashes: bool = Field(True, description="Check the bundle's files against its manifest.")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Fields whose columns are named."""
+        named = {name: getattr(self, f"{name}_column") for name in COLUMN_SETTINGS}
+        return {name: column for name, column in named.items() if column}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The task's options that are given."""
+        given = {name: getattr(self, name) for name in OPTION_SETTINGS}
+        return {name: value for name, value in given.items() if value not in (None, False)}

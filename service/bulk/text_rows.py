@@ -1,0 +1,223 @@
+"""Rows of json lines, csv and tsv, read one by one from a file, a compressed file or standard input."""
+
+import csv
+import gzip
+import json
+import re
+import sys
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+import orjson
+
+from bert.data.files import NOT_UNICODE, holds_unicode
+from bert.data.tables import dialect_of
+from bert.errors import DataError
+from service.bulk.rows import STREAM, InputRow
+
+MAX_ROW_BYTES = 2**26
+"""Longest line, and longest row of csv with line ends in quotes: beyond it a quote was not closed."""
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class TextInput:
+    """Lines of a file or of standard input."""
+
+    def __init__(self, name: str, *, is_compressed: bool) -> None:
+        """Open the input. Raises DataError."""
+        self.name = "standard input" if name == STREAM else name
+        self._size = 0
+        try:
+            self._file: IO[bytes] = sys.stdin.buffer if name == STREAM else open(name, "rb")  # noqa: SIM115
+            if name != STREAM:
+                self._size = Path(name).stat().st_size
+        except OSError as error:
+            raise DataError(name, None, f"cannot be read: {error.strerror}") from None
+        self._stream: Any = gzip.GzipFile(fileobj=self._file) if is_compressed else self._file
+        self._number = 0
+        self._returned = deque[tuple[int, bytes]]()
+
+    def __iter__(self) -> Self:
+        """Return itself: lines that are given back come even after the end."""
+        return self
+
+    def __next__(self) -> tuple[int, bytes]:
+        """Return number and bytes of the next line, its end included. Raises DataError for a damaged file."""
+        if self._returned:
+            return self._returned.popleft()
+        try:
+            line = self._stream.readline(MAX_ROW_BYTES + 1)
+            if len(line) > MAX_ROW_BYTES:
+                while (rest := self._stream.readline(MAX_ROW_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(self.name, self._number + 1, f"cannot be read on: {error}") from None
+        if not line:
+            raise StopIteration
+        self._number += 1
+        if self._number == 1:
+            if line.startswith(_UTF_16):
+                raise DataError(self.name, None, "is UTF-16; save the file as UTF-8")
+            line = line.removeprefix(_BYTE_ORDER_MARK)
+        return self._number, line
+
+    def give_back(self, lines: list[tuple[int, bytes]]) -> None:
+        """Yield these lines again, before the others."""
+        self._returned.extendleft(reversed(lines))
+
+    def share_read(self) -> float | None:
+        """Return the share of the file's bytes that were read; None for standard input."""
+        return min(1.0, self._file.tell() / self._size) if self._size else None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not sys.stdin.buffer:
+            self._file.close()
+
+
+class JsonLines:
+    """Objects, one a line."""
+
+    columns = None
+    total_rows = None
+
+    def __init__(self, source: TextInput) -> None:
+        """Read from a source."""
+        self.share_read, self.close, self._source = source.share_read, source.close, source
+
+    def rows(self) -> Iterator[InputRow]:
+        """Yield the rows. Raises DataError for a file that is one list."""
+        number = 0
+        for line, content in self._source:
+            text = content.strip()
+            if not text:
+                continue
+            number += 1
+            if number == 1 and text.startswith(b"["):
+                raise DataError(
+                    self._source.name, line, "is a JSON list; jsonl has an object on each line (jq -c '.[]')"
+                )
+            yield _json_row(number, line, text)
+
+
+def _json_row(number: int, line: int, text: bytes) -> InputRow:
+    row = InputRow(number, line, raw=text.decode(errors="replace"))
+    if len(text) > MAX_ROW_BYTES:
+        row.raw, row.fault = row.raw[:1000], f"is longer than {MAX_ROW_BYTES} bytes"
+        return row
+    value: Any = None
+    try:
+        # orjson makes floats of whole numbers over 64 bits.
+        value = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
+    except (ValueError, RecursionError) as error:
+        row.fault = "is not UTF-8" if not _is_utf8(text) else f"is not JSON: {error}"
+        with suppress(ValueError, RecursionError):  # NaN, half of a surrogate pair: what Python writes
+            value = json.loads(text)
+            row.fault = "" if holds_unicode(value) else NOT_UNICODE
+    if not row.fault and not isinstance(value, dict):
+        row.fault = f"is {row.raw[:60]} instead of an object"
+    if not row.fault:
+        row.values = value
+    return row
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class SeparatedRows:
+    """Records of csv or tsv under a line of names."""
+
+    columns: list[str]
+    total_rows = None
+
+    def __init__(self, source: TextInput, kind: str, needed: tuple[str, ...]) -> None:
+        """Read the names; `needed` columns tell what separates them. Raises DataError for a file without names."""
+        self.share_read, self.close, self._source = source.share_read, source.close, source
+        csv.field_size_limit(sys.maxsize)
+        first = next((found for found in source if found[1].strip()), None)
+        if first is None:
+            raise DataError(source.name, None, "is empty")
+        try:
+            header = first[1].decode()
+        except UnicodeDecodeError:
+            raise DataError(source.name, first[0], "is not UTF-8; save the file as UTF-8") from None
+        self.dialect, self.columns = dialect_of(header.rstrip("\r\n"), f".{kind}", needed)
+        twice = [name for name in self.columns if self.columns.count(name) > 1]
+        if twice:
+            raise DataError(source.name, first[0], f"has two columns {twice[0]!r}")
+
+    def rows(self) -> Iterator[InputRow]:
+        """Yield the rows."""
+        number, width = 0, len(self.columns)
+        lines = iter(self._source)
+        for line, content in lines:
+            if not content.strip():
+                continue
+            number += 1
+            row = InputRow(number, line)
+            try:
+                row.raw = content.decode().rstrip("\r\n")
+                if len(content) > MAX_ROW_BYTES:
+                    row.raw, row.fault = row.raw[:1000], f"is longer than {MAX_ROW_BYTES} bytes"
+                elif self.dialect.quoted and b'"' in content:
+                    fields = self._quoted(row, lines, line, content)
+                else:
+                    fields = row.raw.split(self.dialect.separator)
+            except UnicodeDecodeError:
+                row.raw, row.fault = content.decode(errors="replace").rstrip("\r\n"), "is not UTF-8"
+            if not row.fault and len(fields) != width:
+                row.fault = f"has {len(fields)} columns instead of {width}"
+            if not row.fault:
+                row.values = dict(zip(self.columns, fields, strict=True))
+            yield row
+
+    def _quoted(
+        self, row: InputRow, lines: Iterator[tuple[int, bytes]], line: int, content: bytes
+    ) -> list[str]:
+        """Return the fields of a record that may go on over several lines; of a broken one the first line is bad."""
+        more = list[tuple[int, bytes]]()
+
+        def texts() -> Iterator[str]:
+            yield content.decode()
+            size = len(content)
+            for found in lines:
+                more.append(found)
+                size += len(found[1])
+                if size > MAX_ROW_BYTES:
+                    return
+                yield found[1].decode()
+
+        try:
+            fields = next(csv.reader(texts(), delimiter=self.dialect.separator, strict=True))
+        except (csv.Error, UnicodeDecodeError) as error:
+            # What follows may be sound rows: a quote that is not closed takes only its own line away.
+            self._source.give_back(more)
+            row.fault = f"is not csv: {error}" if isinstance(error, csv.Error) else "is not UTF-8"
+            if more:
+                row.fault = "is not csv: a quote is not closed"
+            return []
+        row.raw += "".join("\n" + found.decode().rstrip("\r\n") for _, found in more)
+        return fields
+
+
+def open_text(
+    name: str, kind: str, needed: tuple[str, ...], *, is_compressed: bool
+) -> JsonLines | SeparatedRows:
+    """Open json lines, csv or tsv. Raises DataError."""
+    source = TextInput(name, is_compressed=is_compressed)
+    try:
+        return JsonLines(source) if kind == "jsonl" else SeparatedRows(source, kind, needed)
+    except BaseException:
+        source.close()
+        raise

@@ -1,0 +1,206 @@
+"""bert-predict killed, stopped, resumed, at the end of a pipe, and on a full disk: as a process of its own."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.bulk.command import SOME_BAD, main
+from tests.support.bulk import COMMAND, RECORDS_ALWAYS, read_rows, run, texts, write_rows
+
+SCRIPT = [sys.executable, "-c", RECORDS_ALWAYS]
+ROWS = 12_000
+LONG = "the film was dull " * 20
+
+
+def many(count: int = ROWS) -> list[dict[str, Any]]:
+    """Return rows of which some are bad."""
+    return [{"id": n, "text": LONG if n % 997 == 3 else text} for n, text in enumerate(texts(count))]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("bulk") / "in.jsonl", many())
+
+
+@pytest.mark.parametrize(
+    "ending", ["jsonl", "parquet", "csv.gz", pytest.param("csv", marks=pytest.mark.soak)]
+)
+def test_a_run_that_is_killed_again_and_again_gives_the_same(
+    bundles: Path, source: Path, tmp_path: Path, ending: str
+) -> None:
+    expected, out = tmp_path / f"whole.{ending}", tmp_path / f"out.{ending}"
+    arguments = [str(bundles / "mood"), str(source), "--out"]
+    assert main([*arguments, str(expected), "--quiet"]) == SOME_BAD
+    moments, kills = random.Random(1), 0
+    while kills < 6:
+        process = subprocess.Popen([*SCRIPT, *arguments, str(out)], stderr=subprocess.DEVNULL)
+        partial = Path(f"{out}.partial/progress.json")
+        until = time.monotonic() + 30
+        while not partial.exists() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(moments.uniform(0.0, 0.5))
+        process.kill()
+        process.wait()
+        kills += 1
+        if out.exists():
+            break
+    ended = run(*arguments, out, program=SCRIPT)
+    if not out.exists() or b"there already" not in ended.stderr:
+        assert ended.returncode == SOME_BAD, ended.stderr
+    if ending == "csv.gz":
+        import gzip
+
+        assert gzip.decompress(out.read_bytes()) == gzip.decompress(expected.read_bytes())
+    elif ending == "parquet":
+        assert read_rows(out) == read_rows(expected)
+    else:
+        assert out.read_bytes() == expected.read_bytes()
+    assert Path(f"{out}.bad.jsonl").read_bytes() == Path(f"{expected}.bad.jsonl").read_bytes()
+    assert not Path(f"{out}.partial").exists()
+
+
+def stopped(arguments: list[str], number: int) -> "tuple[int, str]":
+    """Start a run, send it a signal when it has recorded something; return exit code and standard error."""
+    process = subprocess.Popen([*SCRIPT, *arguments], stderr=subprocess.PIPE, text=True)
+    partial = Path(f"{arguments[-1]}.partial/progress.json")
+    while process.poll() is None and not (partial.exists() and json.loads(partial.read_text())["rows"]):
+        time.sleep(0.01)
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    return process.returncode, said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_that_the_same_command_goes_on_with(
+    bundles: Path, source: Path, tmp_path: Path, number: int
+) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = [str(bundles / "mood"), str(source), "--out", str(out)]
+    code, said = stopped(arguments, number)
+    assert code == 128 + number, said
+    assert "the same command goes on from there" in said
+    assert not out.exists()
+    again = run(*arguments)
+    assert again.returncode == SOME_BAD
+    assert b"resumed after " in again.stderr
+    assert [row["id"] for row in read_rows(out)] == [n for n in range(ROWS) if n % 997 != 3]
+
+
+def test_another_run_does_not_go_on_with_it(bundles: Path, source: Path, tmp_path: Path, capsys: Any) -> None:
+    own, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    shutil.copy(source, own)
+    arguments = [str(bundles / "mood"), str(own), "--out", str(out)]
+    stopped(arguments, signal.SIGKILL)
+    assert main([*arguments, "--top-k", "1"]) == 2
+    assert "another top_k (now 1, then null): --restart begins again" in capsys.readouterr().err
+    assert main([str(bundles / "topics"), *arguments[1:]]) == 2
+    assert "another model" in capsys.readouterr().err
+    with own.open("a") as file:
+        file.write('{"id": 0, "text": "dull"}\n')
+    assert main(arguments) == 2
+    assert "another input: --restart begins again" in capsys.readouterr().err
+    assert main([*arguments, "--restart", "--quiet"]) == SOME_BAD
+    assert len(read_rows(out)) == ROWS + 1 - len(range(3, ROWS, 997))
+
+
+def test_two_processes_do_not_write_one_output(
+    bundles: Path, source: Path, tmp_path: Path, capsys: Any
+) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = [str(bundles / "mood"), str(source), "--out", str(out)]
+    process = subprocess.Popen([*SCRIPT, *arguments], stderr=subprocess.DEVNULL)
+    while not Path(f"{out}.partial/progress.json").exists():
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)
+    try:
+        assert main(arguments) == 2
+        assert "another process is writing" in capsys.readouterr().err
+        assert main([*arguments, "--restart"]) == 2
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.wait(60)
+    assert len(read_rows(out)) == ROWS - len(range(3, ROWS, 997))
+
+
+def test_rows_come_from_a_pipe_and_go_to_one(bundles: Path, source: Path, tmp_path: Path) -> None:
+    piped = run(bundles / "mood", "-", "--out", "-", stdin=source.read_bytes())
+    assert piped.returncode == SOME_BAD
+    assert [json.loads(line)["id"] for line in piped.stdout.splitlines()] == [
+        n for n in range(ROWS) if n % 997 != 3
+    ]
+    assert piped.stderr.count(b"\nrow ") == len(range(3, ROWS, 997))
+    out = tmp_path / "out.csv"
+    csv = b"text\n" + b"dull\n" * 10
+    assert run(bundles / "mood", "-", "--out", out, "--input-format", "csv", stdin=csv).returncode == 0
+    assert len(read_rows(out)) == 10
+
+
+def test_a_reader_that_leaves_ends_the_run(bundles: Path, source: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, str(bundles / "mood"), str(source), "--out", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    said = process.stderr.read().decode()
+    process.stderr.close()
+    assert process.wait(60) == 1
+    assert "nobody reads standard output any more" in said
+    assert "Traceback" not in said
+
+
+def test_a_full_disk_ends_the_run_which_goes_on_later(bundles: Path, source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    arguments = [str(bundles / "mood"), str(source), "--out", str(out)]
+
+    def bounded() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2**19, 2**19))
+
+    full = subprocess.run([*SCRIPT, *arguments], capture_output=True, preexec_fn=bounded, timeout=120)
+    assert full.returncode == 1
+    assert b"the same command goes on from the last record" in full.stderr
+    assert b"Traceback" not in full.stderr
+    assert run(*arguments).returncode == SOME_BAD
+    assert [row["id"] for row in read_rows(out)] == [n for n in range(ROWS) if n % 997 != 3]
+
+
+def peak_mib(arguments: list[str]) -> float:
+    """Return the peak memory of a run."""
+    process = subprocess.Popen([*COMMAND, *arguments, "--quiet"])
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss / 1024
+
+
+@pytest.mark.parametrize(
+    ("ending", "rows"),
+    [
+        ("jsonl", 40_000),
+        *(pytest.param(e, 300_000, marks=pytest.mark.soak) for e in ("jsonl", "csv", "parquet")),
+    ],
+)
+def test_memory_does_not_grow_with_the_file(bundles: Path, tmp_path: Path, ending: str, rows: int) -> None:
+    peaks = []
+    for count in (rows // 10, rows):
+        words = texts(1000)
+        source = write_rows(
+            tmp_path / f"in.{ending}", ({"id": n, "text": words[n % 1000]} for n in range(count))
+        )
+        peaks.append(
+            peak_mib([str(bundles / "mood"), str(source), "--out", str(tmp_path / f"out{count}.{ending}")])
+        )
+    assert peaks[1] < peaks[0] + 40, peaks
