@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(f"{name}: {baseline.title}" for name, baseline in CONTENDERS.items()))
         return 0
     work = workload(args.workload, args.texts)
-    names, left_out = chosen(args.baselines, work, args.int8_bundle is not None)
+    names, left_out = chosen(args.baselines, work, args.int8_bundle is not None, args.vllm_python is not None)
     place, expected = prepare(args, work, needs_onnx=any(_uses_onnx(name) for name in names))
     plan = planned(args, work)
     baseline = args.baseline or ("reader" if work.kind == DOCUMENT else "pipeline")
@@ -60,6 +60,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--baselines", default="all", help="comma-separated names, or all")
     add("--baselines-python", default=sys.executable, help="interpreter with the extra `bench`")
     add("--infinity-python", help="that with requirements/bench-infinity.txt; by default the same")
+    add("--vllm-python", help="that with vLLM; without it vLLM takes no part")
     add("--baseline", help="the baseline that rates are divided by; by default the pipeline")
     add("--rounds", type=int, default=3)
     add("--connections", help="of the closed loops, comma-separated")
@@ -87,20 +88,25 @@ def planned(args: argparse.Namespace, work: Workload) -> measure.LoadPlan:
     )
 
 
-def chosen(asked: str, work: Workload, has_int8: bool) -> tuple[list[str], list[str]]:
+def chosen(asked: str, work: Workload, has_int8: bool, has_vllm: bool = False) -> tuple[list[str], list[str]]:
     """Return the names of those that take part, and a sentence on those of them that cannot, or are asked otherwise."""
     names = list(CONTENDERS) if asked == "all" else asked.split(",")
     unknown = [name for name in names if name not in CONTENDERS]
     if unknown:
         raise SystemExit(f"no such baseline: {', '.join(unknown)}; known are {', '.join(CONTENDERS)}")
     fits = [name for name in names if CONTENDERS[name].takes(work.kind)]
-    taking = [name for name in fits if has_int8 or not CONTENDERS[name].needs_int8]
+    needing = {
+        "--int8-bundle": [name for name in fits if CONTENDERS[name].needs_int8 and not has_int8],
+        "--vllm-python": [name for name in fits if CONTENDERS[name].needs_vllm and not has_vllm],
+    }
+    taking = [name for name in fits if not any(name in without for without in needing.values())]
     sentences = []
     served = {CONTENDERS[name].title for name in fits}
     if unfit := sorted(name for name in names if name not in fits and CONTENDERS[name].title not in served):
         sentences.append(f"No form for {work.name}: {', '.join(unfit)}.")
-    if without := sorted(set(fits) - set(taking)):
-        sentences.append(f"No --int8-bundle was given for {', '.join(without)}.")
+    sentences += [
+        f"No {option} was given for {', '.join(without)}." for option, without in needing.items() if without
+    ]
     if single := [name for name in taking if work.kind == LIST and LIST not in CONTENDERS[name].forms]:
         sentences.append(
             f"No form for lists, so each text is a request, all of a list at once: {', '.join(single)}."
@@ -129,6 +135,7 @@ def prepare(
         python=python,
         infinity_python=_interpreter(args.infinity_python or python),
         service=tuple(shlex.split(args.service)),
+        vllm_python=_interpreter(args.vllm_python) if args.vllm_python else None,
     )
     return place, expected
 

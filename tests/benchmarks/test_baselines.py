@@ -55,6 +55,7 @@ def test_a_text_is_sent_and_read_in_the_form_of_each() -> None:
         "pipeline": [answer],
         "ours": {"results": [answer]},
         "infinity": {"data": [scores]},
+        "vllm": {"data": [{"label": "good", "probs": [0.25, 0.75]}]},
     }.items():
         assert CONTENDERS[name].read(TEXT, [found]) == [Prediction("good", 0.75)], name
 
@@ -79,6 +80,8 @@ def test_all_who_can_take_part_and_the_rest_are_named() -> None:
     names, sentences = chosen("all", workload("mixed", None), has_int8=False)
     assert "ours" in names and "ours-int8" not in names and "reader" not in names
     assert any("int8-bundle" in sentence and "ours-int8" in sentence for sentence in sentences)
+    assert "No --vllm-python was given for vllm, vllm-bf16." in sentences and "vllm" not in names
+    assert "vllm" in chosen("all", workload("mixed", None), has_int8=False, has_vllm=True)[0]
     names, sentences = chosen("all", workload("documents", None, documents=2), has_int8=True)
     assert set(names) == {"engine", "engine-int8", "reader", "ours", "ours-int8"}
     _, sentences = chosen("mosec,ours", workload("lists", None), has_int8=True)

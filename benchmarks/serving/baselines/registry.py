@@ -12,7 +12,7 @@ from benchmarks.serving.load.wire import request_bytes
 from benchmarks.serving.load.workloads import DOCUMENT, LIST, TEXT, Job
 
 EIGHT_BITS = BaselineTolerance(score=0.1, labels=0.05)
-"""An 8-bit model is another model: its distance is shown, and only a gross one is called wrong."""
+"""An 8-bit or bfloat16 model is another model: its distance is shown, and only a gross one is called wrong."""
 OTHER_RULES = BaselineTolerance(labels=0.25)
 """The pipeline does not prefer the window with most context around a span, so some of its spans differ."""
 
@@ -42,6 +42,8 @@ class Place:
     """Interpreter of the environment with infinity and transformers 4."""
     service: tuple[str, ...] = ()
     """More settings for bert-serve."""
+    vllm_python: str | None = None
+    """Interpreter of the environment with vLLM, which takes part only where it is given."""
 
     def bundle_of(self, precision: str) -> Path:
         """Return our bundle of a precision; raises ValueError if it is not there."""
@@ -76,6 +78,7 @@ class ServerBaseline:
     tolerance: Mapping[str, BaselineTolerance] | None = None
     """Kind of job → its tolerance, where it is not the usual one."""
     needs_int8: bool = False
+    needs_vllm: bool = False
 
     def takes(self, kind: str) -> bool:
         """Tell whether it can be asked this kind of job."""
@@ -106,12 +109,17 @@ def shapes(baseline: ServerBaseline, cores: int) -> list[CoreSplit]:
 
 
 def _server(
-    module: str, mode: str, *, infinity: bool = False
+    module: str, mode: str, *, python_of: Callable[[Place], str | None] = lambda place: place.python
 ) -> Callable[[Place, CoreSplit, int], Sequence[str]]:
     def command(place: Place, shape: CoreSplit, port: int) -> Sequence[str]:
-        python = place.infinity_python if infinity else place.python
         return (
-            *(python, "-m", f"benchmarks.serving.baselines.{module}", "--mode", mode),
+            *(
+                python_of(place) or sys.executable,
+                "-m",
+                f"benchmarks.serving.baselines.{module}",
+                "--mode",
+                mode,
+            ),
             *("--folder", str(place.folder), "--port", str(port)),
             *("--workers", str(shape.workers), "--threads", str(shape.threads)),
         )
@@ -156,7 +164,12 @@ def _our_results(found: Any) -> list[Prediction]:
     return _all(found["results"])
 
 
-INFINITY_MODEL = "model"
+def _vllm_results(found: Any) -> list[Prediction]:
+    return [Prediction(each["label"], max(each["probs"])) for each in found["data"]]
+
+
+MODEL = "model"
+"""Name that infinity and vLLM serve the model by."""
 SINGLE = {TEXT: RequestFormat("/inference", lambda job: {"text": job[0]}, _one)}
 OURS = {
     TEXT: RequestFormat("/classify", lambda job: {"text": job[0], "truncate": True}, _our_results),
@@ -168,7 +181,15 @@ OURS = {
     ),
 }
 INFINITY = {
-    kind: RequestFormat("/classify", lambda job: {"model": INFINITY_MODEL, "input": job}, _infinity_results)
+    kind: RequestFormat("/classify", lambda job: {"model": MODEL, "input": job}, _infinity_results)
+    for kind in (TEXT, LIST)
+}
+VLLM = {
+    kind: RequestFormat(
+        "/classify",
+        lambda job: {"model": MODEL, "input": job, "truncate_prompt_tokens": -1},
+        _vllm_results,
+    )
     for kind in (TEXT, LIST)
 }
 PIPELINE = {
@@ -198,7 +219,7 @@ CONTENDERS: dict[str, ServerBaseline] = {
     "pipeline": ServerBaseline("FastAPI + pipeline", _server("pipeline_server", "classify"), PIPELINE),
     "reader": ServerBaseline(
         "FastAPI + pipeline",
-        _server("pipeline_server", "answer", infinity=True),
+        _server("pipeline_server", "answer", python_of=lambda place: place.infinity_python),
         READER,
         tolerance={DOCUMENT: OTHER_RULES},
     ),
@@ -214,10 +235,27 @@ CONTENDERS: dict[str, ServerBaseline] = {
         "LitServe, sorted and split by hand", _server("litserve_server", "tuned"), LITSERVE, all_shapes=True
     ),
     "infinity": ServerBaseline(
-        "infinity (torch)", _server("infinity_server", "torch", infinity=True), INFINITY
+        "infinity (torch)",
+        _server("infinity_server", "torch", python_of=lambda place: place.infinity_python),
+        INFINITY,
     ),
     "infinity-optimum": ServerBaseline(
-        "infinity (optimum)", _server("infinity_server", "optimum", infinity=True), INFINITY
+        "infinity (optimum)",
+        _server("infinity_server", "optimum", python_of=lambda place: place.infinity_python),
+        INFINITY,
+    ),
+    "vllm": ServerBaseline(
+        "vLLM, float32",
+        _server("vllm_server", "float32", python_of=lambda place: place.vllm_python),
+        VLLM,
+        needs_vllm=True,
+    ),
+    "vllm-bf16": ServerBaseline(
+        "vLLM, bfloat16",
+        _server("vllm_server", "bfloat16", python_of=lambda place: place.vllm_python),
+        VLLM,
+        tolerance=dict.fromkeys((TEXT, LIST), EIGHT_BITS),
+        needs_vllm=True,
     ),
     "ours": ServerBaseline("ours", _ours("fp32"), OURS),
     "ours-int8": ServerBaseline(
