@@ -42,10 +42,11 @@ test: venv ## set up with torch, run every test but the soak tests
 test-quick: venv ## the tests of a second or two each
 	@$(PYTEST) -m "not slow and not soak" $(ARGS)
 
-clients: venv ## the wires with their real clients, and the examples for frameworks, in environments of their own
+clients: venv ## the wires with their real clients, and the examples for frameworks and Ray, in environments of their own
 	@scripts/make_client_venvs.sh
 	@.venv-clients/bin/python -m pytest tests/service/http/wires tests/deploy $(ARGS)
 	@BERT_FRAMEWORKS_PYTHON=$(CURDIR)/.venv-frameworks/bin/python $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
+	@BERT_RAY_PYTHON=$(CURDIR)/.venv-ray/bin/python $(BIN)/python -m pytest tests/end_to_end/test_ray_example.py $(ARGS)
 
 test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once
 	@$(PYTEST) -m soak $(ARGS)
@@ -87,5 +88,6 @@ lock: venv ## write requirements/constraints.txt from what .venv holds
 	@scripts/lock.sh
 
 clean: ## remove environments, bundles and caches
-	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-docs bundles site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-serve .venv-bench .venv-infinity .venv-clients .venv-frameworks .venv-ray .venv-docs bundles site
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# make_client_venvs.sh: makes .venv-clients, which adds requirements/clients.txt to what .venv has, and .venv-frameworks from
-# requirements/frameworks.txt alone, once. Does nothing while these are unchanged.
+# make_client_venvs.sh: makes .venv-clients and .venv-ray, which add requirements/clients.txt and requirements/ray.txt to what
+# .venv has, and .venv-frameworks from requirements/frameworks.txt alone, once. Does nothing while these are unchanged.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 
-made_from="$(fingerprint requirements/clients.txt requirements/frameworks.txt scripts/make_client_venvs.sh) $PWD"
+made_from="$(fingerprint requirements/clients.txt requirements/frameworks.txt requirements/ray.txt scripts/make_client_venvs.sh) $PWD"
 
 make_venv() { # folder, requirements
   local venv=$1 log=$PWD/$1.log
   if [ "$(cat "$venv/.made-from" 2>/dev/null || true)" = "$made_from" ]; then return; fi
   rm -rf "$venv"
   progress "Making $venv" "$log" .venv/bin/python -m venv "$venv" || die "could not make $venv" "look at $log"
-  if [ "$venv" = .venv-clients ]; then
+  if [ "$venv" != .venv-frameworks ]; then
     .venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
       >"$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
   fi
@@ -24,3 +24,4 @@ make_venv() { # folder, requirements
 
 make_venv .venv-clients requirements/clients.txt
 make_venv .venv-frameworks requirements/frameworks.txt
+make_venv .venv-ray requirements/ray.txt

@@ -1,0 +1,132 @@
+"""The example for Ray Data on a real cluster of two nodes, one of which is killed while it predicts.
+
+Ray is large, so it has an environment of its own: `make clients` makes it and runs this file with BERT_RAY_PYTHON, its
+Python.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.serving.load.process_tree import kill, tree
+from benchmarks.serving.load.running import free_port, last_lines, process
+from service.bulk.predictor import Predictor
+from tests.support.tiny import SPECS, WORDS, write_tiny_bundle
+
+PYTHON = os.environ.get("BERT_RAY_PYTHON", "")
+FILES, ROWS_OF_FILE = 16, 100
+HEAD, WORKER = "127.0.0.2", "127.0.0.3"
+"""Both on this machine. Ray takes 127.0.0.1 for the machine's outward address."""
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    # A lost node is noticed after two seconds instead of half a minute.
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON, reason="BERT_RAY_PYTHON names no Python: `make clients` sets it"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="addresses of two nodes on one machine, and /proc: Linux"
+    ),
+]
+
+
+def write_rows(folder: Path) -> list[dict[str, Any]]:
+    """Write files of texts that are read in windows, some of them null."""
+    draw, rows = random.Random(0), list[dict[str, Any]]()
+    for file in range(FILES):
+        some: list[dict[str, Any]] = [
+            {"id": file * ROWS_OF_FILE + n, "text": " ".join(draw.choices(WORDS, k=draw.randint(20, 200)))}
+            for n in range(ROWS_OF_FILE)
+        ]
+        some[file]["text"] = None
+        lines = "".join(json.dumps(row) + "\n" for row in some)
+        (folder / f"{file}.jsonl").write_text(lines, encoding="utf-8")
+        rows += some
+    return rows
+
+
+def with_settings(*command: str, **settings: str) -> list[str]:
+    return ["env", *(f"{name}={value}" for name, value in {**SETTINGS, **settings}.items()), *command]
+
+
+@contextmanager
+def node(log: Path, cpus: int, *arguments: str) -> Iterator[int]:
+    """Run a node of a cluster; yields the process that all of its processes descend from."""
+    ray = str(Path(PYTHON).with_name("ray"))
+    command = with_settings(ray, "start", "--block", "--disable-usage-stats", "--num-cpus", str(cpus))
+    with process([*command, "--object-store-memory", "100000000", *arguments], log) as started:
+        try:
+            wait_for(lambda: "Ray runtime started" in log.read_text(), log)
+            yield started.pid
+        finally:
+            kill(started.pid)
+
+
+def wait_for(happened: Callable[[], bool], log: Path, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < until, last_lines(log)
+        time.sleep(0.05)
+
+
+def is_predicting(pid: int) -> bool:
+    """Tell whether an actor of the example is at work in a process tree."""
+    for each in tree(pid):
+        try:
+            title = Path(f"/proc/{each}/cmdline").read_bytes()
+        except OSError:
+            continue
+        if b"MapWorker(MapBatches(Predict)).submit" in title:
+            return True
+    return False
+
+
+def check(rows: list[dict[str, Any]], predictor: Predictor, out: Path) -> None:
+    """Check that every row is there once, with the answers that the bundle gives here."""
+    bad = pq.read_table(out / "rows=bad").to_pylist()
+    assert sorted(row["id"] for row in bad) == [row["id"] for row in rows if row["text"] is None]
+    assert {row["error"] for row in bad} == {"text: is null"}
+    good = sorted(pq.read_table(out / "rows=good").to_pylist(), key=lambda row: int(row["id"]))
+    readable = [row for row in rows if row["text"] is not None]
+    assert [(row["id"], row["text"]) for row in good] == [(row["id"], row["text"]) for row in readable]
+    for row, expected in zip(good, predictor.predict(readable), strict=True):
+        entities = expected.columns["entities"]
+        assert row["error"] is None and len(row["entities"]) == len(entities)
+        for found, right in zip(row["entities"], entities, strict=True):
+            assert found == {**right, "score": pytest.approx(right["score"], abs=1e-5)}
+
+
+def test_no_row_is_lost_or_doubled_with_a_node(tmp_path: Path) -> None:
+    bundle, texts, out = tmp_path / "names", tmp_path / "texts", tmp_path / "out"
+    texts.mkdir()
+    write_tiny_bundle(bundle, "names", SPECS["names"], 4)
+    rows, port = write_rows(texts), free_port()
+    head_log, worker_log, job_log = (tmp_path / f"{name}.log" for name in ("head", "worker", "job"))
+    head = ["--head", "--port", str(port), "--node-ip-address", HEAD, "--include-dashboard", "false"]
+    job = [PYTHON, "examples/ray/predict_with_ray.py", str(bundle), str(texts), str(out)]
+    job += ["--format", "jsonl", "--ship-bundle", "--batch-rows", "50", "--actors", "3"]
+    with ExitStack() as cluster:
+        cluster.enter_context(node(head_log, 2, *head))
+        join = ("--address", f"{HEAD}:{port}", "--node-ip-address", WORKER)
+        worker = cluster.enter_context(node(worker_log, 2, *join))
+        running = cluster.enter_context(process(with_settings(*job, RAY_ADDRESS=f"{HEAD}:{port}"), job_log))
+        wait_for(lambda: is_predicting(worker) and any(out.glob("*/*.parquet")), job_log)
+        kill(worker)
+        assert running.poll() is None, "the job was done before its node was killed"
+        assert running.wait(90) == 0, last_lines(job_log)
+    assert "has been marked dead" in job_log.read_text()
+    with Predictor(bundle) as predictor:
+        check(rows, predictor, out)
