@@ -11,6 +11,7 @@ from starlette.responses import Response
 from service.http.problems import MEDIA_TYPE, Problem, title
 from service.http.schemas import Example, Schema
 
+NPY = "application/x-npy"
 TAGS = [
     {"name": "tasks", "description": "Each takes a string or a list and returns a list of results in order."},
     {"name": "service", "description": "Loaded models, health and metrics."},
@@ -38,6 +39,18 @@ HEADERS: dict[str, Any] = {
     "Server-Timing": {
         "description": "Milliseconds: tokenize, queue, inference, decode, total.",
         "schema": {"type": "string"},
+    },
+}
+NPY_HEADERS: dict[str, Any] = {
+    "X-Model": {"description": "Binary only: the model that answered.", "schema": {"type": "string"}},
+    "X-Usage-Tokens": {"description": "Binary only: tokens read.", "schema": {"type": "integer"}},
+    "X-Truncated": {
+        "description": "Binary only: indices of texts that were cut, separated by commas, at most the first 200.",
+        "schema": {"type": "string"},
+    },
+    "X-Truncated-Count": {
+        "description": "Binary only: number of texts that were cut, if any was.",
+        "schema": {"type": "integer"},
     },
 }
 RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
@@ -78,6 +91,14 @@ def success(example: Example | str, media_type: str = "application/json") -> dic
     """Return the documentation of a 200."""
     content = {media_type: {"example": example}}
     return {200: {"description": "The result.", "headers": HEADERS, "content": content}}
+
+
+def success_with_npy(example: Example) -> dict[int | str, dict[str, Any]]:
+    """Return the documentation of a 200 that is JSON or a NumPy file."""
+    documented = success(example)
+    documented[200]["content"] |= {NPY: {"schema": {"type": "string", "format": "binary"}}}
+    documented[200]["headers"] = HEADERS | NPY_HEADERS
+    return documented
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -18,6 +18,7 @@ from bert.tasks.ner import Entity
 from bert.tasks.similarity import Ranked
 from bert.tasks.spans import Answer
 from service.engine.engine_protocol import Floats
+from service.http import openapi
 from service.pipeline.inputs import Choices, RequestContext
 from service.pipeline.pipeline import Token
 from service.pipeline.relevance import Embedded, Relevance
@@ -26,7 +27,6 @@ PART = 16
 """List items that are serialised in one call, which holds the interpreter's lock."""
 LONG_CHARACTERS = 2**15
 """Length from which a text is serialised in a call of its own, in characters."""
-NPY = "application/x-npy"
 MAX_LISTED = 200
 """Maximum indices in the header X-Truncated: proxies accept few kilobytes of headers."""
 
@@ -184,7 +184,7 @@ def npy(context: RequestContext, embedded: Embedded) -> Response:
         cut = [str(index) for index, cut in enumerate(embedded.truncated) if cut]
         headers["X-Truncated"] = ",".join(cut[:MAX_LISTED])
         headers["X-Truncated-Count"] = str(len(cut))
-    return Response(file.getvalue(), headers=headers, media_type=NPY)
+    return Response(file.getvalue(), headers=headers, media_type=openapi.NPY)
 
 
 def tokens(texts: Iterable[Sequence[Token]]) -> list[dict[str, Any]]:

@@ -173,26 +173,34 @@ class TaskRoute(APIRoute):
 tasks = APIRouter(tags=["tasks"], route_class=TaskRoute, responses=openapi.problems(*openapi.PROBLEMS))
 
 
-def task_endpoint(path: str, response: type[schemas.TaskResponse]) -> Callable[[Handler], Handler]:
+def task_endpoint(
+    path: str, response: type[schemas.TaskResponse], *, has_npy: bool = False
+) -> Callable[[Handler], Handler]:
     """Register a handler; the type of its parameter `body` is the request's schema."""
 
     def register(handler: Handler) -> Handler:
-        add_task(tasks, path, response, handler)
+        add_task(tasks, path, response, handler, has_npy=has_npy)
         return handler
 
     return register
 
 
 def add_task(
-    router: APIRouter, path: str, response: type[schemas.TaskResponse], handler: Callable[..., Any]
+    router: APIRouter,
+    path: str,
+    response: type[schemas.TaskResponse],
+    handler: Callable[..., Any],
+    *,
+    has_npy: bool = False,
 ) -> None:
-    """Add a documented handler to a router."""
+    """Add a documented handler to a router; `has_npy` says that a response may be a NumPy file."""
+    documented = openapi.success_with_npy if has_npy else openapi.success
     router.add_api_route(
         path,
         handler,
         methods=["POST"],
         response_model=response,
-        responses=openapi.success(response.example),
+        responses=documented(response.example),
         openapi_extra=openapi.task_request(get_type_hints(handler)["body"]),
     )
 
@@ -290,7 +298,7 @@ async def qa(request: TaskRequest, body: span_schemas.QaRequest) -> Response:
     return await request.respond(count, lambda: responses.answers(found))
 
 
-@task_endpoint("/embed", embedding_schemas.EmbedResponse)
+@task_endpoint("/embed", embedding_schemas.EmbedResponse, has_npy=True)
 async def embed(request: TaskRequest, body: embedding_schemas.EmbedRequest) -> Response:
     """Turn texts into vectors."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)

@@ -46,6 +46,14 @@ def test_every_task_documents_its_errors_as_problems(document: dict[str, Any]) -
             assert list(responses[str(status)]["content"]) == ["application/problem+json"]
 
 
+def test_a_numpy_file_is_documented_beside_json(document: dict[str, Any]) -> None:
+    answer = document["paths"]["/embed"]["post"]["responses"]["200"]
+    assert list(answer["content"]) == ["application/json", "application/x-npy"]
+    assert {"X-Model", "X-Usage-Tokens", "X-Truncated", "X-Truncated-Count"} <= set(answer["headers"])
+    other = document["paths"]["/classify"]["post"]["responses"]["200"]
+    assert list(other["content"]) == ["application/json"] and "X-Model" not in other["headers"]
+
+
 def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:
     referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert referred <= set(document["components"]["schemas"])
