@@ -1,7 +1,7 @@
 """Logits of words to entities with exact character positions. T tokens, P heads, W words, K labels.
 
 A word is what lies between spaces and punctuation (`Pieces.word_ids`), whatever the tokenizer; its first piece, the head,
-speaks for it.
+speaks for it. `bert.tasks.aggregation` has the other ways.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Entity:
     start: int
     end: int
     score: float
-    """Mean over the words of the probability of the label chosen."""
+    """Mean over the words, or pieces, of the probability of the label chosen."""
 
 
 def head_positions(encoding: Encoding) -> Indices:
@@ -71,21 +71,29 @@ def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> 
         raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(labels))} is needed")
     tags = logits.argmax(axis=-1)
     scheme = TagScheme.of(labels)
+    if not (scheme.kind_of[tags] >= 0).any():
+        return []
+    return joined(text, scheme, tags, softmax(logits).max(axis=-1), word_bounds(pieces, heads))
+
+
+def joined(
+    text: str, scheme: TagScheme, tags: Indices, scores: Floats, bounds: NDArray[np.integer]
+) -> list[Entity]:
+    """Join neighbouring words, or pieces, of one entity: their tags (W,), scores (W,), and starts and ends (W, 2)."""
     first, last = scheme.bounds(tags)
     if not len(first):
         return []
-    sums = np.concatenate([[0.0], softmax(logits).max(axis=-1).cumsum(dtype=np.float64)])
-    scores = (sums[last] - sums[first]) / (last - first)
-    bounds = _word_bounds(pieces, heads)
+    sums = np.concatenate([[0.0], scores.cumsum(dtype=np.float64)])
+    means = (sums[last] - sums[first]) / (last - first)
     kinds = [scheme.kind(tag) for tag in tags[first].tolist()]
     starts, ends = bounds[first, 0].tolist(), bounds[last - 1, 1].tolist()
     limits = [*starts[1:], len(text)]
     ends = [after_marks(text, end, limit) for end, limit in zip(ends, limits, strict=True)]
-    columns = zip(kinds, starts, ends, scores.tolist(), strict=True)
+    columns = zip(kinds, starts, ends, means.tolist(), strict=True)
     return [Entity(text[start:end], kind, start, end, score) for kind, start, end, score in columns]
 
 
-def _word_bounds(pieces: Pieces, heads: Indices) -> NDArray[np.int32]:
+def word_bounds(pieces: Pieces, heads: Indices) -> NDArray[np.int32]:
     """Return where each word starts and ends, (W, 2), from its pieces.
 
     Blanks after a word are none of its pieces. A piece of bytes may hold half of the next word's first character.

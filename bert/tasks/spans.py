@@ -16,7 +16,7 @@ from bert.encoding import Window
 from bert.tasks.max_context import first_token, owned_pieces
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Floats, softmax
-from bert.text.offsets import after_marks
+from bert.text.offsets import after_marks, span_bounds
 
 Indices = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -121,7 +121,7 @@ def _window_spans(
     first = first_token(window)
     start_logits = np.where(owned, logits[first:-1, 0], -np.inf).astype(np.float64)  # (n,)
     end_logits = logits[first:-1, 1].astype(np.float64)  # (n,)
-    bounds_from, bounds_to = _span_bounds(window.encoding.offsets[first:-1])
+    bounds_from, bounds_to = span_bounds(window.encoding.offsets[first:-1])
     if not context.isascii():
         bounds_to = np.array([after_marks(context, end) for end in bounds_to.tolist()], np.intp)
     pairs = n_best
@@ -155,17 +155,6 @@ def _count_spans(starts: Indices, ends: Indices) -> int:
     return len(
         {(start, end) for start, end in zip(starts.tolist(), ends.tolist(), strict=True) if end > start}
     )
-
-
-def _span_bounds(offsets: NDArray[np.int32]) -> tuple[Indices, Indices]:
-    """Return where a span starts that begins with each piece at `offsets` (n, 2), and where one ends that ends with it.
-
-    A blank piece has no characters: a span from it on starts with the next piece that has some.
-    """
-    starts, ends = offsets.T.astype(np.intp)
-    is_blank = starts >= ends
-    later = np.where(is_blank, np.iinfo(np.intp).max, starts)[::-1]
-    return np.minimum.accumulate(later)[::-1], np.maximum.accumulate(np.where(is_blank, 0, ends))
 
 
 def _top(scores: Scores, count: int) -> Indices:

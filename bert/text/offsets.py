@@ -104,6 +104,17 @@ def extend_over_marks(text: str, offsets: Ints) -> None:
         offsets[row, 1] = after_marks(text, int(offsets[row, 1]), int(limits[row]))
 
 
+def span_bounds(offsets: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return where a span starts that begins with each piece at `offsets` (T, 2), and where one ends that ends with it.
+
+    A blank piece has no characters: a span from it on starts with the next piece that has some.
+    """
+    starts, ends = offsets.T.astype(np.intp)
+    is_blank = starts >= ends
+    later = np.where(is_blank, np.iinfo(np.intp).max, starts)[::-1]
+    return np.minimum.accumulate(later)[::-1], np.maximum.accumulate(np.where(is_blank, 0, ends))
+
+
 def after_marks(text: str, end: int, limit: int | None = None) -> int:
     """Return where the combining marks and variation selectors at `end` end, at most at `limit`.
 

@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
+from bert.tasks.tags import TagScheme
 from service.engine.loaded_model import LeftOut, Model
 from service.http import openapi
 from service.http.lifecycle import Service, service_of
@@ -27,6 +28,9 @@ class ModelInfo(Schema):
     task: str
     default: bool = Field(description="True if it answers requests for its task that name no model.")
     labels: list[str]
+    entity_types: list[str] = Field(
+        description="NER only: types of its entities, without the roles of tags (B-)."
+    )
     problem: str | None = Field(description="Classification only: single_label, multi_label or regression.")
     pair: bool | None = Field(
         description="True if it reads pairs of texts, false if it reads single texts, null if it takes either."
@@ -61,6 +65,7 @@ class ModelsResponse(Schema):
                 "task": "classification",
                 "default": True,
                 "labels": ["negative", "positive"],
+                "entity_types": [],
                 "problem": "single_label",
                 "pair": False,
                 "embedding_size": None,
@@ -156,6 +161,7 @@ def _info(
         task=spec.task,
         default=defaults.get(spec.task) == model.name,
         labels=list(spec.labels),
+        entity_types=list(TagScheme.of(spec.labels).types) if TASKS[spec.task].has_tags else [],
         problem=spec.problem_type if TASKS[spec.task].has_problems else None,
         pair=spec.pair,
         embedding_size=model.embedding_size,

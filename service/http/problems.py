@@ -143,7 +143,7 @@ def field_errors(error: pydantic.ValidationError) -> list[FieldError]:
     for item in error.errors(include_url=False, include_context=False):
         name = str(item["loc"][0])
         message = _message(item["type"], item["msg"], len(item["loc"]) > 1)
-        if item["type"] == "literal_error" and isinstance(item["input"], str):
+        if item["type"] in ("literal_error", "enum") and isinstance(item["input"], str):
             message += f", not {displayed(item['input'])!r}"
         found.setdefault(name, FieldError(name, message))
     return list(found.values())

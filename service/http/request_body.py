@@ -40,6 +40,8 @@ NO_TEXT = "must be a string"
 NO_LIST = "must be a list of strings, as another item is"
 NO_LISTS = "must be a list of strings, or a list of such lists"
 TOO_DEEP = "the body is nested too deep: no field of any request holds more than lists of strings"
+MAX_NAMES = 256
+"""Maximum items of a list of names, such as labels."""
 INLINE_BYTES = 2**14
 """Largest body that is parsed on the event loop, which takes at most 5 ms."""
 MAX_SYNTAX_BYTES = 2**15
@@ -182,8 +184,10 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
         value = content.get(name)
         if name in model.nested and name in content:
             errors += _nested_errors(name, value, max_texts)
+        elif isinstance(value, list) and name in model.names and len(value) > MAX_NAMES:
+            errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
         elif isinstance(value, list):
-            errors += _list_errors(name, value, max_texts)
+            errors += _list_errors(name, value, MAX_NAMES if name in model.names else max_texts)
     return errors
 
 

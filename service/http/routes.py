@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from bert.errors import DeadlineExceededError, FieldError, InvalidRequestError
+from bert.tasks.aggregation import EntityOptions
 from service.engine.loaded_model import Model
 from service.http import embedding_schemas, openapi, responses, schemas, span_schemas
 from service.http.lifecycle import service_of
@@ -28,6 +29,7 @@ from service.pipeline.inputs import (
     check_allows_no_answer,
     check_choices,
     check_count,
+    check_entity_types,
     pair_count,
     prompted,
 )
@@ -243,7 +245,9 @@ async def ner(request: TaskRequest, body: span_schemas.NerRequest) -> Response:
     """Find the entities of texts."""
     model, text = request.find_model(body.model, "ner"), Texts.of("text", body.text)
     request.check_count(text)
-    found = await request.pipeline.entities(request.context, model, text)
+    types = check_entity_types(model, body.labels) if body.labels is not None else None
+    options = EntityOptions(body.aggregation, body.min_score or 0.0, types)
+    found = await request.pipeline.entities(request.context, model, text, options)
     return await request.respond(len(text) + sum(map(len, found)), lambda: responses.entities(found))
 
 

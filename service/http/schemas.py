@@ -69,6 +69,8 @@ class Schema(BaseModel):
     """Shown in the OpenAPI document."""
     nested: ClassVar[frozenset[str]] = frozenset()
     """Fields that take a list of strings, or a list of such lists."""
+    names: ClassVar[frozenset[str]] = frozenset()
+    """Fields that take a list of names, which do not count as texts."""
 
 
 class Usage(Schema):

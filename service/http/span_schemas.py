@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, WithJsonSchema
 
+from bert.tasks.aggregation import Aggregation
 from bert.tasks.fill_mask import MAX_CANDIDATES, FilledMask
 from bert.tasks.ner import Entity
 from service.http.schemas import (
@@ -29,7 +30,21 @@ class NerRequest(Schema):
     """One text or a list of texts, of any length."""
 
     example: ClassVar[Example] = {"text": "Angela Merkel met engineers from Siemens in Munich."}
+    names: ClassVar[frozenset[str]] = frozenset({"labels"})
+
     text: Text
+    min_score: Share | None = Field(
+        None, description="Entities with a lower score are left out. Default: none are."
+    )
+    labels: NonEmpty[str] | None = Field(
+        None, description="Types of the entities to keep: `entity_types` of /models. Default: all types."
+    )
+    aggregation: Aggregation = Field(
+        Aggregation.FIRST,
+        description="Way from the model's pieces to entities. Of each word the `first` piece decides its label, the "
+        "`average` of all pieces, or the one with the highest probability (`max`). `simple` joins neighbouring pieces "
+        "whatever their words; `none` gives each piece with its tag.",
+    )
     model: ModelName = None
 
 

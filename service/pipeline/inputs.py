@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError, displayed
+from bert.tasks.tags import TagScheme
 from service.engine.loaded_model import Model
 
 MAX_RESPONSE_CHARACTERS = 2**24
@@ -149,6 +150,24 @@ def check_dimensions(model: Model, dimensions: int | None) -> None:
             f"is {displayed(str(dimensions))}, and model {model.name!r} gives {size}: ask for 1 to {size}"
         )
         raise InvalidRequestError([FieldError("dimensions", message)])
+
+
+def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
+    """Return the types of entities that a request asks for; refuse none at all, and those that the model lacks."""
+    types = TagScheme.of(model.spec.labels).types
+    errors = [
+        FieldError(
+            f"labels[{i}]",
+            f"model {model.name!r} has no entities of type {displayed(label)!r}; its types are {', '.join(types)}",
+        )
+        for i, label in enumerate(labels)
+        if label not in types
+    ]
+    if not labels:
+        errors = [FieldError("labels", f"is empty; name one of {', '.join(types)}, or leave it out")]
+    if errors:
+        raise InvalidRequestError(errors)
+    return frozenset(labels)
 
 
 def pair_count(first: Texts, second: Texts) -> int:

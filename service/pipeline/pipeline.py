@@ -7,10 +7,12 @@ from typing import TypeVar
 from bert.errors import RequestTooLargeError
 from bert.graph_inputs import joined
 from bert.tasks import classification, fill_mask, multiple_choice, ner, similarity, spans
+from bert.tasks.aggregation import PLAIN, EntityOptions, TaggedPiece, tagged_pieces
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge
+from bert.tasks.ner import Entity
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
-from bert.tokenizer import Encoding, Window
+from bert.tokenizer import Encoding, Pieces, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
 from service.pipeline.inputs import (
@@ -176,22 +178,17 @@ class Pipeline:
         asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
         return (similarity.rank(query, others, top_k, model.spec.similarity) for query in asked)
 
-    async def entities(self, request: RequestContext, model: Model, text: Texts) -> list[list[ner.Entity]]:
+    async def entities(
+        self, request: RequestContext, model: Model, text: Texts, options: EntityOptions = PLAIN
+    ) -> list[list[Entity]]:
         """Return each text's entities; long texts are read in windows."""
-        spec, bounded = model.spec, self._bounded(request, model)
-        with request.timed("tokenize"):
-            pieces, windows = await text_windows(bounded, model, text)
-        logits = await self._infer_windows(request, model, windows)
+        return await self._tagged(request, model, text, options.decode, by_piece=options.by_piece)
 
-        def decode() -> list[list[ner.Entity]]:
-            return [
-                ner.decode(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), spec.labels)
-                if windows[i]
-                else []
-                for i in range(len(text))
-            ]
-
-        return await self._decode(request, len(text), decode)
+    async def tagged_pieces(
+        self, request: RequestContext, model: Model, text: Texts
+    ) -> list[list[TaggedPiece]]:
+        """Return each text's pieces that have a tag; long texts are read in windows."""
+        return await self._tagged(request, model, text, tagged_pieces, by_piece=True)
 
     async def answers(
         self,
@@ -319,6 +316,31 @@ class Pipeline:
         result = await self._scheduler.submit(model.name, encodings, request.deadline)
         request.seconds["queue"], request.seconds["inference"] = result.queue_s, result.inference_s
         return result.outputs
+
+    async def _tagged(
+        self,
+        request: RequestContext,
+        model: Model,
+        text: Texts,
+        decode_one: Callable[[str, Pieces, Floats, Sequence[str]], list[Result]],
+        *,
+        by_piece: bool,
+    ) -> list[list[Result]]:
+        """Decode each text's pieces with the logits of its words, or with `by_piece` of the pieces."""
+        labels, bounded = model.spec.labels, self._bounded(request, model)
+        with request.timed("tokenize"):
+            pieces, windows = await text_windows(bounded, model, text, by_piece=by_piece)
+        logits = await self._infer_windows(request, model, windows)
+
+        def decode() -> list[list[Result]]:
+            return [
+                decode_one(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), labels)
+                if windows[i]
+                else []
+                for i in range(len(text))
+            ]
+
+        return await self._decode(request, len(text), decode)
 
     async def _infer_windows(
         self, request: RequestContext, model: Model, windows: Sequence[Sequence[Window]]

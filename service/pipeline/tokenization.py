@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from bert.encoding import Encoding, Pieces
 from bert.errors import QUEUE_RULE, DeadlineExceededError, InputError, RequestTooLargeError
-from bert.tasks import fill_mask, qa
+from bert.tasks import aggregation, fill_mask, qa
 from bert.tokenizer import Tokenizer, Window
 from service.engine.loaded_model import Model
 from service.pipeline.inputs import Choices, RequestContext, Texts, make_each, pair_count
@@ -221,9 +221,12 @@ async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) ->
 
 
 async def text_windows(
-    bounded: BoundedTokenizer, model: Model, text: Texts
+    bounded: BoundedTokenizer, model: Model, text: Texts, *, by_piece: bool = False
 ) -> tuple[list[Pieces], list[list[Window]]]:
-    """Return each text's pieces and its windows with words; a text without a word has no window."""
+    """Return each text's pieces and its windows with words; a text without a word has no window.
+
+    In windows `by_piece` each piece is a word of its own.
+    """
     spec, tokenizer, pieces = model.spec, model.tokenizer, await bounded.pieces(text.values)
     around = tokenizer.form.special_tokens(1)
     bounded.check_tokens(
@@ -231,7 +234,8 @@ async def text_windows(
     )
 
     def windows() -> list[list[Window]]:
-        found = [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in pieces]
+        words = [aggregation.pieces_as_words(p) for p in pieces] if by_piece else pieces
+        found = [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in words]
         return [[window for window in each if (window.encoding.word_ids >= 0).any()] for each in found]
 
     return pieces, await bounded.build(len(text), windows)

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bert.bundle import write_bundle
 from bert.checkpoint.tensor_names import needed_shapes
@@ -65,20 +66,23 @@ def tiny_tokenizer() -> Tokenizer:
         return Tokenizer.load(vocab)
 
 
-def write_tiny_bundle(
-    folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64, vocab_size: int | None = None
-) -> None:
-    """Write a bundle with random weights; all of one size have the same embeddings, as over one base."""
-    pieces, generator = vocabulary(), np.random.default_rng(seed)
-    config = BertConfig(vocab_size or len(pieces), 32, 2, 4, 64, max_position_embeddings=positions)
-    base = np.random.default_rng(0)
-    weights = {
+def tiny_weights(config: BertConfig, spec: TaskSpec, seed: int) -> dict[str, NDArray[np.float32]]:
+    """Return random weights by their names in checkpoints."""
+    base, generator = np.random.default_rng(0), np.random.default_rng(seed)
+    return {
         name: (base if name.startswith("bert.embeddings") else generator)
         .normal(1.0 if name.endswith("LayerNorm.weight") else 0.0, 0.2, shape)
         .astype(np.float32)
         for name, shape in needed_shapes(config, spec)
     }
-    graph = build_graph(config, spec, weights, partial(CpuOps))
+
+
+def write_tiny_bundle(
+    folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64, vocab_size: int | None = None
+) -> None:
+    """Write a bundle with random weights; all of one size have the same embeddings, as over one base."""
+    config = BertConfig(vocab_size or len(vocabulary()), 32, 2, 4, 64, max_position_embeddings=positions)
+    graph = build_graph(config, spec, tiny_weights(config, spec, seed), partial(CpuOps))
     with tempfile.TemporaryDirectory() as aside:
         tiny_tokenizer().save(Path(aside))
         tokenizer = (Path(aside) / "tokenizer.json").read_bytes()

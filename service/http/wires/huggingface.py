@@ -1,16 +1,20 @@
 """Hugging Face's inference API, at /hf/MODEL: what InferenceClient sends to a URL, by the model's task."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError
+from bert.errors import FieldError, InvalidRequestError, displayed
+from bert.tasks.aggregation import AGGREGATION_NAMES, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.classification import Activation, Scoring
 from bert.tasks.fill_mask import MAX_CANDIDATES
+from bert.tasks.ner import Entity
 from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
+from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
 from service.http.problems import ProblemError
 from service.http.responses import in_parts
@@ -54,6 +58,15 @@ class Parameters(WireRequest):
             truncation_direction=self.truncation_direction,
         )
         return options.cuts()
+
+    def aggregation(self) -> Aggregation:
+        """Return the way from pieces to entities, in small or capital letters as in `transformers`."""
+        name = "first" if self.aggregation_strategy is None else self.aggregation_strategy
+        try:
+            return Aggregation(name.lower())
+        except ValueError:
+            message = f"must be {AGGREGATION_NAMES}, not {displayed(name)!r}"
+            raise _refused("aggregation_strategy", message) from None
 
 
 class InferenceRequest(WireRequest):
@@ -162,32 +175,52 @@ async def _classify(
 async def _entities(
     request: TaskRequest, model: Model, inputs: object, options: Parameters
 ) -> tuple[int, Content]:
-    """Return the entities of a text, or a list of those of each; `word` is the text's own [start:end]."""
-    if options.aggregation_strategy not in (None, "simple", "first"):
-        raise _refused(
-            "aggregation_strategy", "must be simple or first: a word's first piece decides its label"
-        )
-    text, ignored = _texts(request, inputs), set(options.ignore_labels or ())
-    found = await request.pipeline.entities(request.context, model, text)
+    """Return the entities of a text, or a list of those of each; without aggregation its pieces that have a tag."""
+    aggregation, text = options.aggregation(), _texts(request, inputs)
+    ignored = frozenset(options.ignore_labels or ())
+    found: Sequence[Sequence[Any]]
+    if aggregation is Aggregation.NONE:
+        found = await request.pipeline.tagged_pieces(request.context, model, text)
+        show: Callable[[Any], dict[str, object]] = partial(_tagged_piece, model.tokenizer)
+    else:
+        found = await request.pipeline.entities(request.context, model, text, EntityOptions(aggregation))
+        show = _entity
 
     def shown() -> object:
         texts = [
             in_parts(
-                {
-                    "entity_group": entity.label,
-                    "score": entity.score,
-                    "word": entity.text,
-                    "start": entity.start,
-                    "end": entity.end,
-                }
-                for entity in each
-                if entity.label not in ignored
+                row for row in map(show, each) if row.get("entity_group", row.get("entity")) not in ignored
             )
             for each in found
         ]
         return texts if text.is_list else texts[0]
 
     return len(text) + sum(map(len, found)), shown
+
+
+def _entity(entity: Entity) -> dict[str, object]:
+    """Return an entity; `word` is the text's own [start:end]."""
+    return {
+        "entity_group": entity.label,
+        "score": entity.score,
+        "word": entity.text,
+        "start": entity.start,
+        "end": entity.end,
+    }
+
+
+def _tagged_piece(tokenizer: Tokenizer, piece: TaggedPiece) -> dict[str, object]:
+    """Return a piece with its tag; `index` counts the text's tokens with [CLS] before them, `word` is the vocabulary's."""
+    entity = piece.entity
+    is_unknown = piece.token_id == tokenizer.unk_id
+    return {
+        "entity": entity.label,
+        "score": entity.score,
+        "index": piece.index + 1,
+        "word": entity.text if is_unknown else tokenizer.id_to_token(piece.token_id),
+        "start": entity.start,
+        "end": entity.end,
+    }
 
 
 async def _answers(

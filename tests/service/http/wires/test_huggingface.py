@@ -14,6 +14,7 @@ from tests.support.live import Live
 hub = pytest.importorskip(
     "huggingface_hub", reason="the client `huggingface_hub` is not installed: `make clients` installs it"
 )
+LETTERS = "Angela Merkels filmmakers met 🙂 in Münchens dullest film"
 NAMES = "Angela Merkel met 🙂 in Munich"
 PASSAGE = "the film was in munich and it was warm"
 
@@ -62,16 +63,51 @@ def test_pairs_are_objects(wired: Live) -> None:
 
 def test_token_classification(wired: Live) -> None:
     own = wired.post("/ner", {"text": NAMES}).json["results"][0]["entities"]
-    found = client(wired, "names").token_classification(NAMES, aggregation_strategy="simple")
+    found = client(wired, "names").token_classification(NAMES)
     assert own and len(found) == len(own)
     for each, entity in zip(found, own, strict=True):
         assert NAMES[each.start : each.end] == each.word == entity["text"]
         assert each.entity_group == entity["label"]
     without = client(wired, "names").token_classification(NAMES, ignore_labels=[own[0]["label"]])
     assert {each.entity_group for each in without} == {each["label"] for each in own} - {own[0]["label"]}
-    with pytest.raises(hub.errors.HfHubHTTPError, match="must be simple or first"):
-        client(wired, "names").token_classification(NAMES, aggregation_strategy="none")
+    with pytest.raises(
+        hub.errors.HfHubHTTPError, match="must be first, average, max, simple or none, not 'mean'"
+    ):
+        client(wired, "names").token_classification(NAMES, aggregation_strategy="mean")
     assert len(wired.post("/hf/names", {"inputs": [NAMES, "a"]}).json) == 2
+
+
+@pytest.mark.parametrize("strategy", ["first", "average", "max", "simple"])
+def test_token_classification_by_each_strategy(wired: Live, strategy: str) -> None:
+    own = wired.post("/ner", {"text": LETTERS, "aggregation": strategy}).json["results"][0]["entities"]
+    found = client(wired, "names").token_classification(LETTERS, aggregation_strategy=strategy)
+    assert [(e.entity_group, e.score, e.word, e.start, e.end) for e in found] == [
+        (e["label"], e["score"], e["text"], e["start"], e["end"]) for e in own
+    ]
+    capital = {"inputs": LETTERS, "parameters": {"aggregation_strategy": strategy.upper()}}
+    assert len(wired.post("/hf/names", capital).json) == len(own) > 0
+
+
+def test_token_classification_without_aggregation_gives_pieces(wired: Live) -> None:
+    own = wired.post("/ner", {"text": LETTERS, "aggregation": "none"}).json["results"][0]["entities"]
+    pieces = wired.post("/tokenize", {"text": LETTERS, "model": "names"}).json["results"][0]["tokens"]
+    found = client(wired, "names").token_classification(LETTERS, aggregation_strategy="none")
+    assert [(e.entity, e.score, e.start, e.end) for e in found] == [
+        (e["label"], e["score"], e["start"], e["end"]) for e in own
+    ]
+    assert all(each.entity_group is None for each in found)
+    rows = wired.post("/hf/names", {"inputs": LETTERS, "parameters": {"aggregation_strategy": "none"}}).json
+    assert [list(row) for row in rows] == [["entity", "score", "index", "word", "start", "end"]] * len(found)
+    for row in rows:
+        piece = pieces[row["index"]]
+        unknown = piece["text"] == "[UNK]"
+        assert row["word"] == (LETTERS[row["start"] : row["end"]] if unknown else piece["text"])
+        assert (row["start"], row["end"]) == (piece["start"], piece["end"])
+    first = found[0].entity
+    without = client(wired, "names").token_classification(
+        LETTERS, aggregation_strategy="none", ignore_labels=[first]
+    )
+    assert [each.entity for each in without] == [each.entity for each in found if each.entity != first]
 
 
 def test_question_answering(wired: Live) -> None:

@@ -1,0 +1,160 @@
+"""Logits of every piece to entities, by the strategies of transformers' token classification pipeline.
+
+The default, that a word's first piece speaks for it, needs no other piece and is `ner.decode`.
+T pieces, W words, K labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.encoding import Pieces
+from bert.tasks import ner
+from bert.tasks.ner import Entity
+from bert.tasks.tags import TagScheme
+from bert.tasks.task import Floats, softmax
+from bert.text.offsets import span_bounds
+
+Indices = NDArray[np.intp]
+
+
+class Aggregation(StrEnum):
+    """Ways from pieces to entities."""
+
+    FIRST = "first"
+    """A word has the tag of its first piece."""
+    AVERAGE = "average"
+    """A word has the best tag of its pieces' mean probabilities."""
+    MAX = "max"
+    """A word has the tag of its most certain piece."""
+    SIMPLE = "simple"
+    """Neighbouring pieces are joined by their tags, whatever their words."""
+    NONE = "none"
+    """Each piece with a tag is an entity, and its label is the tag."""
+
+
+AGGREGATION_NAMES = " or ".join(", ".join(Aggregation).rsplit(", ", 1))
+"""All names, for messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaggedPiece:
+    """A piece of the text that has a tag, which is its entity's label."""
+
+    entity: Entity
+    index: int
+    """Index among the text's pieces."""
+    token_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class EntityOptions:
+    """How entities are made of a text's pieces, and which of them are kept."""
+
+    aggregation: Aggregation = Aggregation.FIRST
+    min_score: float = 0.0
+    types: frozenset[str] | None = None
+    """Types of the entities that are kept; None keeps all."""
+
+    @property
+    def by_piece(self) -> bool:
+        """True where the logits of all pieces are needed, not of each word's first alone."""
+        return self.aggregation is not Aggregation.FIRST
+
+    def decode(self, text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[Entity]:
+        """Turn logits of words (W, K), or of pieces (T, K) if `by_piece`, into the entities that are kept.
+
+        Raises ValueError if the logits do not fit.
+        """
+        if not self.by_piece:
+            found = ner.decode(text, pieces, logits, labels)
+        else:
+            found = decode(text, pieces, logits, labels, self.aggregation)
+        if self.min_score > 0:
+            found = [entity for entity in found if entity.score >= self.min_score]
+        if self.types is not None:
+            shown = self._shown(labels)
+            found = [entity for entity in found if entity.label in shown]
+        return found
+
+    def _shown(self, labels: Sequence[str]) -> frozenset[str]:
+        """Return the labels that entities of the types have: the types, or their tags."""
+        assert self.types is not None
+        if self.aggregation is not Aggregation.NONE:
+            return self.types
+        scheme = TagScheme.of(labels)
+        return frozenset(label for tag, label in enumerate(labels) if scheme.kind(tag) in self.types)
+
+
+PLAIN = EntityOptions()
+
+
+def pieces_as_words(pieces: Pieces) -> Pieces:
+    """Return pieces that are words of their own: in windows over them the head is evaluated at each."""
+    return Pieces(pieces.ids, pieces.offsets, np.arange(len(pieces), dtype=np.int32))
+
+
+def decode(
+    text: str, pieces: Pieces, logits: Floats, labels: Sequence[str], aggregation: Aggregation
+) -> list[Entity]:
+    """Turn the pieces' logits (T, K) into entities in the order of the text, by any strategy.
+
+    Raises ValueError if the logits do not fit.
+    """
+    if aggregation is Aggregation.NONE:
+        return [piece.entity for piece in tagged_pieces(text, pieces, logits, labels)]
+    probabilities = _probabilities(pieces, logits, labels)
+    if aggregation is Aggregation.SIMPLE:
+        starts, ends = span_bounds(pieces.offsets)
+        bounds = np.stack([np.minimum(starts, len(text)), ends], axis=1)
+    else:
+        heads = ner.word_heads(pieces)
+        if not len(heads):
+            return []
+        probabilities = _of_words(probabilities, pieces.word_ids, heads, aggregation)
+        bounds = ner.word_bounds(pieces, heads)
+    tags, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1, initial=0.0)
+    found = ner.joined(text, TagScheme.of(labels), tags, scores, bounds)
+    return [entity for entity in found if entity.text]  # blank pieces may have tags too
+
+
+def tagged_pieces(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[TaggedPiece]:
+    """Return the pieces that have a tag and a character, by the logits of all (T, K).
+
+    Raises ValueError if the logits do not fit.
+    """
+    probabilities = _probabilities(pieces, logits, labels)
+    tags, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1, initial=0.0)
+    is_shown = (TagScheme.of(labels).kind_of[tags] >= 0) & (pieces.offsets[:, 0] < pieces.offsets[:, 1])
+    at = np.flatnonzero(is_shown)
+    columns = (at, tags[at], scores[at], pieces.ids[at], *pieces.offsets[at].T)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [
+        TaggedPiece(Entity(text[start:end], labels[tag], start, end, score), index, token_id)
+        for index, tag, score, token_id, start, end in rows
+    ]
+
+
+def _probabilities(pieces: Pieces, logits: Floats, labels: Sequence[str]) -> Floats:
+    if logits.shape != (len(pieces), len(labels)):
+        raise ValueError(f"logits have shape {logits.shape}; {(len(pieces), len(labels))} is needed")
+    return softmax(logits)
+
+
+def _of_words(
+    probabilities: Floats, word_ids: NDArray[np.int32], heads: Indices, aggregation: Aggregation
+) -> Floats:
+    """Return the probabilities of words (W, K) from their pieces' (T, K); of equally certain pieces the first counts."""
+    inside = np.flatnonzero(word_ids >= 0)
+    first = np.searchsorted(inside, heads)  # (W,): each word's first piece among those of words
+    if aggregation is Aggregation.AVERAGE:
+        lengths = np.diff(np.append(first, len(inside)))
+        sums: Floats = (
+            np.add.reduceat(probabilities[inside], first, axis=0) if len(first) else probabilities[:0]
+        )
+        return sums / lengths[:, None].astype(probabilities.dtype)
+    by_certainty = np.lexsort((-probabilities[inside].max(axis=-1, initial=0.0), word_ids[inside]))
+    return probabilities[inside[by_certainty[first]]]
