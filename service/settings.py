@@ -101,6 +101,19 @@ class ServeSettings(CommandSettings):
     max_texts_per_request: int = Field(
         512, ge=1, description="Most texts in one request, all fields together; above it 422."
     )
+    stream_timeout_ms: int = Field(
+        3_600_000,
+        ge=1,
+        le=24_000 * HOUR_S,
+        description="Time for all lines of a request in `application/x-ndjson`, in milliseconds; each has "
+        "`request_timeout_ms` besides. Then its last line is a 504.",
+    )
+    stream_spool_bytes: int = Field(
+        2**28,
+        ge=2**20,
+        description="Most bytes of such a request that wait in a temporary file (under TMPDIR) until they are read. Past "
+        "it the service reads no further than it answers.",
+    )
     max_queue_tokens: int | None = Field(
         None,
         ge=512,

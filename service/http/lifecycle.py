@@ -15,6 +15,7 @@ from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
+from service.http.streams.window import Window
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
@@ -47,6 +48,8 @@ class Loaded:
     pipeline: Pipeline
     budgets: Mapping[str, int]
     """Maximum tokens in a batch, by model."""
+    window: Window
+    """Bound on the work of requests of many lines."""
 
 
 def log_failure(error: Exception) -> None:
@@ -115,7 +118,8 @@ class Service:
         registry = engines.registry
         threads = self.settings.tokenizer_threads or min(4, usable_cores())
         pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
-        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets)
+        window = Window(engines.running_tokens)
+        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window)
         for model in registry.models.values():
             error = await self._check(model, WARM_UP_TIMEOUT_S)
             if error and (self.settings.strict or len(self._unhealthy) == len(registry.models)):

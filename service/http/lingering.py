@@ -6,8 +6,11 @@ Python's http.client, may then never see the response. uvicorn closes that way.
 
 import asyncio
 import select
+import time
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from service.http.request_body import LAST_PART
 
 MAX_DISCARDED_BYTES = 2**26
 """Maximum bytes of a refused request that are read and discarded before its client reads the response."""
@@ -57,7 +60,7 @@ class LingeringProtocol(HttpToolsProtocol):
         """Start the time limit of a client that does not read."""
         super().pause_writing()
         if not self._is_ending:
-            self._give_up_after(self.answer_timeout_s)
+            self._await_reading(self.answer_timeout_s)
 
     def resume_writing(self) -> None:
         """Stop the time limit; the client reads again."""
@@ -142,6 +145,19 @@ class LingeringProtocol(HttpToolsProtocol):
         if self._head and not self.is_closing():
             self.transport.write(self._head)
             self._head = None
+
+    def _await_reading(self, seconds: float) -> None:
+        self._stop_giving_up()
+        self._giving_up = self.loop.call_later(seconds, self._not_reading)
+
+    def _not_reading(self) -> None:
+        """Drop a client that does not read, unless it is still sending: many send the whole request before they read."""
+        last_part = self.cycle.scope["state"].get(LAST_PART, 0.0)
+        left_s = last_part + self.answer_timeout_s - time.monotonic()
+        if left_s > 0:
+            self._await_reading(left_s)
+        else:
+            self.transport.abort()
 
     def _give_up_after(self, seconds: float) -> None:
         self._stop_giving_up()

@@ -34,6 +34,8 @@ KEYLESS_FOLDERS = ("/docs/", "/web/")
 BEGAN = "began"
 """Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
 VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
+ANSWERED_LINES = "answered_lines"
+"""Key in a request's state for the number of its lines that were answered, if it has lines; each was recorded by itself."""
 PHASES = ("tokenize", "queue", "inference", "decode")
 MAX_LOGGED = 200
 """Longest path in the access log, in characters."""
@@ -105,39 +107,52 @@ class RequestMiddleware:
         if isinstance(error, ClientGoneError):
             self._metrics.requests_rejected.labels("client_gone").inc()
             return
-        problem = problem_of(error)
-        if problem.reason:
-            self._metrics.requests_rejected.labels(problem.reason).inc()
-        if problem.status == 500:
-            LOGGER.error(
-                "request failed", exc_info=error, extra={"fields": {"request_id": context.request_id}}
-            )
+        problem = count_problem(error, self._metrics, context)
         if responder.status == 0:
             write = scope["state"].get(ERROR_WRITER) or self._error_writer(context.endpoint)
             await write(problem, context.request_id)(scope, receive, responder.send)
 
     def _record(self, context: RequestContext, status: int, method: str, scope: Scope) -> None:
-        """Record metrics and the access log of a finished request."""
-        seconds = time.monotonic() - context.began
-        endpoint = context.endpoint
-        if endpoint not in self._paths:
-            endpoint = getattr(scope.get("route"), "path", "other")
-        self._metrics.request_duration.labels(endpoint, context.model, str(status)).observe(seconds)
-        if "tokenize" in context.seconds:
-            self._metrics.tokenize_duration.labels(context.model).observe(context.seconds["tokenize"])
-        if "queue" in context.seconds:
-            self._metrics.queue_duration.labels(context.model).observe(context.seconds["queue"])
-            if status == HTTPStatus.OK:
-                self._metrics.tokens.labels(context.model).inc(context.tokens)
+        """Record metrics and the access log of a finished request; the lines of a stream have recorded theirs."""
+        lines = scope["state"].get(ANSWERED_LINES)
+        if lines is None:
+            endpoint = context.endpoint
+            if endpoint not in self._paths:
+                endpoint = getattr(scope.get("route"), "path", "other")
+            record(self._metrics, context, endpoint, status)
         if self._settings.access_log:
             fields = {
                 "request_id": context.request_id,
                 "status": status,
                 "model": context.model,
                 "tokens": context.tokens,
-                "ms": round(1000 * seconds, 2),
+                "ms": round(1000 * (time.monotonic() - context.began), 2),
             }
+            if lines is not None:
+                fields["lines"] = lines
             LOGGER.info("%s %s", method, _loggable(context.endpoint), extra={"fields": fields})
+
+
+def record(metrics: Metrics, context: RequestContext, endpoint: str, status: int) -> None:
+    """Record the metrics of a finished request."""
+    seconds, model = time.monotonic() - context.began, context.model
+    metrics.request_duration.labels(endpoint, model, str(status)).observe(seconds)
+    if "tokenize" in context.seconds:
+        metrics.tokenize_duration.labels(model).observe(context.seconds["tokenize"])
+    if "queue" in context.seconds:
+        metrics.queue_duration.labels(model).observe(context.seconds["queue"])
+        if status == HTTPStatus.OK:
+            metrics.tokens.labels(model).inc(context.tokens)
+
+
+def count_problem(error: Exception, metrics: Metrics, context: RequestContext) -> ProblemError:
+    """Return the problem of an error, counted by its reason; log one that is the service's fault."""
+    problem = problem_of(error)
+    if problem.reason:
+        metrics.requests_rejected.labels(problem.reason).inc()
+    if problem.status == 500:
+        LOGGER.error("request failed", exc_info=error, extra={"fields": {"request_id": context.request_id}})
+    return problem
 
 
 def _check_key(scope: Scope, key: bytes) -> None:

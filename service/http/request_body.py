@@ -35,6 +35,13 @@ GZIP = 16 + zlib.MAX_WBITS
 """zlib's `wbits` for the gzip format."""
 BODY_ERROR = "body_error"
 """Key in a request's state for the ProblemError of a body that is not valid HTTP."""
+LAST_PART = "last_part"
+"""Key in a request's state for the time on `time.monotonic` at which a handler that responds while it still reads the body
+read the last part of it."""
+LINES = frozenset(
+    f"application/{name}" for name in ("x-ndjson", "ndjson", "jsonl", "x-jsonlines", "jsonlines")
+)
+"""Content types of many requests in one body, a line each."""
 BROKEN = "is not valid Unicode: it holds half of a surrogate pair"
 NO_TEXT = "must be a string"
 NO_LIST = "must be a list of strings, as another item is"
@@ -74,6 +81,20 @@ def timeout_ms(scope: Scope, limit_ms: int) -> float:
     return min(int(sent[:12]), limit_ms)
 
 
+def media_type(scope: Scope) -> str:
+    """Return the request's content type without its parameters."""
+    return (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def content_coding(scope: Scope) -> str:
+    """Return the body's encoding, one of CODINGS; raises the 415 of any other."""
+    coding = (header(scope, b"content-encoding") or "identity").strip().lower()
+    if coding not in CODINGS:
+        detail = "send the body as it is, or with Content-Encoding: gzip; no other encoding is known"
+        raise ProblemError(415, "unsupported-media-type", detail, headers={"Accept-Encoding": "gzip"})
+    return coding
+
+
 async def read_body(
     request: Request, settings: ServeSettings, context: RequestContext, *, any_type: bool = False
 ) -> bytes:
@@ -82,13 +103,9 @@ async def read_body(
     Raises the 415 of a type other than JSON, unless `any_type`, or an encoding other than gzip, the 413 of a large body,
     the 408 of a slow one, DeadlineExceededError if the request's deadline comes before that, and ClientGoneError.
     """
-    sent = header(request.scope, b"content-type") or ""
-    if sent != JSON and not any_type:
-        _check_type(sent)
-    coding = (header(request.scope, b"content-encoding") or "identity").strip().lower()
-    if coding not in CODINGS:
-        detail = "send the body as it is, or with Content-Encoding: gzip; no other encoding is known"
-        raise ProblemError(415, "unsupported-media-type", detail, headers={"Accept-Encoding": "gzip"})
+    if not any_type:
+        _check_type(request.scope)
+    coding = content_coding(request.scope)
     limit = settings.max_body_bytes
     length = header(request.scope, b"content-length") or ""
     if length.isdigit() and int(length) > limit:
@@ -113,13 +130,13 @@ def gunzip(data: bytes, limit: int) -> bytes:
     try:
         body = stream.decompress(data, limit + 1)
     except zlib.error as error:
-        raise _not_gzip(str(error)) from None
+        raise not_gzip(str(error)) from None
     if len(body) > limit:
         raise _too_large(limit)
     if not stream.eof:
-        raise _not_gzip("the stream has no end")
+        raise not_gzip("the stream has no end")
     if stream.unused_data:
-        raise _not_gzip("bytes follow the stream")
+        raise not_gzip("bytes follow the stream")
     return body
 
 
@@ -249,7 +266,8 @@ def _malformed(found: str) -> ProblemError:
     return ProblemError(400, "malformed-json", f"the body is not JSON: {found}")
 
 
-def _not_gzip(found: str) -> ProblemError:
+def not_gzip(found: str) -> ProblemError:
+    """Return the 400 of a body that is not what its Content-Encoding says."""
     detail = f"the body is not valid gzip: {found}; send one complete gzip stream"
     return ProblemError(400, "malformed-json", detail)
 
@@ -292,8 +310,10 @@ async def _read_bounded(request: Request, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _check_type(sent: str) -> None:
-    kind = sent.partition(";")[0].strip().lower()
+def _check_type(scope: Scope) -> None:
+    if header(scope, b"content-type") == JSON:
+        return
+    kind = media_type(scope)
     if kind != JSON and not (kind.startswith("application/") and kind.endswith("+json")):
         detail = f"send JSON with the header content-type: application/json, not {kind[:100] or 'none'!r}"
         raise ProblemError(415, "unsupported-media-type", detail)

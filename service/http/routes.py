@@ -21,7 +21,8 @@ from service.engine.loaded_model import Model
 from service.http import embedding_schemas, openapi, responses, schemas, span_schemas
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
-from service.http.request_body import INLINE_BYTES, parse, read_body, timeout_ms
+from service.http.request_body import INLINE_BYTES, LINES, media_type, parse, read_body, timeout_ms
+from service.http.streams.line_stream import LineStream
 from service.pipeline.inputs import (
     Choices,
     RequestContext,
@@ -98,6 +99,10 @@ class TaskRequest(Request):
     context: RequestContext
     pipeline: Pipeline
 
+    def begin(self) -> None:
+        """Find what the endpoint needs; raises NotReadyError if the models are not loaded."""
+        self.context, self.pipeline = self.scope["state"]["context"], service_of(self).loaded.pipeline
+
     @property
     def max_texts(self) -> int:
         """Return how many texts a request may have."""
@@ -138,6 +143,8 @@ class TaskRoute(APIRoute):
 
     any_type: ClassVar[bool] = False
     """Accept a body of any content type, or of none."""
+    takes_lines: ClassVar[bool] = True
+    """Answer a body of lines (LINES) line by line."""
 
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:
         """Take the type of the endpoint's parameter `body` as the request's schema."""
@@ -146,16 +153,25 @@ class TaskRoute(APIRoute):
         self.app = self._respond
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._run(TaskRequest(scope, receive))
+        request = TaskRequest(scope, receive)
+        request.begin()
+        settings, context = service_of(request).settings, request.context
+        context.timeout_ms = timeout_ms(scope, settings.request_timeout_ms)
+        if self.takes_lines and media_type(scope) in LINES:
+            await LineStream(request, self._answer_line).run(send)
+            return
+        raw = await read_body(request, settings, context, any_type=self.any_type)
+        response = await self._answer_body(request, raw)
         await response(scope, receive, send)
 
-    async def _run(self, request: TaskRequest) -> Response:
+    async def _answer_line(self, scope: Scope, line: bytes) -> Response:
+        request = TaskRequest(scope, _never)
+        request.begin()
+        return await self._answer_body(request, line)
+
+    async def _answer_body(self, request: TaskRequest, raw: bytes) -> Response:
         """Run the endpoint until the deadline, or until the client leaves."""
-        service, context = service_of(request), request.scope["state"]["context"]
-        request.context, request.pipeline = context, service.loaded.pipeline
-        context.timeout_ms = timeout_ms(request.scope, service.settings.request_timeout_ms)
-        raw = await read_body(request, service.settings, context, any_type=self.any_type)
-        async with CancelOnDisconnect(request, context):
+        async with CancelOnDisconnect(request, request.context):
             if len(raw) <= INLINE_BYTES:
                 body = self.parse(request, raw)
             else:
@@ -170,6 +186,12 @@ class TaskRoute(APIRoute):
         """Return the endpoint's response."""
         response: Response = await self.endpoint(request, body)
         return response
+
+
+async def _never() -> Message:
+    """Receive nothing: a line's client is watched by the stream."""
+    await asyncio.Future()
+    raise AssertionError
 
 
 tasks = APIRouter(tags=["tasks"], route_class=TaskRoute, responses=openapi.problems(*openapi.PROBLEMS))

@@ -65,6 +65,8 @@ def _field_error(place: Sequence[int | str], message: str) -> FieldError:
 class WireRoute(TaskRoute):
     """A task's route with a wire's request."""
 
+    takes_lines = False
+
     def parse(self, request: TaskRequest, raw: bytes) -> Schema:
         """Return the validated body."""
         return validate(self.schema, read_json(raw, request.max_texts))

@@ -1,0 +1,1 @@
+"""Requests of many lines, each a request of its own (application/x-ndjson), answered line by line."""
