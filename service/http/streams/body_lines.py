@@ -78,13 +78,14 @@ class BodyLines:
         while more and not self.spool.is_closed:
             data, more = await self._next_part()
             self.last_part = self._request.scope["state"][LAST_PART] = time.monotonic()
-            if self._gunzip is None:
-                yield data
-                continue
-            part = b"."
-            while data or len(part) == BLOCK_BYTES:
+            part = data
+            while self._gunzip is not None and (data or len(part) == BLOCK_BYTES):
                 part, data = await asyncio.to_thread(self._decompress, data)
                 yield part
+            if self._gunzip is None:
+                yield data
+            if error := self._request.scope["state"].get(BODY_ERROR):
+                raise error
         if not more and self._gunzip is not None and not self._gunzip.eof:
             raise not_gzip("the stream has no end")
 
@@ -94,12 +95,11 @@ class BodyLines:
         if message["type"] == "http.disconnect":
             if self.spool.is_full:
                 LOGGER.warning(
-                    "a client sent more than stream_spool_bytes before it read any response, and was given up",
+                    "a client left while stream_spool_bytes of its lines waited: raise it for one that reads no response "
+                    "before it has sent all",
                     extra={"fields": {"request_id": self._request.scope["state"]["context"].request_id}},
                 )
             raise ClientGoneError
-        if error := self._request.scope["state"].get(BODY_ERROR):
-            raise error
         return message.get("body", b""), message.get("more_body", False)
 
     def _decompress(self, data: bytes) -> tuple[bytes, bytes]:

@@ -32,7 +32,7 @@ class Spool:
         self._written, self._read = asyncio.Event(), asyncio.Event()
         self.is_closed = False
         self.is_full = False
-        """True while the writer waits for room."""
+        """True if the last `write` to the file had to wait for room."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,11 +82,12 @@ class Spool:
             asyncio.get_running_loop().run_in_executor(None, self._close_file)
 
     async def _write_to_file(self, data: bytes) -> None:
+        self.is_full = False
         while self._write_at - self._read_at + len(data) > self._max_file_bytes and not self.is_closed:
             self.is_full = True
             self._read.clear()
             await self._read.wait()
-        self.is_full, self._is_writing = False, True
+        self._is_writing = True
         try:
             await asyncio.to_thread(self._write_file, self._write_at, data)
         finally:

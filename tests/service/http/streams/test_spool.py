@@ -61,6 +61,9 @@ def test_a_writer_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
         assert queue.is_full
         await queue.read()
         await writing
+        while not queue.is_empty:
+            await queue.read()
+        await queue.write(b"more")
         assert not queue.is_full
         queue.close()
 
