@@ -7,6 +7,7 @@ Their responses are written in order, no faster than the client reads.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -102,9 +103,15 @@ class LineStream:
                 break
             self._next_line = number + 1
             self._unanswered += 1
-            await self._begun.put(tasks.create_task(self._answer(number, line, tokens)))
+            task = tasks.create_task(self._answer(number, line))
+            # Not in the task: one that is cancelled before its first step runs nothing.
+            task.add_done_callback(partial(self._give_back, tokens))
+            await self._begun.put(task)
 
-    async def _answer(self, number: int, line: bytes | ProblemError, tokens: int) -> bytes:
+    def _give_back(self, tokens: int, _: asyncio.Task[bytes]) -> None:
+        self._window.give_back(tokens)
+
+    async def _answer(self, number: int, line: bytes | ProblemError) -> bytes:
         """Return a line's response, or its problem."""
         state: dict[str, Any] = {"context": self._new_context(time.monotonic())}
         try:
@@ -114,8 +121,6 @@ class LineStream:
         except Exception as error:
             problem = count_problem(error, self._service.metrics, state["context"])
             body, status = self._problem_line(problem, number, state.get(ERROR_WRITER)), problem.status
-        finally:
-            self._window.give_back(tokens)
         context = state["context"]
         record(self._service.metrics, context, context.endpoint, status)
         self._context.tokens += context.tokens
