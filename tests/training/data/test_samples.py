@@ -29,6 +29,7 @@ READERS: dict[str, Read] = {
     "topics": lambda path: read_table(path, TOPICS),
     "similarity": lambda path: read_glue(path, "STS-B"),
     "ner": read_conll,
+    "tickets": lambda path: read_entity_json(LabelledFile(path=path)),
     "qa": read_squad,
     "choice": read_choice,
 }
