@@ -53,7 +53,7 @@ class CommandSettings(BaseSettings):
 class SettingsPart(BaseModel):
     """A group of settings inside of others, with the same rules."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class SettingsError(BertError):

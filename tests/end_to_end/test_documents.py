@@ -190,7 +190,7 @@ def test_options_with_values_inside_sentences_are_read(page: Path, folder: Path)
 def models(parent: type[BaseModel] = BaseModel) -> Iterator[type[BaseModel]]:
     """Give every class that settings are made of."""
     for model in parent.__subclasses__():
-        if model.__module__.startswith(("training.", "model_export.", "service.settings")):
+        if model.__module__.startswith(("training.", "model_export.", "service.settings", "service.bulk")):
             yield model
         yield from models(model)
 

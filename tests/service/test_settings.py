@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bert.settings import SettingsError, read_settings
-from service import settings
 from service.cli import main
 from service.settings import WIRES, ServeSettings, unknown_variables
 
@@ -37,11 +36,6 @@ def write(tmp_path: Path, content: str) -> str:
     file = tmp_path / "serve.yaml"
     file.write_text(content, encoding="utf-8")
     return str(file)
-
-
-def test_the_page_of_settings_is_up_to_date() -> None:
-    page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
-    assert page == settings.markdown(), "run: python -m service.settings > docs/configuration.md"
 
 
 def test_every_setting_says_what_it_means() -> None:
