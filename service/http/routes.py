@@ -98,6 +98,8 @@ class TaskRequest(Request):
 
     context: RequestContext
     pipeline: Pipeline
+    is_line = False
+    """One of many requests in the lines of a body."""
 
     def begin(self) -> None:
         """Find what the endpoint needs; raises NotReadyError if the models are not loaded."""
@@ -166,6 +168,7 @@ class TaskRoute(APIRoute):
 
     async def _answer_line(self, scope: Scope, line: bytes) -> Response:
         request = TaskRequest(scope, _never)
+        request.is_line = True
         request.begin()
         return await self._answer_body(request, line)
 
@@ -329,6 +332,9 @@ async def embed(request: TaskRequest, body: embedding_schemas.EmbedRequest) -> R
     """Turn texts into vectors."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     request.check_count(text)
+    if body.encoding_format == "binary" and request.is_line:
+        message = "is 'binary', which is no line of JSON: ask for 'float' or 'base64'"
+        raise InvalidRequestError([FieldError("encoding_format", message)])
     text = prompted(text, model, body.prompt_name)
     embedded = await request.pipeline.embed(
         request.context, model, text, truncate=body.truncate, dimensions=body.dimensions

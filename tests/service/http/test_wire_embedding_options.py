@@ -13,6 +13,7 @@ import pytest
 from bert.tasks.spec import DenseLayer, TaskSpec
 from service.http.responses import MAX_LISTED
 from tests.support.live import Live, Reply, serving
+from tests.support.ndjson import lines_of, post_lines
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 TEXTS = ["a warm film", "", "münchen 🙂", "angela merkel met in paris"]
@@ -146,6 +147,14 @@ def test_errors_stay_problems(live: Live) -> None:
         reply = live.post("/embed", {"text": "a", "encoding_format": value})
         assert reply.status == 422
         assert "'float', 'base64' or 'binary'" in reply.json["errors"][0]["message"]
+
+
+def test_a_line_of_many_has_no_binary_response(live: Live) -> None:
+    lines = [{"text": "a", "encoding_format": each} for each in ("binary", "base64", "float")]
+    found = post_lines(live, "/embed", lines_of(*lines))
+    assert found[0]["errors"][0]["field"] == "encoding_format"
+    assert found[1]["results"] == embed(live, "a", encoding_format="base64").json["results"]
+    assert found[2]["results"] == embed(live, "a").json["results"]
 
 
 def test_models_tell_the_size_of_their_vectors(live: Live, own: Live) -> None:
