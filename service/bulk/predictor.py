@@ -24,7 +24,7 @@ from bert.encoding import is_unicode
 from bert.errors import BertError, BundleError, ConfigError, InputError, InvalidRequestError
 from bert.manifest import CUDA
 from service.bulk.batch_scheduler import BatchScheduler
-from service.bulk.tasks import BulkTask, Fields, bulk_task
+from service.bulk.tasks import BulkTask, Fields, bulk_task, sample_of
 from service.cpu_count import usable_cores
 from service.engine.bundle_folders import all_on_gpu
 from service.engine.bundle_loader import load_models
@@ -73,8 +73,8 @@ class Predictor:
         """Load a bundle's folder.
 
         `columns` names the column of a field where it is not the field's own name: {"text": "review"}. The next
-        settings are those of `bert-serve`. `options` are the task's: top_k, truncate, max_answer_tokens (None: not
-        given). Raises BundleError and ConfigError.
+        settings are those of `bert-serve`. `options` are the task's, by the names of its endpoint: top_k, truncate, ...
+        (`OPTIONS` of service.bulk.options; None is not given). Raises BundleError and ConfigError.
         """
         layout = lay_out_slots(
             usable_cores(), engine_slots, engine_threads_per_slot, on_gpu=all_on_gpu([bundle])
@@ -135,7 +135,9 @@ class Predictor:
                     **self._columns,
                 }
             named = {name for name in FIELDS if self._columns.get(name, name) in present}
-            self._task = bulk_task(self.model, named, self._options)
+            task = bulk_task(self.model, named, self._options)
+            self._call(self._try_options(task))
+            self._task = task
         return self._task
 
     def column_of(self, name: str) -> str:
@@ -163,6 +165,16 @@ class Predictor:
 
     def _call(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    async def _try_options(self, task: BulkTask) -> None:
+        """Raise ConfigError for options that the model cannot have, which every row would be refused for."""
+        sample = sample_of(self.model.spec.task)
+        values = {name: [sample[name]] for name in task.fields}
+        request = RequestContext("", "bulk", time.monotonic(), math.inf, self.model.name)
+        try:
+            await task.predict(self._pipeline, request, self.model, values, self._options)
+        except InputError as error:
+            raise ConfigError(str(error)) from None
 
     async def _predict(self, task: BulkTask, rows: Sequence[Row]) -> list[Prediction]:
         """Predict the rows that can be, all together."""

@@ -8,11 +8,12 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg, SettingsConfigDict
 
 from bert.settings import CommandSettings
+from service.bulk.options import OPTIONS
 
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 COLUMN_SETTINGS = ("text", "text_pair", "question", "context", "prompt", "choices")
 """Fields whose column a setting FIELD_column names."""
-OPTION_SETTINGS = ("top_k", "truncate", "max_answer_tokens")
+OPTION_SETTINGS = tuple(dict.fromkeys(name for names in OPTIONS.values() for name in names))
 """Settings that go to the task as they are."""
 
 
@@ -62,7 +63,22 @@ class PredictSettings(CommandSettings):
     truncate: bool = Field(
         False, description="Cut texts at the model's length. Without it a longer one is a bad row."
     )
+    threshold: float | None = Field(None, ge=0, le=1, description="Lowest score of a label in `scores`.")
+    temperature: float | None = Field(
+        None, gt=0, le=100, description="Divisor of a classifier's logits before softmax or sigmoid."
+    )
+    windows: Literal["max", "mean"] | None = Field(
+        None, description="Classify long texts in windows, and take the highest of their scores or the mean."
+    )
     max_answer_tokens: int | None = Field(None, ge=1, le=512, description="Longest answer, in tokens.")
+    no_answer_threshold: float | None = Field(
+        None, ge=0, le=1, description="Null is answered where `no_answer_score` is over this."
+    )
+    dimensions: int | None = Field(None, ge=1, description="First numbers of each embedding. Default: all.")
+    prompt_name: str | None = Field(
+        None,
+        description="Name of the model's prompt that goes before each text. Default: the model's own default.",
+    )
 
     bad: Path | None = Field(None, description="File for the bad rows. Default: OUT.bad.jsonl.")
     keep_bad: bool = Field(

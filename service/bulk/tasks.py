@@ -10,11 +10,19 @@ from typing import Any
 import numpy as np
 
 from bert.errors import ConfigError
-from bert.tasks.classification import Scoring
+from bert.tasks.classification import Scoring, WindowMerge
 from bert.tasks.similarity import likeness
 from bert.tasks.spec import TaskSpec
+from service.bulk.options import OPTIONS
 from service.engine.loaded_model import Model
-from service.pipeline.inputs import Choices, RequestContext, Texts, check_not_blank, prompted
+from service.pipeline.inputs import (
+    Choices,
+    RequestContext,
+    Texts,
+    check_allows_no_answer,
+    check_not_blank,
+    prompted,
+)
 from service.pipeline.pipeline import Pipeline
 
 Columns = dict[str, Any]
@@ -40,10 +48,14 @@ async def _classify(
     pipeline: Pipeline, request: RequestContext, model: Model, read: Fields, options: Mapping[str, Any]
 ) -> list[Columns]:
     pair = Texts("text_pair", read["text_pair"], True) if "text_pair" in read else None
-    shows_all = "top_k" in options or model.spec.problem_type == "multi_label"
+    shows_all = _shows_scores(model.spec, options)
     text, truncate = Texts("text", read["text"], True), bool(options.get("truncate"))
-    scoring = Scoring(options.get("top_k") if shows_all else 1)
-    results, truncated = await pipeline.classify(request, model, text, pair, scoring, truncate=truncate)
+    top_k = options.get("top_k") if shows_all else 1
+    scoring = Scoring(top_k, options.get("threshold"), options.get("temperature"))
+    windows: WindowMerge | None = options.get("windows")
+    results, truncated = await pipeline.classify(
+        request, model, text, pair, scoring, truncate=truncate, windows=windows
+    )
     rows: list[Columns] = [{"label": each.label, "score": each.score} for each in results]
     if shows_all:
         for row, each in zip(rows, results, strict=True):
@@ -62,6 +74,8 @@ async def _answer(
     pipeline: Pipeline, request: RequestContext, model: Model, read: Fields, options: Mapping[str, Any]
 ) -> list[Columns]:
     question, context = (Texts(name, read[name], True) for name in ("question", "context"))
+    if "no_answer_threshold" in options:
+        check_allows_no_answer(model, options["no_answer_threshold"])
     asked = {"top_k": 1, "max_answer_tokens": None, **options}
     found = await pipeline.answers(request, model, question, context, **asked)
     rows: list[Columns] = [
@@ -81,8 +95,10 @@ async def _embed(
     pipeline: Pipeline, request: RequestContext, model: Model, read: Fields, options: Mapping[str, Any]
 ) -> list[Columns]:
     truncate = bool(options.get("truncate"))
-    text = prompted(Texts("text", read["text"], True), model, None)
-    embedded = await pipeline.embed(request, model, text, truncate=truncate)
+    text = prompted(Texts("text", read["text"], True), model, options.get("prompt_name"))
+    embedded = await pipeline.embed(
+        request, model, text, truncate=truncate, dimensions=options.get("dimensions")
+    )
     rows: list[Columns] = [{"embedding": vector} for vector in np.ascontiguousarray(embedded.vectors)]
     return _with_truncated(rows, embedded.truncated, truncate)
 
@@ -91,8 +107,11 @@ async def _compare(
     pipeline: Pipeline, request: RequestContext, model: Model, read: Fields, options: Mapping[str, Any]
 ) -> list[Columns]:
     truncate, count = bool(options.get("truncate")), len(read["text"])
-    pair = [prompted(Texts(name, read[name], True), model, None) for name in ("text", "text_pair")]
-    embedded = await pipeline.embed(request, model, *pair, truncate=truncate)
+    prompt = options.get("prompt_name")
+    pair = [prompted(Texts(name, read[name], True), model, prompt) for name in ("text", "text_pair")]
+    embedded = await pipeline.embed(
+        request, model, *pair, truncate=truncate, dimensions=options.get("dimensions")
+    )
     vectors, cut = embedded.vectors, embedded.truncated
     scores = likeness(vectors[:count], vectors[count:], model.spec.similarity)
     rows: list[Columns] = [{"score": score} for score in scores.tolist()]
@@ -144,8 +163,7 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
     cut = {"truncated": bool} if options.get("truncate") else {}
     if kind == "classification":
         has_pair = spec.pair or (spec.pair is None and "text_pair" in names)
-        shows_all = "top_k" in options or spec.problem_type == "multi_label"
-        scores = {"scores": [SCORED_LABEL]} if shows_all else {}
+        scores = {"scores": [SCORED_LABEL]} if _shows_scores(spec, options) else {}
         read = ("text", "text_pair") if has_pair else ("text",)
         return BulkTask(read, {**SCORED_LABEL, **scores, **cut}, _classify)
     return _other_task(kind, spec, options, cut)
@@ -172,16 +190,16 @@ def _other_task(kind: str, spec: TaskSpec, options: Mapping[str, Any], cut: Mapp
     return BulkTask(("text",), {"masks": [masks]}, _fill)
 
 
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "classification": ("top_k", "truncate"),
-    "ner": (),
-    "qa": ("top_k", "max_answer_tokens"),
-    "embed": ("truncate",),
-    "similarity": ("truncate",),
-    "multiple_choice": ("top_k", "truncate"),
-    "fill_mask": ("top_k",),
-}
-"""Options of each task, by the names of the endpoints' fields."""
+def _shows_scores(spec: TaskSpec, options: Mapping[str, Any]) -> bool:
+    """Tell whether a classification has a list of scores: where that is asked for, or several labels may hold."""
+    return "top_k" in options or "threshold" in options or spec.problem_type == "multi_label"
+
+
+def sample_of(kind: str) -> dict[str, Any]:
+    """Return a row of any task, by which wrong options are found before the first real one."""
+    text = "a [MASK]" if kind == "fill_mask" else "a"
+    texts = dict.fromkeys(("text_pair", "question", "context", "prompt"), "a")
+    return {"text": text, **texts, "choices": ["a", "b"]}
 
 
 def _with_truncated(rows: list[Columns], truncated: Sequence[bool], truncate: bool) -> list[Columns]:

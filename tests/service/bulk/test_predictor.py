@@ -114,3 +114,26 @@ def test_wrong_options_are_refused_before_there_is_a_row(opened: Any, bundles: P
         opened("mood", columns={"texts": "x"})
     with pytest.raises(BundleError, match="holds several bundles"):
         Predictor(bundles)
+
+
+def test_options_that_a_model_cannot_have_are_told_once(opened: Any) -> None:
+    cases = {
+        ("stars", "threshold", 0.5): "gives numbers, not probabilities",
+        ("meaning", "dimensions", 99): "ask for 1 to 32",
+        ("meaning", "prompt_name", "query"): "has no prompt 'query'",
+    }
+    for (name, option, value), reason in cases.items():
+        with pytest.raises(ConfigError, match=reason):
+            opened(name, **{option: value}).predict([{"text": "dull"}] * 3)
+
+
+def test_each_option_reaches_its_task(opened: Any) -> None:
+    row = [{"text": "the film was dull"}]
+    assert opened("topics", threshold=1.0).predict(row)[0].columns["scores"] == []
+    cold, warm = (opened("mood", temperature=t).predict(row)[0].columns["score"] for t in (1.0, 50.0))
+    assert abs(warm - 0.5) < abs(cold - 0.5)
+    assert not opened("mood", windows="mean").predict([{"text": LONG}])[0].is_bad
+    assert len(opened("meaning", dimensions=8).predict(row)[0].columns["embedding"]) == 8
+    asked = [{"question": "who is it", "context": "angela met merkel in munich"}]
+    assert opened("reader", no_answer_threshold=1.0).predict(asked)[0].columns["answer"] is not None
+    assert opened("reader", no_answer_threshold=0.0).predict(asked)[0].columns["answer"] is None
