@@ -229,6 +229,18 @@ def test_lines_are_answered_while_more_are_sent(refusing: Client) -> None:
 
 
 @needs_nginx
+def test_the_service_answers_lines_through_it(front: Client) -> None:
+    lines = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in ("a film", "a warm film") * 50)
+    key = {"authorization": "Bearer correct-horse"}
+    reply = front.post("/classify", lines, content_type="application/x-ndjson", **key)
+    assert (reply.status, reply.headers["content-type"]) == (200, "application/x-ndjson")
+    answered = [json.loads(line) for line in reply.body.splitlines()]
+    assert len(answered) == 100
+    assert answered[1] == front.post("/classify", {"text": "a warm film"}, **key).json
+    assert front.post("/classify", lines, content_type="application/x-ndjson").status == 401
+
+
+@needs_nginx
 def test_lines_may_be_larger_than_a_body(refusing: Client) -> None:
     connection = HTTPConnection(urlsplit(refusing.url).netloc, timeout=30)
     connection.request("POST", "/classify", b"x" * 3 * 2**20, {"content-type": "application/x-ndjson"})
