@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from service.http.routes import TaskRoute, tasks
+from service.http.routes import tasks
 from service.http.schemas import Schema
+from service.http.task_route import TaskRoute
 
 
 @dataclass(frozen=True)

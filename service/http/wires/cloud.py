@@ -13,8 +13,8 @@ from bert.tasks.classification import Scoring
 from service.engine.loaded_model import Model
 from service.http import responses
 from service.http.lifecycle import service_of
-from service.http.routes import TaskRequest
 from service.http.schemas import Example
+from service.http.task_route import TaskRequest
 from service.http.wires import huggingface
 from service.http.wires.wire import Wire, WireRequest, answer, check_fields, check_ready, fields_of
 from service.pipeline.inputs import Texts, prompted, too_many_texts

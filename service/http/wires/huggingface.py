@@ -18,8 +18,8 @@ from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
 from service.http.problems import ProblemError
 from service.http.responses import in_parts
-from service.http.routes import TaskRequest
 from service.http.schemas import Example
+from service.http.task_route import TaskRequest
 from service.http.wires import tei, tei_requests
 from service.http.wires.wire import Strings, Wire, WireRequest, answer, error_response, validate
 from service.pipeline.inputs import Texts, prompted, too_many_texts

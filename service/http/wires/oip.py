@@ -15,8 +15,8 @@ from service.http import responses
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.request_body import header, read_json
-from service.http.routes import TaskRequest
 from service.http.schemas import Schema
+from service.http.task_route import TaskRequest
 from service.http.wires.oip_tensors import HEADER, InferRequest, Output, fill, refused, written
 from service.http.wires.wire import (
     Wire,

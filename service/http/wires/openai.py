@@ -12,8 +12,8 @@ from service.engine.loaded_model import Model
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.responses import in_base64, in_parts
-from service.http.routes import TaskRequest
 from service.http.schemas import Example
+from service.http.task_route import TaskRequest
 from service.http.wires.wire import Wire, WireRequest, answer, error_response, strings
 from service.pipeline.inputs import Texts, prompted
 from service.pipeline.pipeline import INLINE_VECTORS

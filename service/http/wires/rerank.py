@@ -13,8 +13,8 @@ from service.http.embedding_schemas import RerankResponse
 from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
 from service.http.request_body import parse, read_json
 from service.http.responses import in_parts
-from service.http.routes import TaskRequest, TaskRoute
 from service.http.schemas import Example, Schema
+from service.http.task_route import TaskRequest, TaskRoute
 from service.http.wires import tei, tei_requests
 from service.http.wires.wire import Wire, WireRequest, answer, error_response, validate
 from service.pipeline.inputs import Texts

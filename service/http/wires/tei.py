@@ -17,7 +17,7 @@ from service.engine.loaded_model import Model
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.responses import in_parts
-from service.http.routes import TaskRequest
+from service.http.task_route import TaskRequest
 from service.http.wires.tei_requests import (
     TeiAnyRequest,
     TeiDecodeRequest,

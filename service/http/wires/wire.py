@@ -17,8 +17,8 @@ from service.http import openapi, responses
 from service.http.lifecycle import service_of
 from service.http.problems import ErrorWriter, ProblemError
 from service.http.request_body import read_json
-from service.http.routes import TaskRequest, TaskRoute
 from service.http.schemas import Schema
+from service.http.task_route import TaskRequest, TaskRoute
 from service.pipeline.inputs import Texts, pair_count
 
 Post = TypeVar("Post", bound=Callable[..., Awaitable[Response]])

@@ -90,7 +90,7 @@ def test_a_body_that_waits_for_a_thread_past_its_deadline_is_never_parsed(
         parsed.append(len(body))
         return parse(model, body, max_texts)
 
-    monkeypatch.setattr("service.http.routes.parse", noting)
+    monkeypatch.setattr("service.http.task_route.parse", noting)
     helpers = live.loaded.pipeline._threads._helpers
     busy = [helpers.submit(gate.wait, 20) for _ in range(HELPER_THREADS)]
     try:
