@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from bert.errors import NotReadyError, QueueFullError
+from bert.errors import FieldError, InvalidRequestError, NotReadyError, QueueFullError
 from service.http.lifecycle import service_of
 from service.http.middleware import ANSWERED_LINES, count_problem, record
 from service.http.problems import (
@@ -26,6 +26,7 @@ from service.http.problems import (
     problem_of,
     problem_response,
 )
+from service.http.responses import JsonResponse
 from service.http.streams.body_lines import BodyLines
 from service.logs import LOGGER
 from service.pipeline.inputs import RequestContext
@@ -107,6 +108,7 @@ class LineStream:
             # Not in the task: one that is cancelled before its first step runs nothing.
             task.add_done_callback(partial(self._give_back, tokens))
             await self._begun.put(task)
+            await asyncio.sleep(0)  # lines that begin in one turn of the event loop would hold it
 
     def _give_back(self, tokens: int, _: asyncio.Task[bytes]) -> None:
         self._window.give_back(tokens)
@@ -117,7 +119,12 @@ class LineStream:
         try:
             if isinstance(line, ProblemError):
                 raise line
-            body, status = bytes((await self._answer_with_patience(line, state)).body), 200
+            response = await self._answer_with_patience(line, state)
+            if not isinstance(response, JsonResponse):
+                raise InvalidRequestError(
+                    [FieldError("encoding_format", "is a file, and no line can hold one")]
+                )
+            body, status = bytes(response.body), 200
         except Exception as error:
             problem = count_problem(error, self._service.metrics, state["context"])
             body, status = self._problem_line(problem, number, state.get(ERROR_WRITER)), problem.status

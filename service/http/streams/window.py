@@ -5,6 +5,8 @@ from collections import deque
 
 BYTES_PER_TOKEN = 4
 """Bytes of a line for each token, about what English has. Its exact tokens are known too late."""
+MAX_LINES = 128
+"""Lines in work at once. More that end together would hold the event loop for too long."""
 
 
 class Window:
@@ -21,8 +23,9 @@ class Window:
 
     async def take(self, line: bytes) -> int:
         """Wait until a line may be worked on; return what to `give_back`."""
+        least, most = self._max_tokens // MAX_LINES, self._max_tokens // 2
         # Two lines always fit, so that one is read while the other is in the engine.
-        tokens = min(len(line) // BYTES_PER_TOKEN + 1, self._max_tokens // 2)
+        tokens = min(max(len(line) // BYTES_PER_TOKEN, least, 1), most)
         if self._waiting or not self._has_room(tokens):
             turn = asyncio.get_running_loop().create_future()
             self._waiting.append((tokens, turn))

@@ -290,6 +290,30 @@ def test_no_compressed_body_holds_the_event_loop(live: Live) -> None:
     assert_loop_stays_free(live, lambda: live.post("/ner", data, content_encoding="gzip").status, 400)
 
 
+LINES: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "blank lines": ("/ner", lambda: b"\n" * 4 * SIZE),
+    "wrong lines": ("/ner", lambda: b"1\n" * 20_000),
+    "short lines": ("/classify", lambda: b'{"text": "a"}\n' * 5_000),
+    "a line without an end": ("/ner", lambda: b"a" * 8 * SIZE),
+    "a long line of half pairs": ("/classify", lambda: filled(b'"\\ud800",') + b"\n"),
+    "long lines": ("/classify", lambda: (filled(b"a ", b'{"truncate": true, "text": "', b'"}') + b"\n") * 3),
+    "long responses": ("/embed", lambda: (listed(text=["a film"] * 500) + b"\n") * 10),
+}
+"""Path and body of requests of many lines."""
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+@pytest.mark.parametrize("name", LINES)
+def test_no_request_of_lines_holds_the_event_loop(live: Live, name: str, coding: str) -> None:
+    path, make = LINES[name]
+    body = gzip.compress(make()) if coding == "gzip" else make()
+
+    def send() -> int:
+        return live.post(path, body, content_type="application/x-ndjson", content_encoding=coding).status
+
+    assert_loop_stays_free(live, send, 200)
+
+
 @pytest.mark.parametrize("path", ["/openapi.json", "/metrics", "/models", "/docs", "/"])
 def test_no_page_holds_the_event_loop(live: Live, path: str) -> None:
     assert_loop_stays_free(live, lambda: live.get(path).status, 200)

@@ -189,3 +189,8 @@ def test_the_body_may_be_larger_than_one_requests(live: Live) -> None:
     assert len(found) == 5_000
     assert not kinds(found)
     assert found[-1] == live.post("/tokenize", {"text": "a film 4999"}).json
+
+
+def test_a_response_that_is_a_file_is_no_line(live: Live) -> None:
+    found = post_lines(live, "/embed", lines_of(GOOD, {**GOOD, "encoding_format": "npy"}))
+    assert kinds(found) == [(2, "invalid-request")]

@@ -5,7 +5,7 @@ from service.http.streams.window import Window
 
 def line(tokens: int) -> bytes:
     """Return a line that counts as so many tokens."""
-    return bytes(4 * (tokens - 1))
+    return bytes(4 * tokens)
 
 
 def test_lines_begin_in_order_when_there_is_room() -> None:
