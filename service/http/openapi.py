@@ -53,6 +53,7 @@ NPY_HEADERS: dict[str, Any] = {
         "schema": {"type": "integer"},
     },
 }
+LINES_TYPE = "application/x-ndjson"
 RETRY_AFTER = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}}
 TIMEOUT = {
     "name": "X-Timeout-Ms",
@@ -85,6 +86,13 @@ def task_request(request: type[Schema]) -> dict[str, Any]:
     """Return what FastAPI does not know of a task's request: an example, and the header with a time limit."""
     content = {"application/json": {"example": request.example}}
     return {"requestBody": {"content": content}, "parameters": [TIMEOUT]}
+
+
+def with_lines(operation: dict[str, Any]) -> dict[str, Any]:
+    """Return a task's request, or its response, with the form of many lines beside JSON."""
+    line = "One request, or the response to one, on each line. See docs/api.md, Many requests in one."
+    content = {LINES_TYPE: {"schema": {"type": "string", "description": line}}}
+    return operation | {"content": operation["content"] | content}
 
 
 def success(example: Example | str, media_type: str = "application/json") -> dict[int | str, dict[str, Any]]:

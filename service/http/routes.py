@@ -52,14 +52,17 @@ def add_task(
     has_npy: bool = False,
 ) -> None:
     """Add a documented handler to a router; `has_npy` says that a response may be a NumPy file."""
-    documented = openapi.success_with_npy if has_npy else openapi.success
+    documented = (openapi.success_with_npy if has_npy else openapi.success)(response.example)
+    documented[200] = openapi.with_lines(documented[200])
+    request = openapi.task_request(get_type_hints(handler)["body"])
+    request["requestBody"] = openapi.with_lines(request["requestBody"])
     router.add_api_route(
         path,
         handler,
         methods=["POST"],
         response_model=response,
-        responses=documented(response.example),
-        openapi_extra=openapi.task_request(get_type_hints(handler)["body"]),
+        responses=documented,
+        openapi_extra=request,
     )
 
 

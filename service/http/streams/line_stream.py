@@ -18,6 +18,7 @@ from starlette.types import Scope, Send
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, QueueFullError
 from service.http.lifecycle import service_of
 from service.http.middleware import ANSWERED_LINES, count_problem, record
+from service.http.openapi import LINES_TYPE
 from service.http.problems import (
     ERROR_WRITER,
     ClientGoneError,
@@ -31,7 +32,7 @@ from service.http.streams.body_lines import BodyLines
 from service.logs import LOGGER
 from service.pipeline.inputs import RequestContext
 
-HEADERS = [(b"content-type", b"application/x-ndjson")]
+HEADERS = [(b"content-type", LINES_TYPE.encode())]
 AnswerLine = Callable[[Scope, bytes], Awaitable[Response]]
 """Answers one line as the body of a request with this scope. Raises what the endpoint does."""
 

@@ -48,10 +48,24 @@ def test_every_task_documents_its_errors_as_problems(document: dict[str, Any]) -
 
 def test_a_numpy_file_is_documented_beside_json(document: dict[str, Any]) -> None:
     answer = document["paths"]["/embed"]["post"]["responses"]["200"]
-    assert list(answer["content"]) == ["application/json", "application/x-npy"]
+    assert list(answer["content"]) == ["application/json", "application/x-npy", "application/x-ndjson"]
     assert {"X-Model", "X-Usage-Tokens", "X-Truncated", "X-Truncated-Count"} <= set(answer["headers"])
     other = document["paths"]["/classify"]["post"]["responses"]["200"]
-    assert list(other["content"]) == ["application/json"] and "X-Model" not in other["headers"]
+    assert (
+        list(other["content"]) == ["application/json", "application/x-ndjson"]
+        and "X-Model" not in other["headers"]
+    )
+
+
+def test_lines_are_documented_beside_json_for_this_services_own_endpoints_only(
+    document: dict[str, Any],
+) -> None:
+    takes_lines = {
+        path
+        for path, methods in document["paths"].items()
+        if "application/x-ndjson" in methods.get("post", {}).get("requestBody", {}).get("content", {})
+    }
+    assert takes_lines == {endpoint.path for endpoint in TASK_ENDPOINTS}
 
 
 def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:
