@@ -1,5 +1,6 @@
 """deploy/prometheus: the rules name metrics that there are, and promtool says what they raise."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -22,14 +23,42 @@ needs_promtool = pytest.mark.skipif(
 
 @pytest.mark.parametrize("name", RULES)
 def test_an_alert_names_metrics_that_there_are(name: str) -> None:
+    assert named_wrongly(RULES[name]["expr"]) == set()
+
+
+def named_wrongly(expression: str) -> set[str]:
+    """Return the metrics and reasons of an expression that the service does not have."""
     known = {
         f"{metric.name}{suffix}"
         for metric in Metrics().registry.collect()
-        for suffix in ("", "_total", "_count")
+        for suffix in ("", "_total", "_count", "_sum", "_bucket")
     } | set(re.findall(r"`(bert_\w+)`", OPERATIONS))
-    expression = RULES[name]["expr"]
-    assert set(re.findall(r"bert_\w+", expression)) <= known
-    assert set(re.findall(r'reason="(\w+)"', expression)) <= set(REJECTIONS)
+    reasons = set(re.findall(r'reason="(\w+)"', expression))
+    return (set(re.findall(r"bert_\w+", expression)) - known) | (reasons - set(REJECTIONS))
+
+
+def queries() -> list[str]:
+    """Return the queries of the dashboard and those of the page, as Prometheus gets them."""
+    board = json.loads((FOLDER / "dashboard.json").read_text(encoding="utf-8"))
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    page = (
+        (FOLDER.parents[1] / "docs/howto/monitor.md").read_text(encoding="utf-8").partition("## Queries")[2]
+    )
+    shown += [code for code in re.findall(r"`([^`]+)`", page) if "bert_" in code or "process_" in code]
+    return [query.replace("$__rate_interval", "5m").replace("$job", "bert") for query in shown]
+
+
+def test_dashboard_and_page_ask_for_metrics_that_there_are() -> None:
+    assert len(queries()) > 20
+    assert [query for query in queries() if named_wrongly(query)] == []
+
+
+@needs_promtool
+def test_promtool_takes_the_queries(tmp_path: Path) -> None:
+    assert PROMTOOL
+    rules = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries())]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}))
+    subprocess.run([PROMTOOL, "check", "rules", tmp_path / "rules.yml"], check=True, capture_output=True)
 
 
 @needs_promtool
