@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 
+from bert.tasks.aggregation import Aggregation
 from tests.support.client import Client, Result, check_offsets
 from tests.support.live import PATIENT, serving
 from tests.support.workshop import MODELS, SHARED, Workshop, has_adapter, shipped_texts, why_missing
@@ -94,19 +95,21 @@ def compare_entities(workshop: Workshop, minilm: Path, texts: list[str]) -> None
     from transformers import pipeline
 
     model, tokenizer = load(minilm, "ner")
-    tagger = pipeline("token-classification", model=model, tokenizer=tokenizer, aggregation_strategy="first")
-    expected: list[list[Result]] = tagger(texts)
+    tagger = pipeline("token-classification", model=model, tokenizer=tokenizer)
     with served(workshop, "ner") as client:
-        found = client.ask("/ner", text=texts)
-    entities = 0
-    for text, ours, theirs in zip(texts, found, expected, strict=True):
-        check_offsets("/ner", text, ours)
-        shown = [(*without_marks(text, e["start"], e["end"]), e["label"]) for e in ours["entities"]]
-        assert shown == [(e["start"], e["end"], e["entity_group"]) for e in theirs], text
-        scores = [float(e["score"]) for e in theirs]
-        assert [e["score"] for e in ours["entities"]] == pytest.approx(scores, abs=CLOSE), text
-        entities += len(shown)
-    assert entities >= len(texts) // 4, "too few entities to prove anything"
+        found = {strategy: client.ask("/ner", text=texts, aggregation=strategy) for strategy in Aggregation}
+    for strategy, results in found.items():
+        expected: list[list[Result]] = tagger(texts, aggregation_strategy=strategy)
+        label = "entity" if strategy is Aggregation.NONE else "entity_group"
+        entities = 0
+        for text, ours, theirs in zip(texts, results, expected, strict=True):
+            check_offsets("/ner", text, ours)
+            shown = [(*without_marks(text, e["start"], e["end"]), e["label"]) for e in ours["entities"]]
+            assert shown == [(e["start"], e["end"], e[label]) for e in theirs], (strategy, text)
+            scores = [float(e["score"]) for e in theirs]
+            assert [e["score"] for e in ours["entities"]] == pytest.approx(scores, abs=CLOSE), text
+            entities += len(shown)
+        assert entities >= len(texts) // 4, "too few entities to prove anything"
 
 
 def compare_answers(workshop: Workshop, minilm: Path, questions: Questions) -> None:
