@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bert.tasks.aggregation import Aggregation
 from tests.support.client import Client, check_offsets
 from tests.support.live import PATIENT, serving
 from tests.support.tiny import write_tiny_bundles
@@ -65,8 +66,9 @@ def client(request: pytest.FixtureRequest, random_weights: Path) -> Iterator[Cli
 
 @pytest.mark.parametrize("text", [*ODD.values(), *LONG.values()], ids=[*ODD, *(f"long {x}" for x in LONG)])
 def test_every_endpoint_answers_and_positions_give_back_the_text(client: Client, text: str) -> None:
-    (result,) = client.ask("/ner", text=text)
-    check_offsets("/ner", text, result)
+    for aggregation in Aggregation:
+        (result,) = client.ask("/ner", text=text, aggregation=aggregation)
+        check_offsets("/ner", text, result)
     check_answer(client, text)
     check_tokens(client, text)
     check_whole_texts(client, text)
