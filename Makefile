@@ -56,6 +56,7 @@ check: venv ## lint, format, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	cd client && $(CURDIR)/$(BIN)/lint-imports --config pyproject.toml
 
 format: venv ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,195 @@
+"""What each call sends, how a long list is split, and how the parts are joined. No HTTP here.
+
+A call holds groups of lists. The lists of one group (`text` and `text_pair`) have an item for each row and are split
+together; a call with two groups (texts and candidates) is split along both.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bert_client.errors import BertError, FieldError, InvalidResponseError, ProblemError, TooLargeError
+from bert_client.results import (
+    CallInfo,
+    Match,
+    Wire,
+)
+
+R = TypeVar("R")
+Vector = npt.NDArray[np.float32]
+E = TypeVar("E")
+Texts = list[str] | tuple[str, ...]
+ChoiceLists = list[list[str]] | tuple[list[str], ...]
+OnError = Callable[[int, ProblemError], E]
+"""Called with the place of an item that the service refused and its error; returns what stands in its place."""
+Part = tuple[range, ...]
+"""Rows of each group that one request holds."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A response with status 200."""
+
+    json: Any
+    request_id: str
+
+
+@dataclass(frozen=True)
+class Call(Generic[R]):
+    """Lists that are sent in as many requests as it takes, and the results of their rows."""
+
+    path: str
+    read: Callable[[Wire], R]
+    """Makes a row's result of its JSON."""
+    groups: tuple[Mapping[str, Sequence[Any]], ...]
+    constants: Mapping[str, object]
+    """Fields that go into every request."""
+    row_texts: int = 1
+    """Texts that a row of the first group counts for at the service."""
+    common_texts: int = 0
+    """Texts among the constants, which count once for each request."""
+    timeout: float | None = None
+    """Seconds for each request with its retries; None is the client's."""
+    one: bool = False
+    """True if the caller gave strings and no list, and wants one result."""
+    info: CallInfo = field(default_factory=CallInfo)
+    places: Sequence[int] | None = None
+    """Place of each row in the caller's list, where this is a part of it."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each group; one for a group without lists, whose fields are constants."""
+        return [len(next(iter(group.values()))) if group else 1 for group in self.groups]
+
+    @property
+    def rows(self) -> int:
+        """Number of results."""
+        return self.sizes[0]
+
+    def parts(self, size: int) -> Iterator[Part]:
+        """Yield the rows of each request, of at most `size` texts in all."""
+        room = max(1, (size - self.common_texts) // sum(map(bool, self.groups))) if any(self.groups) else 1
+        steps = [max(1, room // self.row_texts), *([room] * (len(self.groups) - 1))]
+        yield from itertools.product(
+            *(
+                [range(start, min(start + step, rows)) for start in range(0, rows, step)]
+                for rows, step in zip(self.sizes, steps, strict=True)
+            )
+        )
+
+    def body(self, part: Part) -> dict[str, object]:
+        """Return the body of a request."""
+        lists = {
+            name: items[rows.start : rows.stop]
+            for group, rows in zip(self.groups, part, strict=True)
+            for name, items in group.items()
+        }
+        return {**self.constants, **lists}
+
+    def add(self, part: Part, reply: Reply, results: list[Any]) -> None:
+        """Put the results of a part into their places; raises InvalidResponseError for what cannot be read."""
+        try:
+            self._add(part, reply.json["results"], results)
+            self.info.model = reply.json["model"]
+            self.info.tokens += reply.json["usage"]["tokens"]
+            self.info.request_ids.append(reply.request_id)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidResponseError(f"no answer of {self.path}: {type(error).__name__} {error}") from error
+
+    def _add(self, part: Part, wires: Sequence[Wire], results: list[Any]) -> None:
+        rows = part[0]
+        if len(wires) != len(rows):
+            raise ValueError(f"{len(wires)} results for {len(rows)} texts")
+        for row, wire in zip(rows, wires, strict=True):
+            results[row] = self.read(wire)
+            if wire.get("truncated"):
+                self.info.truncated.append(self.place(row))
+
+    def output(self, results: list[Any]) -> Any:
+        """Return what the caller gets when all results are there."""
+        return results[0] if self.one else results
+
+    def place(self, row: int) -> int:
+        """Return the place of a row in the caller's list."""
+        return row if self.places is None else self.places[row]
+
+    def explain(self, error: BertError, part: Part, results: list[Any]) -> None:
+        """Say in an error which of the caller's items its request held, and what there is of the others."""
+        if not self.one:
+            error.items = range(self.place(part[0].start), self.place(part[0].stop - 1) + 1)
+            error.results = results
+        elif len(part) > 1:
+            error.items = part[1]
+        starts = {name: rows.start for group, rows in zip(self.groups, part, strict=True) for name in group}
+        if isinstance(error, ProblemError) and starts:
+            own = self.groups[0]
+            error.move(starts, lambda name, row: self.place(row) if name in own else row)
+
+    def select(self, rows: Sequence[int]) -> "Call[R]":
+        """Return the call of some rows of the first group."""
+        first = {name: [items[row] for row in rows] for name, items in self.groups[0].items()}
+        places = [self.place(row) for row in rows]
+        return dataclasses.replace(self, groups=(first, *self.groups[1:]), places=places)
+
+    def refused(self, error: ProblemError) -> dict[int, ProblemError]:
+        """Return row → its own error, of an error that concerns single rows; raises it again if it does not."""
+        rows = {self.place(row): row for row in range(self.rows)}
+        if isinstance(error, TooLargeError) and error.items is not None and len(error.items) == 1:
+            return {rows[error.items.start]: error}
+        found = dict[int, list[FieldError]]()
+        for each in error.errors:
+            named = re.fullmatch(r"(\w+)\[(\d+)\].*", each.field)
+            if named is None or named[1] not in self.groups[0]:
+                raise error
+            found.setdefault(rows[int(named[2])], []).append(each)
+        if not found:
+            raise error
+        return {row: error.of_fields(errors) for row, errors in found.items()}
+
+
+def halves(part: Part) -> tuple[Part, Part] | None:
+    """Split the longest group of a part in two; None where every group has one row."""
+    widest = max(range(len(part)), key=lambda i: len(part[i]))
+    rows = part[widest]
+    if len(rows) < 2:
+        return None
+    middle = rows.start + len(rows) // 2
+    first, second = range(rows.start, middle), range(middle, rows.stop)
+    return (*part[:widest], first, *part[widest + 1 :]), (*part[:widest], second, *part[widest + 1 :])
+
+
+@dataclass(frozen=True)
+class Ranking(Call[list[Match]]):
+    """Candidates, the second group, ranked for each row of the first; the parts of a row's candidates are merged."""
+
+    top_k: int | None = None
+
+    def _add(self, part: Part, wires: Sequence[Wire], results: list[Any]) -> None:
+        for wire in wires:
+            match = Match(part[1].start + wire["index"], wire["score"], wire["truncated"])
+            row = part[0].start + wire.get("text_index", 0)
+            results[row] = [*(results[row] or ()), match]
+
+    def output(self, results: list[Any]) -> Any:
+        """Return the matches of each text, best first."""
+        return super().output(
+            [
+                sorted(matches or (), key=lambda match: (-match.score, match.index))[: self.top_k]
+                for matches in results
+            ]
+        )
+
+
+@dataclass(frozen=True)
+class Vectors(Call[Vector]):
+    """Vectors, which a list gets as one array."""
+
+    def output(self, results: list[Any]) -> Any:
+        """Return an array (D,), or (N, D) for a list; no text at all gives (0, 0)."""
+        return results[0] if self.one else np.stack(results) if results else np.zeros((0, 0), np.float32)

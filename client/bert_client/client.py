@@ -1,0 +1,220 @@
+"""The client for programs that wait for each answer."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, TypeVar, Unpack, overload
+
+from bert_client import tasks
+from bert_client.calls import ChoiceLists, OnError, Texts, Vector
+from bert_client.options import (
+    ClassifyOptions,
+    EmbedOptions,
+    FillMaskOptions,
+    MultipleChoiceOptions,
+    NerOptions,
+    Options,
+    QaOptions,
+    RerankOptions,
+    SimilarityOptions,
+)
+from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, Token
+from bert_client.sender import Sender, chunks
+
+E = TypeVar("E")
+
+
+class Client(Sender):
+    """A service, asked in turn; safe to use from several threads.
+
+    One string gives one result, a list a list of results in its order. Options are those of docs/api.md.
+    """
+
+    @overload
+    def classify(
+        self, text: str, text_pair: str | None = None, **options: Unpack[ClassifyOptions]
+    ) -> Classification: ...
+
+    @overload
+    def classify(
+        self, text: Texts, text_pair: str | Texts | None = None, **options: Unpack[ClassifyOptions]
+    ) -> list[Classification]: ...
+
+    @overload
+    def classify(
+        self, text: str, text_pair: Texts, **options: Unpack[ClassifyOptions]
+    ) -> list[Classification]: ...
+
+    def classify(
+        self, text: str | Texts, text_pair: str | Texts | None = None, **options: Unpack[ClassifyOptions]
+    ) -> Any:
+        """Return the label of each text, or of each pair of texts, with its scores."""
+        return self._call(tasks.classify(options, text, text_pair))
+
+    @overload
+    def ner(self, text: str, **options: Unpack[NerOptions]) -> list[Entity]: ...
+
+    @overload
+    def ner(self, text: Texts, **options: Unpack[NerOptions]) -> list[list[Entity]]: ...
+
+    def ner(self, text: str | Texts, **options: Unpack[NerOptions]) -> Any:
+        """Return the entities of each text, in its order; `text[start:end]` is the entity."""
+        return self._call(tasks.ner(options, text))
+
+    @overload
+    def qa(self, question: str, context: str, **options: Unpack[QaOptions]) -> Answer: ...
+
+    @overload
+    def qa(self, question: Texts, context: str | Texts, **options: Unpack[QaOptions]) -> list[Answer]: ...
+
+    @overload
+    def qa(self, question: str, context: Texts, **options: Unpack[QaOptions]) -> list[Answer]: ...
+
+    def qa(self, question: str | Texts, context: str | Texts, **options: Unpack[QaOptions]) -> Any:
+        """Return the answer to each question in its context; a string goes with each item of a list."""
+        return self._call(tasks.qa(options, question, context))
+
+    def embed(self, text: str | Texts, **options: Unpack[EmbedOptions]) -> Vector:
+        """Return the vector of a text, float32 (D,), or of each text of a list, (N, D)."""
+        result: Vector = self._call(tasks.embed(options, text))
+        return result
+
+    @overload
+    def similarity(
+        self, text: str, candidates: Texts, **options: Unpack[SimilarityOptions]
+    ) -> list[Match]: ...
+
+    @overload
+    def similarity(
+        self, text: Texts, candidates: Texts, **options: Unpack[SimilarityOptions]
+    ) -> list[list[Match]]: ...
+
+    def similarity(self, text: str | Texts, candidates: Texts, **options: Unpack[SimilarityOptions]) -> Any:
+        """Return the candidates for each text, closest in meaning first."""
+        return self._call(tasks.similarity(options, text, candidates))
+
+    def rerank(self, query: str, candidates: Texts, **options: Unpack[RerankOptions]) -> list[Match]:
+        """Return the candidates, best answer to the query first."""
+        result: list[Match] = self._call(tasks.rerank(options, query, candidates))
+        return result
+
+    @overload
+    def multiple_choice(
+        self, prompt: str, choices: Texts, **options: Unpack[MultipleChoiceOptions]
+    ) -> Choice: ...
+
+    @overload
+    def multiple_choice(
+        self, prompt: Texts, choices: Texts | ChoiceLists, **options: Unpack[MultipleChoiceOptions]
+    ) -> list[Choice]: ...
+
+    @overload
+    def multiple_choice(
+        self, prompt: str, choices: ChoiceLists, **options: Unpack[MultipleChoiceOptions]
+    ) -> list[Choice]: ...
+
+    def multiple_choice(
+        self, prompt: str | Texts, choices: Texts | ChoiceLists, **options: Unpack[MultipleChoiceOptions]
+    ) -> Any:
+        """Return the best of the choices after each prompt; several prompts have one list of choices, or one each."""
+        return self._call(tasks.multiple_choice(options, prompt, choices))
+
+    @overload
+    def fill_mask(self, text: str, **options: Unpack[FillMaskOptions]) -> list[FilledMask]: ...
+
+    @overload
+    def fill_mask(self, text: Texts, **options: Unpack[FillMaskOptions]) -> list[list[FilledMask]]: ...
+
+    def fill_mask(self, text: str | Texts, **options: Unpack[FillMaskOptions]) -> Any:
+        """Return the masks of each text, and the candidates for each."""
+        return self._call(tasks.fill_mask(options, text))
+
+    @overload
+    def tokenize(self, text: str, **options: Unpack[Options]) -> list[Token]: ...
+
+    @overload
+    def tokenize(self, text: Texts, **options: Unpack[Options]) -> list[list[Token]]: ...
+
+    def tokenize(self, text: str | Texts, **options: Unpack[Options]) -> Any:
+        """Return the tokens that the model reads of each text."""
+        return self._call(tasks.tokenize(options, text))
+
+    @overload
+    def stream(
+        self,
+        task: Literal["classify"],
+        items: Iterable[str] | Iterable[tuple[str, str]],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[Classification | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["ner"],
+        items: Iterable[str],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[NerOptions],
+    ) -> Iterator[list[Entity] | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["qa"],
+        items: Iterable[tuple[str, str]],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[QaOptions],
+    ) -> Iterator[Answer | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["embed"],
+        items: Iterable[str],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[EmbedOptions],
+    ) -> Iterator[Vector | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["multiple_choice"],
+        items: Iterable[tuple[str, list[str]]],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[MultipleChoiceOptions],
+    ) -> Iterator[Choice | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["fill_mask"],
+        items: Iterable[str],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[FillMaskOptions],
+    ) -> Iterator[list[FilledMask] | E]: ...
+
+    @overload
+    def stream(
+        self,
+        task: Literal["tokenize"],
+        items: Iterable[str],
+        *,
+        on_error: OnError[E] = ...,
+        **options: Unpack[Options],
+    ) -> Iterator[list[Token] | E]: ...
+
+    def stream(
+        self, task: str, items: Iterable[Any], *, on_error: OnError[Any] | None = None, **options: Any
+    ) -> Iterator[Any]:
+        """Yield a result for each item, in order, and hold one request's texts at a time.
+
+        An item is a text, or a tuple: (text, text_pair), (question, context), (prompt, choices). `on_error` is called with
+        the place and the error of each item that the service refuses, and its value is yielded instead; without it the
+        first such error is raised.
+        """
+        for first, chunk in chunks(items, self._wiring.batch_size):
+            yield from self._run_each(tasks.stream_call(task, options, first, chunk), on_error)

@@ -1,0 +1,213 @@
+"""What the service answers, as dataclasses with the fields of docs/api.md. Fields that they do not know are left out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+Wire = Mapping[str, Any]
+"""A JSON object of the service."""
+T = TypeVar("T")
+
+
+def read(kind: type[T], wire: Wire, **own: object) -> T:
+    """Return a dataclass from the JSON object with its fields; `own` are those that were read already."""
+    names = (each.name for each in fields(kind) if each.name in wire)  # type: ignore[arg-type]
+    return kind(**{**{name: wire[name] for name in names}, **own})
+
+
+def read_all(kind: type[T], wires: list[Wire]) -> tuple[T, ...]:
+    """Return the dataclasses of a list."""
+    return tuple(read(kind, wire) for wire in wires)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScore:
+    """A label and its score."""
+
+    label: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The best label of a text, and the scores of all labels or of the `top_k` best."""
+
+    label: str
+    score: float
+    scores: tuple[LabelScore, ...]
+    """Best first."""
+    truncated: bool = False
+    """True if the text was cut at the model's length."""
+
+    @classmethod
+    def of(cls, wire: Wire) -> "Classification":
+        """Read a result of /classify."""
+        return read(cls, wire, scores=read_all(LabelScore, wire["scores"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A named entity: `text[start:end]` of the text that was sent."""
+
+    text: str
+    label: str
+    start: int
+    end: int
+    score: float
+
+    @classmethod
+    def all_of(cls, wire: Wire) -> list["Entity"]:
+        """Read a result of /ner."""
+        return list(read_all(cls, wire["entities"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An answer: `context[start:end]`."""
+
+    answer: str
+    score: float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The best answer to a question; `answer`, `start` and `end` are None if the context has none."""
+
+    answer: str | None
+    score: float
+    start: int | None
+    end: int | None
+    no_answer_score: float
+    alternatives: tuple[Span, ...] = ()
+
+    @classmethod
+    def of(cls, wire: Wire) -> "Answer":
+        """Read a result of /qa."""
+        return read(cls, wire, alternatives=read_all(Span, wire["alternatives"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A candidate of /similarity or /rerank."""
+
+    index: int
+    """Place of the candidate in your list."""
+    score: float
+    truncated: bool = False
+    """True if the text or the candidate was cut at the model's length."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceScore:
+    """A choice and its probability among the choices of its prompt."""
+
+    index: int
+    choice: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The best choice of a prompt, and the scores of all choices or of the `top_k` best."""
+
+    index: int
+    choice: str
+    score: float
+    scores: tuple[ChoiceScore, ...]
+    """Best first."""
+    truncated: bool = False
+
+    @classmethod
+    def of(cls, wire: Wire) -> "Choice":
+        """Read a result of /multiple-choice."""
+        return read(cls, wire, scores=read_all(ChoiceScore, wire["scores"]))
+
+
+@dataclass(frozen=True, slots=True)
+class MaskCandidate:
+    """A piece of the vocabulary in a mask's place."""
+
+    token: str
+    id: int
+    score: float
+    sequence: str
+    """Your text with the piece in the mask's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilledMask:
+    """A mask, `text[start:end]`, and its candidates, best first."""
+
+    start: int
+    end: int
+    candidates: tuple[MaskCandidate, ...]
+
+    @classmethod
+    def all_of(cls, wire: Wire) -> list["FilledMask"]:
+        """Read a result of /fill-mask."""
+        masks = wire["masks"]
+        return [read(cls, mask, candidates=read_all(MaskCandidate, mask["candidates"])) for mask in masks]
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token that the model reads: `text` is the vocabulary's piece, `start` and `end` its characters."""
+
+    id: int
+    text: str
+    start: int
+    end: int
+    special: bool
+
+    @classmethod
+    def all_of(cls, wire: Wire) -> list["Token"]:
+        """Read a result of /tokenize."""
+        return list(read_all(cls, wire["tokens"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A loaded model, as `GET /models` describes it."""
+
+    name: str
+    version: str
+    task: str
+    default: bool
+    """True if it answers requests for its task that name no model."""
+    labels: list[str]
+    problem: str | None
+    """Classification only: single_label, multi_label or regression."""
+    pair: bool | None
+    """True if it reads pairs of texts, False if single texts, None if either."""
+    max_tokens: int
+    stride: int
+    precision: str
+    provider: str
+    ready: bool
+    why_not_ready: str | None
+    entity_types: list[str] = field(default_factory=list)
+    """NER only: types of its entities."""
+    embedding_size: int | None = None
+    """Embeddings only: numbers of a vector."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    default_prompt_name: str | None = None
+    why_fallback: str | None = None
+    batch_tokens: int | None = None
+    dev_score: dict[str, Any] = field(default_factory=dict)
+    parity: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class CallInfo:
+    """What calls cost and who answered. Pass one as `info=`; it adds up over the calls that get it."""
+
+    model: str = ""
+    """The model that answered last."""
+    tokens: int = 0
+    """Tokens that the models read."""
+    request_ids: list[str] = field(default_factory=list)
+    """The service's id of each request that was answered."""
+    truncated: list[int] = field(default_factory=list)
+    """Places in your list of the texts that were cut at the model's length."""

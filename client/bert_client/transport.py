@@ -1,0 +1,136 @@
+"""One request: its URL, headers and body, what its answer says, and when it is sent again. No sockets here."""
+
+import json
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+
+from bert_client.calls import Reply
+from bert_client.errors import (
+    BertError,
+    InvalidResponseError,
+    RequestTimeoutError,
+    UnreachableError,
+    problem_of,
+)
+
+CONNECT_S = 5.0
+"""Longest wait for a connection."""
+GRACE_S = 0.5
+"""Time after the deadline that the service was told in which its 504 may arrive."""
+PROBE_S = 5.0
+"""Time for a question about the service's health."""
+POLL_S = 0.2
+"""Wait between two such questions."""
+FIRST_WAIT_S = 0.5
+MAX_WAIT_S = 8.0
+
+
+@dataclass
+class Attempts:
+    """Decides when a request is sent again: with Retry-After, else after 0.5, 1, 2, 4 and then 8 s, less up to half."""
+
+    timeout_s: float
+    max_retries: int
+    sent: int = 0
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds left of `timeout_s`."""
+        return self.started + self.timeout_s - time.monotonic()
+
+    def wait_s(self, error: BertError) -> float:
+        """Return how long to wait before the next attempt; raises `error` where there is none."""
+        self.sent += 1
+        error.attempts = self.sent
+        wait_s: float = min(MAX_WAIT_S, FIRST_WAIT_S * 2.0 ** (self.sent - 1)) * random.uniform(0.5, 1)
+        if error.retry_after is not None:  # Never earlier; and not all clients at once.
+            wait_s = error.retry_after + random.uniform(0, 0.25) * min(error.retry_after, 1)
+        if not error.retryable or self.sent > self.max_retries or wait_s >= self.left_s:
+            raise error
+        return wait_s
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What every request of a client has in common."""
+
+    base_url: str
+    headers: Mapping[str, str]
+    timeout_s: float
+    max_retries: int
+    batch_size: int
+
+    def attempts(self, timeout_s: float | None) -> Attempts:
+        """Start the attempts of one request."""
+        return Attempts(self.timeout_s if timeout_s is None else timeout_s, self.max_retries)
+
+    def request(self, method: str, path: str, body: object, attempts: Attempts) -> dict[str, Any]:
+        """Return the arguments of httpx2's `request`."""
+        left_s = max(attempts.left_s, 0.001)
+        headers = {**self.headers, "X-Timeout-Ms": str(max(1, int(left_s * 1000)))}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return {
+            "method": method,
+            "url": self.base_url + path,
+            "content": None if body is None else to_json(body),
+            "headers": headers,
+            "timeout": httpx2.Timeout(left_s + GRACE_S, connect=min(left_s, CONNECT_S)),
+        }
+
+
+def wiring(base_url: str, api_key: str | None, timeout: float, max_retries: int, batch_size: int) -> Wiring:
+    """Check a client's arguments; raises ValueError."""
+    if not base_url.startswith(("http://", "https://")):
+        raise ValueError(f"base_url must begin with http:// or https://, not {base_url!r}")
+    if timeout <= 0 or max_retries < 0 or batch_size < 1:
+        raise ValueError("timeout must be over 0, max_retries at least 0 and batch_size at least 1")
+    headers = {"User-Agent": "bert-client", "Accept": "application/json"}
+    if api_key:
+        headers["Authorization"] = f"Bearer {api_key}"
+    return Wiring(base_url.rstrip("/"), headers, timeout, max_retries, batch_size)
+
+
+def query(model: str | None) -> str:
+    """Return the query of a question about one model."""
+    return "" if model is None else f"?{httpx2.QueryParams({'model': model})}"
+
+
+def to_json(body: object) -> bytes:
+    """Return JSON as UTF-8; half of a surrogate pair is escaped, so that the service can name its field."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body).encode()
+
+
+def error_of(error: httpx2.RequestError, url: str) -> BertError:
+    """Return the client's exception for one of httpx2."""
+    reason = str(error) or type(error).__name__
+    if isinstance(error, httpx2.ConnectTimeout):
+        return UnreachableError(f"no connection to {url}: {reason}")
+    if isinstance(error, httpx2.TimeoutException):
+        return RequestTimeoutError(f"no answer from {url} in time: {reason}")
+    raised = UnreachableError(f"no answer from {url}: {reason}")
+    if not isinstance(error, httpx2.NetworkError | httpx2.RemoteProtocolError) or "CERTIFICATE" in reason:
+        raised.retryable = False  # a URL, a proxy or a certificate that cannot be used
+    return raised
+
+
+def read_reply(response: httpx2.Response) -> Reply:
+    """Return the content of a 200; raises the exception of another status, and InvalidResponseError."""
+    if not response.is_success:
+        raise problem_of(response)
+    try:
+        return Reply(json.loads(response.content), response.headers.get("x-request-id", ""))
+    except ValueError:
+        kind = response.headers.get("content-type", "no content type")
+        raise InvalidResponseError(
+            f"{response.url} answered {response.status_code} without JSON ({kind})"
+        ) from None
