@@ -1,7 +1,23 @@
 """The documentation site: its generated pages, and its search in a browser without a network."""
 
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
 from scripts.site import configuration, http_reference
+from tests.support.browser import DESKTOP, PHONE, chromium, visit
 from tests.support.documents import ROOT, scripts, text_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 def test_the_page_of_settings_is_up_to_date() -> None:
@@ -22,3 +38,59 @@ def test_the_http_reference_has_every_endpoint_and_field() -> None:
     for name in ("ClassifyRequest", "QaRequest", "EmbeddingsRequest"):
         for field in document["components"]["schemas"][name]["properties"]:
             assert f"`{field}`" in page
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, in an environment that `make docs` has made."""
+    mkdocs = ROOT / ".venv-docs/bin/mkdocs"
+    if not mkdocs.exists():
+        pytest.skip("mkdocs is not installed: make docs")
+    folder = tmp_path_factory.mktemp("site") / "site"
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    subprocess.run([mkdocs, "build", "-q", "-d", folder], cwd=ROOT, env=environment, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator["Browser"]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.mark.parametrize("place", ["disk", "server"])
+def test_search_finds_a_page_without_a_network(site: Path, opened: "Browser", place: str) -> None:
+    with served(site) as address:
+        start = f"{site.as_uri()}/index.html" if place == "disk" else f"{address}/index.html"
+        asked = list[str]()
+        with visit(opened, start) as page:
+            page.on("request", lambda request: asked.append(request.url))
+            page.reload()
+            page.locator("[data-md-component=search-query]").fill("max_queue_tokens")
+            page.locator(".md-search-result__link").first.click()
+            page.locator("article code", has_text="max_queue_tokens").first.wait_for()
+            assert page.locator("article mark").count()
+    assert asked and all(url.startswith((address, site.as_uri(), "data:", "blob:")) for url in asked)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_no_page_is_wider_than_the_screen(site: Path, opened: "Browser", size: Any, scheme: Any) -> None:
+    for name in ("index", "configuration", "performance", "reference/http"):
+        address = (site / f"{name}.html").as_uri()
+        with visit(opened, address, viewport=size, color_scheme=scheme) as page:
+            assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], name
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    handler = partial(QuietHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
