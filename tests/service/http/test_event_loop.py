@@ -153,6 +153,13 @@ BODIES: dict[str, tuple[int, str, Callable[[], bytes]]] = {
     "many short texts": (200, "/classify", lambda: listed(text=["a"] * 512, model="topics")),
     "many questions": (200, "/qa", lambda: listed(question=["who"] * 256, context=["a"] * 256, top_k=20)),
     "many vectors": (200, "/embed", lambda: listed(text=["a film"] * 512)),
+    "many vectors as a file": (
+        200,
+        "/embed",
+        lambda: listed(text=["a film"] * 512, encoding_format="binary"),
+    ),
+    "many windows": (200, "/classify", lambda: listed(text="a film " * 20_000, windows="mean")),
+    "many texts in windows": (200, "/classify", lambda: listed(text=["a " * 80] * 512, windows="max")),
     "many pairs": (200, "/similarity", lambda: listed(text=["a"] * 256, candidates=["a"] * 256)),
     "wrong lists of choices": (
         422,
