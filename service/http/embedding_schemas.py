@@ -26,7 +26,7 @@ PromptName = Annotated[
 ]
 
 Dimensions = Annotated[
-    int, number("a whole number of at least 1", lambda value: value >= 1, int), Field(ge=1)
+    int, Field(ge=1), number("a whole number of at least 1", lambda value: value >= 1, int)
 ]
 EncodingFormat = Literal["float", "base64", "binary"]
 

@@ -17,7 +17,10 @@ JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object
 
 
 def number(rule: str, fits: Callable[[float], bool], *kinds: type) -> BeforeValidator:
-    """Return a validator that names the rule and the value; pydantic's own takes true and "1" for a number."""
+    """Return a validator that names the rule and the value; pydantic's own takes true and "1" for a number.
+
+    It stands after the field's bounds, which are then in the document as JSON Schema has them.
+    """
 
     def check(value: Any) -> object:
         if type(value) in (kinds or (int, float)) and fits(value):
@@ -44,9 +47,9 @@ Truncate = Annotated[
         description="Cut each text at the model's length. Without it a longer text is refused with 422.",
     ),
 ]
-Share = Annotated[float, number("a number from 0 to 1", lambda value: 0 <= value <= 1), Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1), number("a number from 0 to 1", lambda value: 0 <= value <= 1)]
 Temperature = Annotated[
-    float, number("a number above 0 and at most 100", lambda value: 0 < value <= 100), Field(gt=0, le=100)
+    float, Field(gt=0, le=100), number("a number above 0 and at most 100", lambda value: 0 < value <= 100)
 ]
 ModelName = Annotated[
     str | None,

@@ -68,6 +68,12 @@ def test_lines_are_documented_beside_json_for_this_services_own_endpoints_only(
     assert takes_lines == {endpoint.path for endpoint in TASK_ENDPOINTS}
 
 
+def test_bounds_are_those_of_json_schema(document: dict[str, Any]) -> None:
+    assert not set(re.findall(r'"(?:ge|gt|le|lt|multiple_of)":', json.dumps(document)))
+    properties = document["components"]["schemas"]["NerRequest"]["properties"]
+    assert {"type": "number", "minimum": 0, "maximum": 1} in properties["min_score"]["anyOf"]
+
+
 def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:
     referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert referred <= set(document["components"]["schemas"])
