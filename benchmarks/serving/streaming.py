@@ -3,9 +3,9 @@
     python -m benchmarks.serving.streaming bundles/sentiment --lines 5000 --all-lines 100000
 
 The rounds take turns: the lines in one request, then as long at 32 connections. Single requests are sent beside both, at a
-constant low rate, by a process of their own. At the end one request of `--all-lines` is sent whole before any of its
-response is read, as most clients do. Prints texts a second, latencies of the single requests, and memory of the processes
-that speak HTTP.
+constant low rate, by a process of their own; their CPU time counts. At the end one request of `--all-lines` is sent whole
+before any of its response is read, as most clients do. Prints texts a second, CPU time of the service, latencies of the
+single requests, and memory of the process that speaks HTTP.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from urllib.parse import urlsplit
 
 from benchmarks.common.machine import machine_line
 from benchmarks.serving.load.load import closed_loop
-from benchmarks.serving.load.process_tree import tree
-from benchmarks.serving.load.running import free_port, prepare_process, server
+from benchmarks.serving.load.process_tree import cpu_seconds, tree
+from benchmarks.serving.load.running import ROOT, Running, free_port, prepare_process, server
 from benchmarks.serving.load.service_command import service_command
 from benchmarks.serving.load.texts import SENTENCES, made_up_texts, read_texts
 from benchmarks.serving.load.wire import Request, request_bytes
@@ -44,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     requests: list[Request] = [
         [request_bytes(url, "/classify", {"text": text, "truncate": True})] for text in texts
     ]
-    command = service_command([args.bundle], port, shlex.split(args.service))
+    settings = [*shlex.split(args.service), "--frontends", "1"]
+    command = service_command([args.bundle], port, settings)
+    if args.instant:
+        command[1:3] = ["-P", str(ROOT / "benchmarks/serving/load/instant_service.py")]
     print(machine_line("onnxruntime"))
     print(f"Command: python -m benchmarks.serving.streaming {' '.join(arguments or sys.argv[1:])}\n")
     with (
@@ -52,15 +55,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ProcessPoolExecutor(1, get_context("spawn")) as other,
     ):
         closed_loop(url, requests, CONNECTIONS, 3.0)
-        ratios = rounds(args, url, texts, requests, other)
+        ratios = rounds(args, running, texts, requests, other)
         print(f"\ntexts a second, stream over {CONNECTIONS} connections: {Spread.of(ratios).text(2)}\n")
         before = memory(running.pid, "VmRSS")
-        began = time.perf_counter()
+        began, used = time.perf_counter(), cpu_seconds(running.pid)
         size = stream(url, lines_of(texts, args.all_lines))
-        seconds = time.perf_counter() - began
+        seconds, used = time.perf_counter() - began, cpu_seconds(running.pid) - used
         print(
             f"{args.all_lines} lines in one request: {args.all_lines / seconds:.0f} texts/s, {seconds:.0f} s, "
-            f"{size / 1e6:.0f} MB of responses"
+            f"{1e6 * used / args.all_lines:.0f} CPU µs a text, {size / 1e6:.0f} MB of responses"
         )
         print(f"memory before, MB: {before}; most ever: {memory(running.pid, 'VmHWM')}")
     return 0
@@ -77,6 +80,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--all-lines", type=int, default=100_000, help="in the last request")
     add("--rounds", type=int, default=3)
     add("--rate", type=float, default=10.0, help="single requests a second")
+    add(
+        "--instant",
+        action="store_true",
+        help="put an engine that answers at once in the place of the real one",
+    )
     add("--texts", type=Path, help="a file with one sentence a line; without it they are made up")
     add("--service", default="", help="settings for bert-serve")
     add("--start-seconds", type=float, default=300.0, help="the service may take to start")
@@ -86,28 +94,31 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def rounds(
     args: argparse.Namespace,
-    url: str,
+    running: Running,
     texts: Sequence[str],
     requests: Sequence[Request],
     other: ProcessPoolExecutor,
 ) -> list[float]:
     """Print a line for each measurement; return the ratio of rates of each round."""
-    print("| round | load | texts/s | single requests | p50 ms | p99 ms |")
-    print("|---|---|---|---|---|---|")
-    body, ratios, seconds = lines_of(texts, args.lines), list[float](), 10.0
+    print("| round | load | texts/s | CPU µs a text | single requests | p50 ms | p99 ms |")
+    print("|---|---|---|---|---|---|---|")
+    url, body, ratios, seconds = running.url, lines_of(texts, args.lines), list[float](), 10.0
     for number in range(1, args.rounds + 1):
         alone = open_loop(url, requests, args.rate, seconds)
-        print(row(number, "none", 0.0, alone), flush=True)
-        began = time.perf_counter()
+        print(row(number, "none", 0.0, 0.0, alone), flush=True)
+        began, used = time.perf_counter(), cpu_seconds(running.pid)
         # It ends when the stream does, about as long as the one before took.
         beside = other.submit(open_loop, url, requests, args.rate, seconds)
         stream(url, body)
         seconds = time.perf_counter() - began
-        streamed = args.lines / seconds
-        print(row(number, "one request of lines", streamed, beside.result()), flush=True)
+        streamed, cpu_s = args.lines / seconds, (cpu_seconds(running.pid) - used) / args.lines
+        print(row(number, "one request of lines", streamed, cpu_s, beside.result()), flush=True)
+        used = cpu_seconds(running.pid)
         beside = other.submit(open_loop, url, requests, args.rate, seconds)
         load = closed_loop(url, requests, CONNECTIONS, seconds)
-        print(row(number, f"{CONNECTIONS} connections", load.requests_per_s, beside.result()), flush=True)
+        cpu_s = (cpu_seconds(running.pid) - used) / len(load.latencies_ms)
+        title = f"{CONNECTIONS} connections"
+        print(row(number, title, load.requests_per_s, cpu_s, beside.result()), flush=True)
         ratios.append(streamed / load.requests_per_s)
     return ratios
 
@@ -145,11 +156,11 @@ def memory(root: int, name: str) -> list[int]:
     return found
 
 
-def row(number: int, title: str, rate: float, single: OpenLoad) -> str:
+def row(number: int, title: str, rate: float, cpu_s: float, single: OpenLoad) -> str:
     """Return a line of the table."""
     return (
-        f"| {number} | {title} | {rate:.0f} | {len(single.latencies_ms)} | {single.percentile_ms(0.5):.1f} | "
-        f"{single.percentile_ms(0.99):.1f} |"
+        f"| {number} | {title} | {rate:.0f} | {1e6 * cpu_s:.0f} | {len(single.latencies_ms)} | "
+        f"{single.percentile_ms(0.5):.1f} | {single.percentile_ms(0.99):.1f} |"
     )
 
 

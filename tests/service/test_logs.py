@@ -62,11 +62,19 @@ def test_access_lines_name_the_request_and_never_its_text(
         serving(bundles=[bundles / "mood"], access_log=True) as live,
     ):
         live.post("/classify", {"text": "secret film"}, x_request_id="job-1")
+        live.post(
+            "/classify",
+            b'{"text": "a film"}\n{"text": 1}\n',
+            content_type="application/x-ndjson",
+            x_request_id="job-2",
+        )
         live.get("/a%0A2026-11-21%20INFO%20forged%1B%5B2J" + "b" * 5000)
     line = next(record for record in caplog.records if record.getMessage() == "POST /classify")
     fields = line.__dict__["fields"]
     assert (fields["request_id"], fields["status"], fields["model"]) == ("job-1", 200, "mood")
     assert "secret" not in caplog.text
+    (lines,) = (r.__dict__["fields"] for r in caplog.records if "lines" in r.__dict__.get("fields", {}))
+    assert (lines["request_id"], lines["status"], lines["lines"]) == ("job-2", 200, 2)
     (odd,) = (r.getMessage() for r in caplog.records if r.getMessage().startswith("GET /a"))
     assert odd.startswith("GET /a%0A2026-11-21%20INFO%20forged%1B%5B2Jb")
     assert odd.isprintable() and len(odd) < 300

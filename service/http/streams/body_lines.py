@@ -27,6 +27,8 @@ class BodyLines:
         """Arrival of the body's last part, on `time.monotonic`."""
         self.is_whole = False
         """True once the whole body has arrived."""
+        self.is_awaited = False
+        """True while the reader of the lines waits for the client."""
         self.error: ProblemError | None = None
         """Why the rest of the body cannot be read."""
 
@@ -53,7 +55,7 @@ class BodyLines:
     async def __aiter__(self) -> AsyncIterator[tuple[int, bytes | ProblemError]]:
         """Yield each line that is not blank with its number; in place of one that is too long its problem."""
         number, line, is_long = 1, bytearray(), False
-        while block := await self.spool.read():
+        while block := await self._read():
             *ends, rest = block.split(b"\n")
             for end in ends:
                 line += end
@@ -71,6 +73,12 @@ class BodyLines:
             yield number, self._too_long()
         elif line and not line.isspace():
             yield number, bytes(line)
+
+    async def _read(self) -> bytes:
+        self.is_awaited = True
+        block = await self.spool.read()
+        self.is_awaited = False
+        return block
 
     async def _parts(self) -> AsyncIterator[bytes]:
         """Yield the body in parts of at most BLOCK_BYTES if it was compressed, else as it arrives."""

@@ -223,7 +223,7 @@ class LineStream:
                 "send those from this one on again"
             )
             return ProblemError(504, "deadline-exceeded", detail, reason="deadline")
-        is_waiting = not (self._unanswered or self._lines.is_whole) and self._lines.spool.is_empty
+        is_waiting = self._lines.is_awaited and not (self._unanswered or self._lines.is_whole)
         last = max(self._last_write, self._lines.last_part)
         if is_waiting and now - last > settings.body_timeout_ms / 1000:
             detail = f"no line had arrived after {settings.body_timeout_ms} ms (body_timeout_ms)"

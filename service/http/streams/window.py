@@ -18,7 +18,7 @@ class Window:
 
     def __init__(self, max_tokens: int) -> None:
         """Start with nothing in work."""
-        self._max_tokens, self._tokens = max_tokens, 0
+        self._max_tokens, self._tokens = max(2, max_tokens), 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def take(self, line: bytes) -> int:

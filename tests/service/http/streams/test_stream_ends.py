@@ -124,6 +124,22 @@ def test_a_client_that_waits_for_its_answers_is_not_idle(small: Live) -> None:
         assert len(request.rest()) == 1
 
 
+def test_a_client_whose_lines_wait_for_another_stream_is_not_idle(small: Live) -> None:
+    with (
+        gated(small, "mood") as engine,
+        opened(small, "/classify") as other,
+        opened(small, "/classify") as mine,
+    ):
+        other.send(lines_of(*[GOOD] * 500))
+        eventually(lambda: bool(small.loaded.window._waiting))
+        mine.send(lines_of(GOOD))
+        time.sleep(1.5)  # more than body_timeout_ms
+        engine.gate.set()
+        assert "results" in mine.line()
+        other.end()
+        assert len(other.rest()) == 500
+
+
 def test_a_stream_ends_after_its_time(bundles: Path) -> None:
     with serving(bundles=[bundles / "mood"], stream_timeout_ms=600) as live:
         with opened(live, "/classify") as request:
