@@ -4,7 +4,7 @@
     python examples/ray/predict_with_ray.py bundles/sentiment reviews/ predicted/ --format jsonl --ship-bundle
 
 Each actor loads the bundle once. The output is parquet: the input's columns and the model's in predicted/rows=good/,
-rows that could not be predicted, with the reason in the column `error`, in predicted/rows=bad/. docs/bulk.md says more.
+rows that could not be predicted, with the reason in the column `error`, in predicted/rows=bad/. docs/howto/ray.md says more.
 """
 
 import argparse
