@@ -92,7 +92,7 @@ def _predict(settings: "PredictSettings") -> int:
         report.say(f"stopped by {name} after {result.rows:,} rows{how}", always=True)
         return 128 + stop.number
     if result.bad and files.bad_name is not None:
-        report.say(f"{result.bad:,} bad rows with their reasons are in {files.bad_name}", always=True)
+        report.say(f"bad rows with their reasons: {files.bad_name}", always=True)
     return SOME_BAD if result.bad else 0
 
 

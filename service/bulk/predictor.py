@@ -34,7 +34,7 @@ from service.pipeline.pipeline import Pipeline
 
 Row = Mapping[str, object]
 BATCH_TOKENS = {CUDA: 65_536}
-CPU_BATCH_TOKENS = 1024
+CPU_BATCH_TOKENS = 512
 CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 2**19
 """Most rows and characters that are predicted together: enough texts of each length, and a bounded memory."""
 FIELDS = ("text_pair", "text", "question", "context", "prompt", "choices")

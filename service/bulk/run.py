@@ -27,6 +27,8 @@ SHOWN_BAD = 20
 """Most bad rows that are told on standard error where no file has them."""
 
 Chunk = list[InputRow]
+Done = tuple[Chunk, list[Prediction], float | None]
+"""A chunk, the predictions of its good rows, and the share of the input up to its end."""
 Stopped = Callable[[], bool]
 
 
@@ -70,12 +72,12 @@ class Run:
                 self._report.say(f"resumed after {progress.rows:,} rows of an earlier run")
             self._report.begin(progress.rows, reader.share_read())
             before_s = progress.seconds
-            for chunk, predictions in self._predicted(rows):
+            for chunk, predictions, share in self._predicted(rows, reader.share_read):
                 bad = self._write(chunk, predictions)
                 progress.rows, progress.seconds = chunk[-1].number, before_s + self._report.seconds
                 self._check_bad(bad)
                 self._files.record_sometimes()
-                self._report.progress(progress.rows, progress.bad, reader.share_read())
+                self._report.progress(progress.rows, progress.bad, share)
             finished = not self._stopped()
         self._files.record()
         if finished:
@@ -125,12 +127,12 @@ class Run:
             **{name: getattr(settings, name) for name in names},
         }
 
-    def _predicted(self, rows: Iterator[InputRow]) -> Iterator[tuple[Chunk, list[Prediction]]]:
+    def _predicted(self, rows: Iterator[InputRow], share_read: Callable[[], float | None]) -> Iterator[Done]:
         """Yield chunks with their predictions, in order, until the end or a stop."""
-        pending = deque[tuple[Chunk, Future[list[Prediction]] | None]]()
+        pending = deque[tuple[Chunk, Future[list[Prediction]] | None, float | None]]()
         for chunk in chunks(map(self._without_clash, rows)):
             good = [row.values for row in chunk if not row.fault]
-            pending.append((chunk, self._predictor.submit(good) if good else None))
+            pending.append((chunk, self._predictor.submit(good) if good else None, share_read()))
             if len(pending) == IN_FLIGHT:
                 yield from self._waited(*pending.popleft())
             if self._stopped():
@@ -139,12 +141,12 @@ class Run:
             yield from self._waited(*pending.popleft())
 
     def _waited(
-        self, chunk: Chunk, future: "Future[list[Prediction]] | None"
-    ) -> Iterator[tuple[Chunk, list[Prediction]]]:
+        self, chunk: Chunk, future: "Future[list[Prediction]] | None", share: float | None
+    ) -> Iterator[Done]:
         """Yield a chunk when its predictions are there; nothing after a stop."""
         while not self._stopped():
             try:
-                yield chunk, future.result(POLL_S) if future is not None else []
+                yield chunk, future.result(POLL_S) if future is not None else [], share
                 return
             except TimeoutError:
                 continue

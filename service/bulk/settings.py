@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
-from pydantic_settings import CliPositionalArg, SettingsConfigDict
+from pydantic import Field, field_validator
+from pydantic_settings import CliPositionalArg, NoDecode, SettingsConfigDict
 
 from bert.settings import CommandSettings
 from service.bulk.options import OPTIONS
 
+Aggregation = Literal["first", "average", "max", "simple", "none"]
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 COLUMN_SETTINGS = ("text", "text_pair", "question", "context", "prompt", "choices")
 """Fields whose column a setting FIELD_column names."""
@@ -23,10 +24,8 @@ class PredictSettings(CommandSettings):
     model_config = SettingsConfigDict(
         env_prefix="BERT_PREDICT_",
         cli_prog_name="bert-predict",
-        env_parse_none_str="none",
-        cli_parse_none_str="none",
     )
-    metavars: ClassVar[Mapping[str, str]] = {"model": "NAME"}
+    metavars: ClassVar[Mapping[str, str]] = {"model": "NAME", "labels": "TYPE,TYPE..."}
     positional: ClassVar[str] = "BUNDLE INPUT --out OUTPUT"
 
     paths: CliPositionalArg[list[str]] = Field(
@@ -74,6 +73,13 @@ class PredictSettings(CommandSettings):
     no_answer_threshold: float | None = Field(
         None, ge=0, le=1, description="Null is answered where `no_answer_score` is over this."
     )
+    min_score: float | None = Field(None, ge=0, le=1, description="Entities with a lower score are left out.")
+    labels: Annotated[list[str] | None, NoDecode] = Field(
+        None, description="Types of the entities to keep, separated by commas. Default: all."
+    )
+    aggregation: Aggregation | None = Field(
+        None, description="Way from the model's pieces to entities. Default: first."
+    )
     dimensions: int | None = Field(None, ge=1, description="First numbers of each embedding. Default: all.")
     prompt_name: str | None = Field(
         None,
@@ -97,9 +103,17 @@ class PredictSettings(CommandSettings):
         None, ge=1, description="Threads of one batch. Default: cores / slots."
     )
     batch_tokens: int | None = Field(
-        None, ge=1, description="Tokens in a batch. Default: 1024, on a GPU 65536."
+        None, ge=1, description="Tokens in a batch. Default: 512, on a GPU 65536."
     )
     verify_hashes: bool = Field(True, description="Check the bundle's files against its manifest.")
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _split_commas(cls, value: object) -> object:
+        parts = [value] if isinstance(value, str) else value
+        if not isinstance(parts, list):
+            return value
+        return [name.strip() for part in parts for name in str(part).split(",") if name.strip()]
 
     @property
     def columns(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert.errors import ConfigError
+from bert.tasks.aggregation import Aggregation, EntityOptions
 from bert.tasks.classification import Scoring, WindowMerge
 from bert.tasks.similarity import likeness
 from bert.tasks.spec import TaskSpec
@@ -20,6 +21,7 @@ from service.pipeline.inputs import (
     RequestContext,
     Texts,
     check_allows_no_answer,
+    check_entity_types,
     check_not_blank,
     prompted,
 )
@@ -66,7 +68,11 @@ async def _classify(
 async def _entities(
     pipeline: Pipeline, request: RequestContext, model: Model, read: Fields, options: Mapping[str, Any]
 ) -> list[Columns]:
-    found = await pipeline.entities(request, model, Texts("text", read["text"], True), **options)
+    wanted = options.get("labels")
+    types = check_entity_types(model, wanted) if wanted is not None else None
+    aggregation = Aggregation(options.get("aggregation", Aggregation.FIRST))
+    asked = EntityOptions(aggregation, options.get("min_score", 0.0), types)
+    found = await pipeline.entities(request, model, Texts("text", read["text"], True), asked)
     return [{"entities": [_as_dict(entity) for entity in entities]} for entities in found]
 
 

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings
 
 from bert.settings import CommandSettings, SettingsError, read_command, read_settings
 from model_export.cli import ExportSettings
+from service.bulk.settings import PredictSettings
 from service.settings import ServeSettings
 from tests.support.documents import (
     EACH_PAGE,
@@ -42,6 +43,7 @@ SETTINGS: dict[str, type[CommandSettings]] = {
     "bert-finetune": FinetuneSettings,
     "bert-evaluate": EvaluateSettings,
     "bert-export": ExportSettings,
+    "bert-predict": PredictSettings,
     "bert-serve": ServeSettings,
 }
 READERS: dict[str, Callable[[list[str]], object]] = {
@@ -63,6 +65,7 @@ NEEDED = {
     "bert-finetune": ["--task", "ner", "--output-dir", "x"],
     "bert-evaluate": ["--checkpoint", "x", "--task", "x=x.yaml"],
     "bert-export": ["--checkpoint", "x", "--out", "x"],
+    "bert-predict": ["x", "x", "--out", "x"],
     "bert-serve": [],
 }
 """What each command never starts without."""

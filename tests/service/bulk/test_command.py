@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from service.bulk.command import SOME_BAD, main
+from service.bulk.options import OPTIONS
 from service.bulk.predictor import Predictor
+from service.bulk.settings import OPTION_SETTINGS, PredictSettings
 from tests.support.bulk import read_rows, texts, write_rows
 
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -130,8 +132,9 @@ def test_bad_rows_go_to_their_own_file(bundles: Path, tmp_path: Path, capsys: An
     assert bad[2]["input"] == {"id": 7}
     assert bad[0]["input"] == '{"text":'
     said = capsys.readouterr().err
-    assert "9 rows" in said
-    assert f"7 bad rows with their reasons are in {out}.bad.jsonl" in said
+    assert "9 rows in " in said
+    assert "7 bad" in said
+    assert f"bad rows with their reasons: {out}.bad.jsonl" in said
 
 
 def test_bad_rows_are_kept_where_that_is_asked_for(bundles: Path, tmp_path: Path) -> None:
@@ -313,6 +316,14 @@ def test_options_and_columns_reach_the_task(bundles: Path, tmp_path: Path) -> No
     assert list(found) == ["review", "label", "p_label", "p_score", "p_scores", "p_truncated"]
     assert found["p_truncated"] is True
     assert len(found["p_scores"]) == 1
+
+
+def test_every_option_of_every_task_is_a_setting() -> None:
+    fields = PredictSettings.model_fields
+    assert {name for names in OPTIONS.values() for name in names} == set(OPTION_SETTINGS)
+    assert set(OPTION_SETTINGS) <= set(fields)
+    given = PredictSettings(paths=["a", "b"], out="c", aggregation="none", labels="PER, LOC", truncate=True)
+    assert given.options == {"aggregation": "none", "labels": ["PER", "LOC"], "truncate": True}
 
 
 def test_a_file_without_rows_gives_one_without_rows(bundles: Path, tmp_path: Path) -> None:

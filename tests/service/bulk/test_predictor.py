@@ -117,10 +117,11 @@ def test_wrong_options_are_refused_before_there_is_a_row(opened: Any, bundles: P
 
 
 def test_options_that_a_model_cannot_have_are_told_once(opened: Any) -> None:
-    cases = {
+    cases: dict[tuple[str, str, Any], str] = {
         ("stars", "threshold", 0.5): "gives numbers, not probabilities",
         ("meaning", "dimensions", 99): "ask for 1 to 32",
         ("meaning", "prompt_name", "query"): "has no prompt 'query'",
+        ("names", "labels", ("FISH",)): "has no entities of type 'FISH'",
     }
     for (name, option, value), reason in cases.items():
         with pytest.raises(ConfigError, match=reason):
@@ -134,6 +135,8 @@ def test_each_option_reaches_its_task(opened: Any) -> None:
     assert abs(warm - 0.5) < abs(cold - 0.5)
     assert not opened("mood", windows="mean").predict([{"text": LONG}])[0].is_bad
     assert len(opened("meaning", dimensions=8).predict(row)[0].columns["embedding"]) == 8
+    found = opened("names", labels=["PER"], min_score=0.2, aggregation="average").predict(row)
+    assert all(each["label"] == "PER" and each["score"] >= 0.2 for each in found[0].columns["entities"])
     asked = [{"question": "who is it", "context": "angela met merkel in munich"}]
     assert opened("reader", no_answer_threshold=1.0).predict(asked)[0].columns["answer"] is not None
     assert opened("reader", no_answer_threshold=0.0).predict(asked)[0].columns["answer"] is None
