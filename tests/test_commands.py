@@ -12,6 +12,7 @@ import pytest
 
 from bert.settings import CommandSettings, read_settings
 from model_export.cli import ExportSettings
+from service.bulk.settings import PredictSettings
 from service.settings import ServeSettings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.settings import EvaluateSettings
@@ -53,6 +54,7 @@ def test_help_and_a_settings_error_load_no_heavy_library(command: str, argument:
         (FinetuneSettings, "task: ner\noutput_dir: out\nlora: {rank: 4}\n"),
         (EvaluateSettings, "checkpoints: [a]\ntasks: {a: a.yaml}\noutput_dir: out\n"),
         (ExportSettings, "checkpoint: a\nout: b\n"),
+        (PredictSettings, "paths: [a, b]\nout: c\ntop_k: 2\n"),
         (ServeSettings, "bundles: [a]\napi_key: correct-horse\n"),
     ],
 )

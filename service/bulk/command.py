@@ -103,7 +103,7 @@ def _paths(settings: "PredictSettings") -> tuple[Path, str]:
     wanted = 2 if settings.model is None else 1
     if len(settings.paths) != wanted:
         what = "a bundle's folder and the input" if wanted == 2 else "the input alone, beside --model"
-        raise ConfigError(f"{len(settings.paths)} arguments ({' '.join(settings.paths)}): give {what}")
+        raise ConfigError(f"{' '.join(settings.paths) or 'no arguments'}: give {what}")
     if settings.model is None:
         return Path(settings.paths[0]), settings.paths[1]
     from service.exports.prepare import prepare

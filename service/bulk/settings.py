@@ -29,8 +29,9 @@ class PredictSettings(CommandSettings):
     positional: ClassVar[str] = "BUNDLE INPUT --out OUTPUT"
 
     paths: CliPositionalArg[list[str]] = Field(
+        default=[],
         description="A bundle's folder, and the input: a .jsonl, .csv, .tsv or .parquet file, of text also with .gz, or - "
-        "for standard input. With --model the input alone."
+        "for standard input. With --model the input alone.",
     )
     out: str = Field(description="File to write, its format by its ending; - for standard output.")
     model: str | None = Field(
