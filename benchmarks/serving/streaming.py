@@ -1,9 +1,9 @@
 """One request of many lines beside the same texts at 32 connections.
 
-    python -m benchmarks.serving.streaming bundles/sentiment --lines 5000 --all-lines 100000
+    python -m benchmarks.serving.streaming bundles/sentiment --texts-a-round 5000 --all-texts 100000
 
 The rounds take turns: the lines in one request, then as long at 32 connections. Single requests are sent beside both, at a
-constant low rate, by a process of their own; their CPU time counts. At the end one request of `--all-lines` is sent whole
+constant low rate, by a process of their own; their CPU time counts. At the end one request of `--all-texts` is sent whole
 before any of its response is read, as most clients do. Prints texts a second, CPU time of the service, latencies of the
 single requests, and memory of the process that speaks HTTP.
 """
@@ -59,11 +59,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"\ntexts a second, stream over {CONNECTIONS} connections: {Spread.of(ratios).text(2)}\n")
         before = memory(running.pid, "VmRSS")
         began, used = time.perf_counter(), cpu_seconds(running.pid)
-        size = stream(url, lines_of(texts, args.all_lines))
+        size = stream(url, lines_of(texts, args.all_texts, args.texts_in_line))
         seconds, used = time.perf_counter() - began, cpu_seconds(running.pid) - used
         print(
-            f"{args.all_lines} lines in one request: {args.all_lines / seconds:.0f} texts/s, {seconds:.0f} s, "
-            f"{1e6 * used / args.all_lines:.0f} CPU µs a text, {size / 1e6:.0f} MB of responses"
+            f"{args.all_texts} texts in one request: {args.all_texts / seconds:.0f} texts/s, {seconds:.0f} s, "
+            f"{1e6 * used / args.all_texts:.0f} CPU µs a text, {size / 1e6:.0f} MB of responses"
         )
         print(f"memory before, MB: {before}; most ever: {memory(running.pid, 'VmHWM')}")
     return 0
@@ -76,8 +76,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("bundle", type=Path, help="a bundle for classification")
-    add("--lines", type=int, default=5000, help="in the request of each round")
-    add("--all-lines", type=int, default=100_000, help="in the last request")
+    add("--texts-a-round", type=int, default=5000, help="texts in the request of each round")
+    add("--all-texts", type=int, default=100_000, help="texts in the last request")
+    add("--texts-in-line", type=int, default=1, help="a list of so many in each line")
     add("--rounds", type=int, default=3)
     add("--rate", type=float, default=10.0, help="single requests a second")
     add(
@@ -102,7 +103,12 @@ def rounds(
     """Print a line for each measurement; return the ratio of rates of each round."""
     print("| round | load | texts/s | CPU µs a text | single requests | p50 ms | p99 ms |")
     print("|---|---|---|---|---|---|---|")
-    url, body, ratios, seconds = running.url, lines_of(texts, args.lines), list[float](), 10.0
+    url, body, ratios, seconds = (
+        running.url,
+        lines_of(texts, args.texts_a_round, args.texts_in_line),
+        list[float](),
+        10.0,
+    )
     for number in range(1, args.rounds + 1):
         alone = open_loop(url, requests, args.rate, seconds)
         print(row(number, "none", 0.0, 0.0, alone), flush=True)
@@ -111,7 +117,7 @@ def rounds(
         beside = other.submit(open_loop, url, requests, args.rate, seconds)
         stream(url, body)
         seconds = time.perf_counter() - began
-        streamed, cpu_s = args.lines / seconds, (cpu_seconds(running.pid) - used) / args.lines
+        streamed, cpu_s = args.texts_a_round / seconds, (cpu_seconds(running.pid) - used) / args.texts_a_round
         print(row(number, "one request of lines", streamed, cpu_s, beside.result()), flush=True)
         used = cpu_seconds(running.pid)
         beside = other.submit(open_loop, url, requests, args.rate, seconds)
@@ -123,10 +129,12 @@ def rounds(
     return ratios
 
 
-def lines_of(texts: Sequence[str], count: int) -> bytes:
-    """Return so many requests, the texts round and round."""
-    chosen = itertools.islice(itertools.cycle(texts), count)
-    return b"".join(json.dumps({"text": text, "truncate": True}).encode() + b"\n" for text in chosen)
+def lines_of(texts: Sequence[str], count: int, in_line: int) -> bytes:
+    """Return requests of so many texts in all, round and round."""
+    chosen, lines = itertools.islice(itertools.cycle(texts), count), list[str]()
+    while part := list(itertools.islice(chosen, in_line)):
+        lines.append(json.dumps({"text": part if in_line > 1 else part[0], "truncate": True}) + "\n")
+    return "".join(lines).encode()
 
 
 def stream(url: str, body: bytes) -> int:
