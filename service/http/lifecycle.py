@@ -29,6 +29,8 @@ OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 
 WAITING_BODIES = 8
 """Limit of text waiting to be tokenised, in bodies of the maximum size."""
+BATCHES_IN_HAND = 2
+"""Batches of each engine slot that requests of many lines may have in work: one that runs and one that waits."""
 WARM_UP_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
@@ -118,7 +120,7 @@ class Service:
         registry = engines.registry
         threads = self.settings.tokenizer_threads or min(4, usable_cores())
         pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
-        window = Window(engines.running_tokens)
+        window = Window(BATCHES_IN_HAND * engines.slots * max(engines.budgets.values(), default=1))
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window)
         for model in registry.models.values():
             error = await self._check(model, WARM_UP_TIMEOUT_S)

@@ -17,3 +17,5 @@ class ServedModels:
     """Tokens a batch, by model."""
     running_tokens: int = 0
     """Largest number of tokens in the engine at once, beside those that wait."""
+    slots: int = 1
+    """Batches in the engine at once."""

@@ -51,6 +51,8 @@ class Hello:
     """Largest number of tokens in the engine, beside the `max_tokens` that wait."""
     first: str = ""
     """Name of the first bundle, which may be left out."""
+    slots: int = 1
+    """Batches in the engine at once."""
 
     @classmethod
     def of(cls, served: ServedModels) -> Self:
@@ -74,6 +76,7 @@ class Hello:
             [astuple(each) for each in registry.left_out],
             served.running_tokens,
             registry.first,
+            served.slots,
         )
 
     def models(self) -> list[Model]:

@@ -41,7 +41,7 @@ async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels
     # Closed models lack the multi-slot sessions: those that are not faster are freed with `loaded`.
     closed, (first, _) = {model.name: model.closed() for model in loaded.models}, loaded.names[0]
     registry = Registry(closed, defaults, loaded.left_out, first)
-    return ServedModels(registry, scheduler, scheduler.queue.budgets, running_tokens)
+    return ServedModels(registry, scheduler, scheduler.queue.budgets, running_tokens, layout.slots)
 
 
 def start_scheduler(

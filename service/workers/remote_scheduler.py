@@ -286,4 +286,4 @@ async def connect_models(
     models = await asyncio.to_thread(hello.models)
     left_out = [LeftOut(*each) for each in hello.left_out]
     registry = Registry({model.name: model for model in models}, hello.defaults, left_out, hello.first)
-    return ServedModels(registry, scheduler, hello.budgets, hello.running_tokens)
+    return ServedModels(registry, scheduler, hello.budgets, hello.running_tokens, hello.slots)

@@ -12,8 +12,8 @@ MAX_LINES = 128
 class Window:
     """Tokens that streams may have in work, first come first served.
 
-    With a full engine in work there is always a batch to run next, and a request beside the streams waits for little
-    more than that.
+    It should hold a batch that runs and one that waits: then the engine never stops for a stream, and a request beside
+    it waits for little more than a batch.
     """
 
     def __init__(self, max_tokens: int) -> None:
