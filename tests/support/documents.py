@@ -17,7 +17,7 @@ PAGES = sorted(
     for page in ROOT.glob(pattern)
     if page.name != "CHANGELOG.md"  # says what was, too
 )
-PROGRAMS = ("bash", "bert-", "curl", "docker", "make", "pip", "python", "torchrun")
+PROGRAMS = ("bash", "bert-", "curl", "docker", "head ", "make", "pip", "python", "torchrun")
 """How a command line begins; anything else in a block of sh is something that no test looks at."""
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"(?:^ {4}.*\n)+", re.MULTILINE)
@@ -94,7 +94,7 @@ def commands(page: Path) -> Iterator[Command]:
             if block.language == "sh" or (not block.language and _is_command(line)):
                 for part in line.split(" && "):
                     words = [word for word in shlex.split(part, comments=True) if word != "&"]
-                    if words and not _is_command(words[0]):
+                    if words and not _is_command(f"{words[0]} "):
                         raise ValueError(f"{block}: {words[0]} is none of {', '.join(PROGRAMS)}")
                     if words:
                         yield Command(page, tuple(words), block.end)
