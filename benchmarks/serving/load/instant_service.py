@@ -52,6 +52,9 @@ class InstantEngine:
             [self._logits[: len(self._task.head_positions(encoding))] for encoding in encodings], 0.0
         )
 
+    def set_cost(self, _: object) -> None:
+        """No-op: it packs nothing."""
+
 
 def put_in() -> None:
     """Put the instant engine in the place of the real one, in this process and in those that it starts."""
