@@ -6,7 +6,8 @@ import json
 import time
 import zlib
 from collections.abc import Iterator
-from typing import TypeVar
+from functools import cache
+from typing import TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic_core import from_json
@@ -190,7 +191,10 @@ def _check_beginning(body: bytes) -> None:
 
 
 def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[FieldError]:
-    """Return the errors in the body's keys, in the lengths of its lists and in the types of their items."""
+    """Return the errors in the body's keys, in the lengths of its lists and in the types of their items.
+
+    A list where none belongs is left to pydantic, which names the rule.
+    """
     if not isinstance(content, dict):
         return [FieldError("body", "must be an object: names and values in braces")]
     known, errors = model.model_fields, list[FieldError]()
@@ -203,9 +207,20 @@ def _shape_errors(model: type[Schema], content: object, max_texts: int) -> list[
             errors += _nested_errors(name, value, max_texts)
         elif isinstance(value, list) and name in model.names and len(value) > MAX_NAMES:
             errors.append(FieldError(name, f"has {len(value)} names and may have {MAX_NAMES}"))
-        elif isinstance(value, list):
+        elif isinstance(value, list) and name in _list_fields(model):
             errors += _list_errors(name, value, MAX_NAMES if name in model.names else max_texts)
     return errors
+
+
+@cache
+def _list_fields(model: type[Schema]) -> frozenset[str]:
+    """Return the names of the fields that take a list."""
+    fields = model.model_fields.items()
+    return frozenset(name for name, field in fields if _takes_list(field.annotation))
+
+
+def _takes_list(annotation: object) -> bool:
+    return get_origin(annotation) is list or any(map(_takes_list, get_args(annotation)))
 
 
 def _list_errors(name: str, items: list[object], max_texts: int) -> list[FieldError]:

@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
-from itertools import accumulate
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,6 +42,8 @@ KINDS = {
 }
 _EMBEDS = "similarity"
 EMPTY = "empty"
+_UTF8_SIZES = (0x80, 0x800, 0x10000)
+"""First code points that take two, three and four bytes of UTF-8."""
 """Code of the problem of no text."""
 
 
@@ -314,17 +317,19 @@ async def _written(
     return await request.pipeline.write(count, lambda: answer(content(), headers), max_inline)
 
 
-def _bytes_before(text: str) -> Sequence[int]:
+def _bytes_before(text: str) -> range | NDArray[np.int64]:
     """Return how many bytes of UTF-8 come before each character, and at the end."""
     if text.isascii():
         return range(len(text) + 1)
-    return list(accumulate((len(character.encode()) for character in text), initial=0))
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    sizes = np.searchsorted(_UTF8_SIZES, points, side="right") + 1
+    return np.concatenate([[0], sizes.cumsum()])
 
 
-def _token(text: str, bytes_before: Sequence[int], token: Token) -> dict[str, Any]:
+def _token(text: str, bytes_before: range | NDArray[np.int64], token: Token) -> dict[str, Any]:
     if token.special:
         return {"id": token.id, "text": token.text, "special": True, "start": None, "stop": None}
-    start, stop = bytes_before[token.start], bytes_before[token.end]
+    start, stop = int(bytes_before[token.start]), int(bytes_before[token.end])
     return {
         "id": token.id,
         "text": text[token.start : token.end],

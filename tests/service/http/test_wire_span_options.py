@@ -199,6 +199,7 @@ def test_models_say_which_types_there_are(live: Live) -> None:
         ({"labels": []}, "labels", "is empty; name one of LOC, PER, or leave it out"),
         ({"labels": "PER"}, "labels", "input should be a valid list"),
         ({"labels": ["PER", 1]}, "labels[1]", "must be a string"),
+        ({"min_score": [0.5]}, "min_score", "must be a number from 0 to 1, not a list"),
         ({"labels": ["PER"] * 257}, "labels", "has 257 names and may have 256"),
         (
             {"labels": ["PER", "B-PER"]},
