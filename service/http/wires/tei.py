@@ -322,8 +322,9 @@ def _bytes_before(text: str) -> range | NDArray[np.int64]:
     if text.isascii():
         return range(len(text) + 1)
     points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    sizes = np.searchsorted(_UTF8_SIZES, points, side="right") + 1
-    return np.concatenate([[0], sizes.cumsum()])
+    before = np.zeros(len(points) + 1, np.int64)
+    np.cumsum(1 + sum((points >= first).astype(np.int8) for first in _UTF8_SIZES), out=before[1:])
+    return before
 
 
 def _token(text: str, bytes_before: range | NDArray[np.int64], token: Token) -> dict[str, Any]:
