@@ -102,3 +102,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         target = page.parent / path if path else page
         assert target.exists(), f"{page}: {link}"
         assert not anchor or anchor in anchors(target), f"{page}: {link}"
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/wires.md"])
+def test_versions_of_tested_clients_are_those_that_are_installed(page: str) -> None:
+    text = text_of(ROOT / page).replace("`", "")
+    for file in ("clients", "frameworks"):
+        pins = re.findall(
+            r"^([\w-]+)(?:\[\w+\])?==(\S+)$", text_of(ROOT / f"requirements/{file}.txt"), re.MULTILINE
+        )
+        assert pins
+        for name, version in pins:
+            if name != "kubernetes-validate":
+                assert f"{name} {version}" in text, f"{page}: {name} {version}"
