@@ -22,7 +22,7 @@ KEY = re.compile(r"[!-~]+")
 
 
 class ServeSettings(CommandSettings):
-    """Serve BERT bundles over HTTP: /classify /ner /similarity /qa /embed /multiple-choice /fill-mask /tokenize."""
+    """Serve BERT bundles over HTTP: /classify /ner /similarity /rerank /qa /embed /multiple-choice /fill-mask /tokenize."""
 
     model_config = SettingsConfigDict(
         env_prefix=ENV_PREFIX,
