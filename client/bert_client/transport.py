@@ -21,11 +21,11 @@ from bert_client.errors import (
 CONNECT_S = 5.0
 """Longest wait for a connection."""
 GRACE_S = 0.5
-"""Time after the deadline that the service was told in which its 504 may arrive."""
+"""Time for the service's 504 to arrive after the deadline that it was given."""
 PROBE_S = 5.0
 """Time for a question about the service's health."""
 POLL_S = 0.2
-"""Wait between two such questions."""
+"""Wait between two questions about the service's health."""
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 8.0
 

@@ -1,4 +1,4 @@
-"""A scheduler for bulk work: all texts of a request are there, so those of like lengths share batches.
+"""A scheduler for bulk work: all texts are known beforehand, so those of like lengths share batches.
 
 Nothing is measured and nothing depends on time: the same rows make the same batches, and so the same bytes of output.
 """
@@ -44,11 +44,11 @@ class BatchScheduler:
         return SubmitResult([outputs[n] for n in range(len(encodings))], 0.0, 0.0)
 
     def suspects(self) -> set[str]:
-        """Return nothing: a model that fails is told row by row."""
+        """Return no model: each row reports its own failure."""
         return set()
 
     def health_error(self) -> str | None:
-        """Return None: nobody asks."""
+        """Return None: a bulk run has no health checks."""
         return None
 
     async def close(self) -> None:

@@ -123,7 +123,7 @@ class Files:
             self.record()
 
     def record(self) -> None:
-        """Bring the outputs to the disk, and then what is safe. Raises OSError."""
+        """Sync the outputs, and then write down how much of them is safe. Raises OSError."""
         self.progress.output = self.writer.sync()
         self.progress.bad_bytes = self._bad.sync() if self._bad is not None else 0
         if self._partial is not None:

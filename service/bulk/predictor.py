@@ -74,7 +74,7 @@ class Predictor:
 
         `columns` names the column of a field where it is not the field's own name: {"text": "review"}. The next
         settings are those of `bert-serve`. `options` are the task's, by the names of its endpoint: top_k, truncate, ...
-        (`OPTIONS` of service.bulk.options; None is not given). Raises BundleError and ConfigError.
+        (`OPTIONS` of service.bulk.options); one that is None counts as left out. Raises BundleError and ConfigError.
         """
         layout = lay_out_slots(
             usable_cores(), engine_slots, engine_threads_per_slot, on_gpu=all_on_gpu([bundle])
@@ -121,7 +121,7 @@ class Predictor:
         return [prediction for future in futures for prediction in future.result()]
 
     def submit(self, rows: Sequence[Row]) -> "Future[list[Prediction]]":
-        """Begin to predict a chunk of rows, at least one. The first row ever decides whether there are pairs."""
+        """Begin to predict a chunk of rows, at least one. The very first row decides whether all are pairs."""
         task = self.task_for(rows[0])
         return asyncio.run_coroutine_threadsafe(self._predict(task, rows), self._loop)
 

@@ -29,7 +29,7 @@ class Report:
         return time.monotonic() - self._began
 
     def progress(self, rows: int, bad: int, share: float | None) -> None:
-        """Say how far it is, if the last time is long enough ago."""
+        """Print how far the run is, if the last such line is long enough ago."""
         now = time.monotonic()
         if self._is_quiet or now - self._said < (EVERY_S_ON_TERMINAL if self._is_terminal else EVERY_S):
             return
@@ -45,7 +45,7 @@ class Report:
             print(line, file=self._stream, flush=True)
 
     def say(self, line: str, *, always: bool = False) -> None:
-        """Say something, also if quiet where it is an error."""
+        """Print a line; with `is_quiet` only if `always`."""
         if always or not self._is_quiet:
             start = "\r\x1b[K" if self._is_terminal else ""
             print(f"{start}{line}", file=self._stream, flush=True)

@@ -19,7 +19,7 @@ from service.bulk.text_writers import to_json
 IN_FLIGHT = 3
 """Chunks that are in the engine or wait for it while others are read and written."""
 FIRST_ROWS = 1024
-"""Rows that tell the columns of json lines."""
+"""First rows of json lines, whose keys are the columns."""
 ERROR = "error"
 """Column of the reasons, with `keep_bad`."""
 POLL_S = 0.2

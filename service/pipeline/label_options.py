@@ -8,7 +8,7 @@ from service.pipeline.inputs import Texts
 from service.pipeline.tokenization import BoundedTokenizer, window_tokens
 
 OVERLAPS = 8
-"""A model without a stride of its own shares one part in so many of a window with the next one."""
+"""Divisor of `max_tokens` that gives the stride of a model without its own: windows share an eighth."""
 
 
 def check_scoring(model: Model, scoring: Scoring) -> None:

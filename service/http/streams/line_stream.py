@@ -37,9 +37,9 @@ AnswerLine = Callable[[Scope, bytes], Awaitable[Response]]
 """Answers one line as the body of a request with this scope. Raises what the endpoint does."""
 
 MAX_BEGUN_LINES = 2**10
-"""Lines that are begun and whose responses are not written."""
+"""Most lines that are begun and whose responses are not written."""
 MAX_UNWRITTEN_BYTES = 2**20
-"""Bytes of responses that wait to be written, past which no line is begun."""
+"""Bytes of responses waiting to be written, past which no line is begun."""
 WRITE_BYTES = 2**16
 """Bytes of responses that are written together."""
 MIN_RETRY_S, MAX_RETRY_S = 0.02, 1.0

@@ -27,7 +27,7 @@ class Spool:
         self._file_lock = Lock()
         """Held while a thread uses the file, which another may close."""
         self._read_at = self._write_at = 0
-        """Ends of the unread part of the file, counted without the ring's turns."""
+        """Bounds of the unread bytes; modulo the file's size they are places in it."""
         self._is_writing = self._is_ended = False
         self._written, self._read = asyncio.Event(), asyncio.Event()
         self.is_closed = False

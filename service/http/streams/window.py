@@ -6,14 +6,14 @@ from collections import deque
 BYTES_PER_TOKEN = 4
 """Bytes of a line for each token, about what English has. Its exact tokens are known too late."""
 MAX_LINES = 128
-"""Lines in work at once. More that end together would hold the event loop for too long."""
+"""Most lines in work at once. More that end together would hold the event loop for too long."""
 
 
 class Window:
     """Tokens that streams may have in work, first come first served.
 
-    It should hold a batch that runs and one that waits: then the engine never stops for a stream, and a request beside
-    it waits for little more than a batch.
+    `max_tokens` should be that of two batches for each engine slot, one that runs and one that waits. Then the engine
+    never stops for a stream, and a request beside it waits for little more than a batch.
     """
 
     def __init__(self, max_tokens: int) -> None:
