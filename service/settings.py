@@ -17,6 +17,7 @@ HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
 WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud")
 """Wires of other servers' clients, by their names in the setting `wires`."""
+MIN_KEY_CHARACTERS = 8
 KEY = re.compile(r"[!-~]+")
 """What every client can send in a header: visible ASCII."""
 
@@ -88,9 +89,8 @@ class ServeSettings(CommandSettings):
     )
     api_key: SecretStr | None = Field(
         None,
-        min_length=8,
         description="If set, requests need `Authorization: Bearer KEY` or `X-API-Key: KEY`; /health, /metrics, /docs "
-        "and the pages stay open. Set it in the environment: other users can read a command line.",
+        "and the pages stay open. At least 8 characters. Set it in the environment: other users can read a command line.",
     )
     wires: Annotated[list[str], NoDecode] = Field(
         default=["all"],
@@ -294,6 +294,8 @@ class ServeSettings(CommandSettings):
     @field_validator("api_key")
     @classmethod
     def _check_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value) < MIN_KEY_CHARACTERS:
+            raise ValueError(f"must have at least {MIN_KEY_CHARACTERS} characters, not {len(value)}")
         if value is not None and not KEY.fullmatch(value.get_secret_value()):
             raise ValueError(
                 "may hold letters, digits and punctuation of ASCII only, so that a header can carry it"

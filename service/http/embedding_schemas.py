@@ -13,8 +13,8 @@ from service.http.schemas import (
     TopK,
     Truncate,
     Truncated,
-    number,
     response_example,
+    whole,
 )
 
 PromptName = Annotated[
@@ -25,9 +25,7 @@ PromptName = Annotated[
     ),
 ]
 
-Dimensions = Annotated[
-    int, Field(ge=1), number("a whole number of at least 1", lambda value: value >= 1, int)
-]
+Dimensions = Annotated[int, Field(ge=1), whole(1)]
 EncodingFormat = Literal["float", "base64", "binary"]
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 import pydantic
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -24,6 +25,16 @@ from bert.errors import (
 )
 
 MEDIA_TYPE = "application/problem+json"
+JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object", type(None): "null"}
+TYPE_RULES = {
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+"""Type of pydantic's error → what the field takes."""
 CLIENT_GONE = 499
 """Status in metrics and logs, as in nginx, of a request whose client disconnected before the response."""
 
@@ -142,16 +153,26 @@ def field_errors(error: pydantic.ValidationError) -> list[FieldError]:
     found = dict[str, FieldError]()
     for item in error.errors(include_url=False, include_context=False):
         name = str(item["loc"][0])
-        message = _message(item["type"], item["msg"], len(item["loc"]) > 1)
-        if item["type"] in ("literal_error", "enum") and isinstance(item["input"], str):
-            message += f", not {displayed(item['input'])!r}"
+        is_string_or_list = len(item["loc"]) > 1
+        message = "must be a string or a list of strings" if is_string_or_list else field_message(item)
         found.setdefault(name, FieldError(name, message))
     return list(found.values())
 
 
-def _message(kind: str, message: str, is_string_or_list: bool) -> str:
+def field_message(item: ErrorDetails) -> str:
+    """Return the rule that a field breaks, and its value where the rule is about its type or its choices."""
+    kind, message, value = item["type"], item["msg"], item["input"]
     if kind == "missing":
         return "is required"
-    if is_string_or_list:
-        return "must be a string or a list of strings"
+    if kind in ("literal_error", "enum"):
+        given = repr(displayed(value)) if isinstance(value, str) else shown(value)
+        return f"must be {message.removeprefix('Input should be ')}, not {given}"
+    if kind in TYPE_RULES:
+        return f"must be {TYPE_RULES[kind]}, not {shown(value)}"
+    message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
+
+
+def shown(value: object) -> str:
+    """Return a JSON value as messages show it: a number, true, false and null as they are, else its type."""
+    return JSON_NAMES.get(type(value)) or displayed(str(value).lower())

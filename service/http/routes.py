@@ -166,8 +166,8 @@ async def embed(request: TaskRequest, body: embedding_schemas.EmbedRequest) -> R
     """Turn texts into vectors."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("text", body.text)
     request.check_count(text)
-    if body.encoding_format == "binary" and request.is_line:
-        message = "is 'binary', which is no line of JSON: ask for 'float' or 'base64'"
+    if body.encoding_format == "binary" and request.needs_json:
+        message = "is 'binary', which is not JSON: ask for 'float' or 'base64'"
         raise InvalidRequestError([FieldError("encoding_format", message)])
     text = prompted(text, model, body.prompt_name)
     embedded = await request.pipeline.embed(

@@ -10,25 +10,32 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from bert.errors import displayed
 from bert.tasks.classification import ALL_SCORES, Scoring, WindowMerge
+from service.http.problems import shown
 
-JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
-
-def number(rule: str, fits: Callable[[float], bool], *kinds: type) -> BeforeValidator:
+def number(rule: str, fits: Callable[[float], bool], *, is_whole: bool = False) -> BeforeValidator:
     """Return a validator that names the rule and the value; pydantic's own takes true and "1" for a number.
 
-    It stands after the field's bounds, which are then in the document as JSON Schema has them.
+    It stands after the field's bounds, which are then in the document as JSON Schema has them. 2.0 is a whole number,
+    as in JSON Schema: clients in JavaScript and R send it so.
     """
 
     def check(value: Any) -> object:
-        if type(value) in (kinds or (int, float)) and fits(value):
-            return value
-        shown = JSON_NAMES.get(type(value)) or displayed(str(value).lower())
-        raise PydanticCustomError("number", "must be {rule}, not {shown}", {"rule": rule, "shown": shown})
+        found = int(value) if is_whole and type(value) is float and value.is_integer() else value
+        if type(found) in ((int,) if is_whole else (int, float)) and fits(found):
+            return found
+        raise PydanticCustomError(
+            "number", "must be {rule}, not {shown}", {"rule": rule, "shown": shown(value)}
+        )
 
     return BeforeValidator(check)
+
+
+def whole(least: int, most: int | None = None) -> BeforeValidator:
+    """Return the validator of a whole number within bounds."""
+    rule = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    return number(rule, lambda value: least <= value <= (value if most is None else most), is_whole=True)
 
 
 Example = dict[str, Any]
@@ -39,7 +46,7 @@ TwoOrMore = Annotated[list[Item], Field(json_schema_extra={"minItems": 2})]
 """A list of at least two, which `check_choices` sees to."""
 Text = str | NonEmpty[str]
 NotBlank = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\S"})]
-TopK = Annotated[int, Field(strict=True, ge=1)]
+TopK = Annotated[int, Field(ge=1), whole(1)]
 Truncate = Annotated[
     bool,
     Field(

@@ -20,9 +20,13 @@ from service.http.schemas import (
     TaskResponse,
     Text,
     response_example,
+    whole,
 )
 from service.pipeline.pipeline import Token
 
+MAX_ANSWERS = 100
+AnswerTokens = Annotated[int, Field(ge=1, le=512), whole(1, 512)]
+Candidates = Annotated[int, Field(ge=1, le=MAX_CANDIDATES), whole(1, MAX_CANDIDATES)]
 Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]
 
 
@@ -84,18 +88,19 @@ class QaRequest(Schema):
 
     question: NotBlank | NonEmpty[NotBlank]
     context: NotBlank | NonEmpty[NotBlank] = Field(description="Of any length.")
-    top_k: Annotated[int, Field(strict=True, ge=1, le=100)] = Field(
+    top_k: Annotated[int, Field(ge=1, le=MAX_ANSWERS), whole(1, MAX_ANSWERS)] = Field(
         1,
         description="Maximum number of answers: the best, then alternatives. At most `n_best` of the model's "
         "task.json (20 by default) are returned. Scores do not depend on it.",
     )
-    max_answer_tokens: Annotated[int, Field(strict=True, ge=1, le=512)] | None = Field(
+    max_answer_tokens: AnswerTokens | None = Field(
         None, description="Longest answer, in the model's tokens. Default: what the model was tuned with."
     )
     no_answer_threshold: Share | None = Field(
         None,
-        description="Null is answered where `no_answer_score` is over this, never with 1. Default: the model's own rule, "
-        "tuned on development data. Only for models that were trained on questions without an answer.",
+        description="Null is answered where `no_answer_score` is over this; with 1 only where the context has no token. "
+        "Default: the model's own rule, tuned on development data. Only for models that were trained on questions without "
+        "an answer.",
     )
     model: ModelName = None
 
@@ -147,9 +152,7 @@ class FillMaskRequest(Schema):
     text: Masked | NonEmpty[Masked] = Field(
         description="Text with [MASK] in each place to fill, at most as long as the model reads."
     )
-    top_k: Annotated[int, Field(strict=True, ge=1, le=MAX_CANDIDATES)] = Field(
-        5, description="Number of candidates for each mask, best first."
-    )
+    top_k: Candidates = Field(5, description="Number of candidates for each mask, best first.")
     model: ModelName = None
 
 

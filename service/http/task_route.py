@@ -82,8 +82,8 @@ class TaskRequest(Request):
 
     context: RequestContext
     pipeline: Pipeline
-    is_line = False
-    """One of many requests in the lines of a body."""
+    needs_json = False
+    """The response has to be JSON: a line of many, or a part of a wire's."""
 
     def begin(self) -> None:
         """Find what the endpoint needs; raises NotReadyError if the models are not loaded."""
@@ -152,7 +152,7 @@ class TaskRoute(APIRoute):
 
     async def _answer_line(self, scope: Scope, line: bytes) -> Response:
         request = TaskRequest(scope, _never)
-        request.is_line = True
+        request.needs_json = True
         request.begin()
         return await self._answer_body(request, line)
 

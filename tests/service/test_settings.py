@@ -109,6 +109,7 @@ def test_switches_have_both_forms() -> None:
             "api_key: may hold letters, digits and punctuation of ASCII only",
         ),
         (["--api-key", "correct horse"], "api_key: may hold"),
+        (["--api-key", "geheim"], "api_key: must have at least 8 characters, not 6"),
         (["--config", "nowhere.yaml"], "--config nowhere.yaml: No such file or directory"),
     ],
 )

@@ -2,25 +2,23 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError
-from bert.tasks.classification import Scoring
 from service.engine.loaded_model import Model
-from service.http import responses
+from service.http import responses, routes
 from service.http.lifecycle import service_of
-from service.http.schemas import Example
+from service.http.request_body import validated
+from service.http.schemas import Example, Schema
 from service.http.task_route import TaskRequest
 from service.http.wires import huggingface
-from service.http.wires.wire import Wire, WireRequest, answer, check_fields, check_ready, fields_of
-from service.pipeline.inputs import Texts, prompted, too_many_texts
-from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS
-
-Results = Iterable[dict[str, Any]]
+from service.http.wires.wire import FIELDS, Wire, WireRequest, answer, check_fields, check_ready, fields_of
+from service.pipeline.inputs import Texts, too_many_texts
+from service.pipeline.pipeline import INLINE_RESULTS
 
 
 class Invocation(huggingface.InferenceRequest):
@@ -35,14 +33,13 @@ class Invocation(huggingface.InferenceRequest):
 
 
 class PredictParameters(WireRequest):
-    """Parameters of a prediction."""
+    """Options of the endpoint for the model's task, such as `top_k`, which hold for all instances."""
 
-    top_k: int | None = Field(None, ge=1, le=100)
-    max_answer_tokens: int | None = Field(None, ge=1, le=512)
-    truncate: bool = False
-    prompt_name: str | None = None
-    model: str | None = None
-    task: str | None = None
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+    model: str | None = Field(
+        None, description="Name of the model. Default: that of `task`, or the only one."
+    )
+    task: str | None = Field(None, description="Task whose default model answers.")
 
 
 class PredictRequest(WireRequest):
@@ -81,22 +78,39 @@ async def invocations(request: TaskRequest, body: Invocation) -> Response:
 )
 async def predict(request: TaskRequest, body: PredictRequest) -> Response:
     """Run a model's task on each instance; a prediction is a result of this service's own endpoint."""
-    options = body.parameters or PredictParameters()
-    name = request.path_params.get("model", options.model)
-    model = _chosen(request, name, options.task)
+    parameters = body.parameters or PredictParameters()
+    model = _chosen(request, request.path_params.get("model", parameters.model), parameters.task)
     request.context.model = model.name
+    task = model.spec.task
+    if task not in ENDPOINTS:
+        message = f"{model.name!r} is for {task}, which this wire does not have"
+        raise InvalidRequestError([FieldError("model", message)])
     texts = _columns(model, body.instances, request.max_texts)
     check_fields(model, texts, "instances")
-    request.check_count(*texts.values())
-    if model.spec.task not in RUNS:
-        message = f"{model.name!r} is for {model.spec.task}, which this wire does not have"
-        raise InvalidRequestError([FieldError("model", message)])
-    count, results = await RUNS[model.spec.task](request, model, texts, options)
-    return await request.pipeline.write(
-        count,
-        lambda: answer({"predictions": responses.in_parts(results())}),
-        INLINE_VECTORS if model.spec.task == "similarity" else INLINE_RESULTS,
-    )
+    content: dict[str, Any] = {name: each.values for name, each in texts.items()}
+    content |= {"model": model.name, **_options(model, parameters.model_extra or {})}
+    prediction = PredictionRequest(request.scope, request.receive)
+    prediction.begin()
+    try:
+        native = validated(SCHEMAS[task], content, request.max_texts)
+        return await ENDPOINTS[task](prediction, native)
+    except InvalidRequestError as error:
+        errors = [FieldError(_place(each.field, task), each.message) for each in error.errors]
+        raise InvalidRequestError(errors) from None
+
+
+class PredictionRequest(TaskRequest):
+    """A request to a task's own endpoint, whose results are predictions."""
+
+    needs_json = True
+
+    async def respond(
+        self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
+    ) -> Response:
+        """Write the results, in a thread if there are more than `max_inline`."""
+        return await self.pipeline.write(
+            count, lambda: answer({"predictions": responses.in_parts(results())}), max_inline
+        )
 
 
 def vertex(environ: Mapping[str, str]) -> Wire | None:
@@ -135,6 +149,10 @@ def _columns(model: Model, instances: list[Any], limit: int) -> dict[str, Texts]
     columns = {}
     for name in names[:8]:
         values = [row.get(name) for row in rows]
+        if name in NAMES - TEXTS:
+            where = next(i for i, row in enumerate(rows) if name in row)
+            message = "is an option, which holds for all instances: send it in parameters"
+            raise InvalidRequestError([FieldError(f"instances[{where}].{name}", message)])
         wrong = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
         if wrong is not None:
             raise InvalidRequestError([FieldError(f"instances[{wrong}].{name}", "must be a string")])
@@ -144,68 +162,42 @@ def _columns(model: Model, instances: list[Any], limit: int) -> dict[str, Texts]
     return columns
 
 
-Run = Callable[
-    [TaskRequest, Model, Mapping[str, Texts], PredictParameters], Awaitable[tuple[int, Callable[[], Results]]]
-]
+def _options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of the model's endpoint; unknown ones are ignored, those of other tasks refused."""
+    given = {name: value for name, value in given.items() if value is not None and name in NAMES}
+    known = SCHEMAS[model.spec.task].model_fields.keys()
+    errors = [
+        FieldError(f"parameters.{name}", "is a text: send it in instances")
+        if name in TEXTS
+        else FieldError(
+            f"parameters.{name}", f"is no option of {model.spec.task}, which {model.name!r} is for"
+        )
+        for name in given
+        if name in TEXTS or name not in known
+    ]
+    if errors:
+        raise InvalidRequestError(errors)
+    return dict(given)
 
 
-async def _classify(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: PredictParameters
-) -> tuple[int, Callable[[], Results]]:
-    found, cut = await request.pipeline.classify(
-        request.context,
-        model,
-        fields["text"],
-        fields.get("text_pair"),
-        Scoring(options.top_k),
-        truncate=options.truncate,
-    )
-    return sum(len(each.scores) for each in found), lambda: responses.classifications(found, cut)
+def _place(field: str, task: str) -> str:
+    """Return where a request had a field of the endpoint: text[1] is that of instances[1]."""
+    name, bracket, index = field.partition("[")
+    is_text = name.partition(" ")[0] in FIELDS[task]  # "question and context" have too many texts
+    return f"instances{bracket}{index}.{name}" if is_text else f"parameters.{field}"
 
 
-async def _embed(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: PredictParameters
-) -> tuple[int, Callable[[], Results]]:
-    text = prompted(fields["text"], model, options.prompt_name)
-    embedded = await request.pipeline.embed(request.context, model, text, truncate=options.truncate)
-    return len(fields["text"]), lambda: responses.embeddings(embedded)
-
-
-async def _entities(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: PredictParameters
-) -> tuple[int, Callable[[], Results]]:
-    found = await request.pipeline.entities(request.context, model, fields["text"])
-    return len(found) + sum(map(len, found)), lambda: responses.entities(found)
-
-
-async def _answers(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: PredictParameters
-) -> tuple[int, Callable[[], Results]]:
-    found = await request.pipeline.answers(
-        request.context,
-        model,
-        fields["question"],
-        fields["context"],
-        top_k=options.top_k or 1,
-        max_answer_tokens=options.max_answer_tokens,
-    )
-    return len(found) * (options.top_k or 1), lambda: responses.answers(found)
-
-
-async def _fill_masks(
-    request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: PredictParameters
-) -> tuple[int, Callable[[], Results]]:
-    found = await request.pipeline.fill_masks(
-        request.context, model, fields["text"], top_k=options.top_k or 5
-    )
-    return found.results, lambda: responses.masks(found.texts)
-
-
-RUNS: dict[str, Run] = {
-    "classification": _classify,
-    "similarity": _embed,
-    "ner": _entities,
-    "qa": _answers,
-    "fill_mask": _fill_masks,
+ENDPOINTS: dict[str, Callable[[TaskRequest, Any], Awaitable[Response]]] = {
+    "classification": routes.classify,
+    "similarity": routes.embed,
+    "ner": routes.ner,
+    "qa": routes.qa,
+    "fill_mask": routes.fill_mask,
 }
-"""Task → what returns the number of results and makes them, as this service's own endpoints do."""
+"""Task → this service's own endpoint, which makes the predictions."""
+SCHEMAS: dict[str, type[Schema]] = {
+    task: get_type_hints(endpoint)["body"] for task, endpoint in ENDPOINTS.items()
+}
+TEXTS = frozenset(name for names in FIELDS.values() for name in names)
+NAMES = frozenset(name for schema in SCHEMAS.values() for name in schema.model_fields)
+"""Fields of any endpoint."""

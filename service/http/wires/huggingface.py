@@ -16,9 +16,11 @@ from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
 from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
-from service.http.problems import ProblemError
+from service.http.embedding_schemas import Dimensions
+from service.http.problems import ProblemError, shown
 from service.http.responses import in_parts
-from service.http.schemas import Example
+from service.http.schemas import Example, TopK
+from service.http.span_schemas import MAX_ANSWERS, AnswerTokens
 from service.http.task_route import TaskRequest
 from service.http.wires import tei, tei_requests
 from service.http.wires.wire import Strings, Wire, WireRequest, answer, error_response, validate
@@ -28,7 +30,6 @@ from service.pipeline.relevance import Relevance
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
 """Value of `function_to_apply` → what is taken instead of the model's own."""
-MAX_ANSWERS = 100
 Content = Callable[[], object]
 """Makes the JSON of a response, in a thread if that takes long."""
 
@@ -36,19 +37,19 @@ Content = Callable[[], object]
 class Parameters(WireRequest):
     """TeiOptions of all tasks; those that have no effect here are ignored, those that cannot be honoured refused."""
 
-    top_k: int | None = Field(None, ge=1)
+    top_k: TopK | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
     aggregation_strategy: str | None = None
     ignore_labels: list[str] | None = None
     handle_impossible_answer: bool = False
-    max_answer_len: int | None = Field(None, ge=1, le=512)
+    max_answer_len: AnswerTokens | None = None
     targets: object = None
     truncate: bool | None = None
     truncation: bool | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
     normalize: bool | None = None
-    dimensions: int | None = Field(None, ge=1)
+    dimensions: Dimensions | None = None
     encoding_format: str | None = None
 
     def cuts(self) -> bool:
@@ -328,7 +329,14 @@ def _objects(request: TaskRequest, schema: type[Any], inputs: object) -> list[An
     items = inputs if isinstance(inputs, list) else [inputs]
     if len(items) > request.max_texts:
         raise InvalidRequestError([too_many_texts("inputs", len(items), request.max_texts)])
-    return [validate(schema, each) for each in items]
+    found = []
+    for number, each in enumerate(items):
+        place = f"inputs[{number}]" if isinstance(inputs, list) else "inputs"
+        if not isinstance(each, dict):
+            form = f"an object with {' and '.join(schema.model_fields)}, or a list of such objects"
+            raise _refused(place, f"must be {form}, not {shown(each)}")
+        found.append(validate(schema, each, place))
+    return found
 
 
 def _refused(name: str, message: str) -> InvalidRequestError:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 
 import numpy as np
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +15,7 @@ from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.request_body import header, read_json
 from service.http.schemas import Schema
+from service.http.span_schemas import Candidates
 from service.http.task_route import TaskRequest
 from service.http.wires.oip_tensors import HEADER, InferRequest, Output, fill, refused, written
 from service.http.wires.wire import (
@@ -172,7 +172,7 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
 class Options(WireRequest):
     """Parameters of a request."""
 
-    top_k: int | None = Field(None, ge=1, le=100)
+    top_k: Candidates | None = None
     truncate: bool = False
     prompt_name: str | None = None
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.engine.loaded_model import Model
+from service.http.embedding_schemas import Dimensions
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.responses import in_base64, in_parts
@@ -43,7 +44,9 @@ class EmbeddingsRequest(WireRequest):
         "float",
         description="base64: of float32, little endian. The official clients ask for it and decode it.",
     )
-    dimensions: int | None = Field(None, description="Keep so many numbers of each vector, as in /embed.")
+    dimensions: Dimensions | None = Field(
+        None, description="Keep so many numbers of each vector, as in /embed."
+    )
     prompt_name: str | None = Field(None, description="Not OpenAI's: as in /embed.")
     truncate: bool = Field(
         False, description="Not OpenAI's: cut texts at the model's length instead of refusing them."

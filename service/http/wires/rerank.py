@@ -13,7 +13,7 @@ from service.http.embedding_schemas import RerankResponse
 from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
 from service.http.request_body import parse, read_json
 from service.http.responses import in_parts
-from service.http.schemas import Example, Schema
+from service.http.schemas import Example, Schema, whole
 from service.http.task_route import TaskRequest, TaskRoute
 from service.http.wires import tei, tei_requests
 from service.http.wires.wire import Wire, WireRequest, answer, error_response, validate
@@ -46,7 +46,9 @@ class DocumentsRequest(WireRequest):
         list[str], PlainValidator(_documents, json_schema_input_type=list[str | dict[str, str]])
     ]
     model: str | None = None
-    top_n: int | None = Field(None, ge=0, description="Number of results, best first. 0 or left out: all.")
+    top_n: Annotated[int, Field(ge=0), whole(0)] | None = Field(
+        None, description="Number of results, best first. 0 or left out: all."
+    )
     return_documents: bool = False
     raw_scores: bool = Field(False, description="infinity's: a cross-encoder's number before the sigmoid.")
     truncate: bool = Field(

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import ConfigDict, Field, PlainValidator
 
 from bert.errors import FieldError, InvalidRequestError
+from service.http.embedding_schemas import Dimensions
 from service.http.schemas import Example
 from service.http.wires.wire import Strings, WireRequest
 
@@ -65,7 +66,7 @@ class TeiEmbedRequest(TeiOptions):
     example: ClassVar[Example] = {"inputs": "How do I reset my password?"}
     inputs: Strings
     normalize: bool | None = Field(True, description=NORMALIZED)
-    dimensions: int | None = Field(None, ge=1, description="Keep so many numbers, of length 1 again.")
+    dimensions: Dimensions | None = Field(None, description="Keep so many numbers, of length 1 again.")
 
 
 class TeiPredictRequest(TeiOptions):

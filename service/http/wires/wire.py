@@ -15,7 +15,7 @@ from bert.errors import FieldError, InvalidRequestError, NotReadyError, displaye
 from service.engine.loaded_model import Model
 from service.http import openapi, responses
 from service.http.lifecycle import service_of
-from service.http.problems import ErrorWriter, ProblemError
+from service.http.problems import ErrorWriter, ProblemError, field_message
 from service.http.request_body import read_json
 from service.http.schemas import Schema
 from service.http.task_route import TaskRequest, TaskRoute
@@ -47,19 +47,18 @@ Strings = Annotated[str | list[str], PlainValidator(strings, json_schema_input_t
 """One text or several. Checked by hand: pydantic would make an error for each item, of each alternative."""
 
 
-def validate(schema: type[Body], content: object) -> Body:
-    """Return the request; raises InvalidRequestError, which names its fields."""
+def validate(schema: type[Body], content: object, *where: str) -> Body:
+    """Return the request, or the part of it at `where`; raises InvalidRequestError, which names its fields."""
     try:
         return schema.model_validate(content)
     except pydantic.ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise InvalidRequestError([_field_error(item["loc"], item["msg"]) for item in found]) from None
-
-
-def _field_error(place: Sequence[int | str], message: str) -> FieldError:
-    name = ".".join(map(str, place)) or "body"
-    message = "is required" if message == "Field required" else message.removeprefix("Value error, ")
-    return FieldError(name, message[:1].lower() + message[1:])
+        found = error.errors(include_url=False, include_context=False)
+        raise InvalidRequestError(
+            [
+                FieldError(".".join(map(str, (*where, *item["loc"]))) or "body", field_message(item))
+                for item in found
+            ]
+        ) from None
 
 
 class WireRoute(TaskRoute):

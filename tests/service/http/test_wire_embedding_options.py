@@ -79,7 +79,7 @@ def test_similarity_compares_by_the_first_numbers(live: Live, own: Live) -> None
 @pytest.mark.parametrize("path", ["/embed", "/similarity"])
 def test_other_dimensions_are_refused_with_both_numbers(live: Live, path: str) -> None:
     body = {"text": "a", "candidates": "b"} if path == "/similarity" else {"text": "a"}
-    wrong: list[Any] = [SIZE + 1, 10**18, 0, -1, True, "8", 8.0, float("nan"), float("inf"), {}]
+    wrong: list[Any] = [SIZE + 1, 10**18, 0, -1, True, "8", 8.5, float("nan"), float("inf"), {}]
     for value in wrong:
         reply = live.post(path, body | {"dimensions": value})
         assert reply.status == 422, value
@@ -89,6 +89,13 @@ def test_other_dimensions_are_refused_with_both_numbers(live: Live, path: str) -
             assert f"is {value}" in error["message"] and "gives 32" in error["message"]
         elif isinstance(value, int | float):
             assert f"at least 1, not {str(value).lower()}" in error["message"]
+
+
+def test_a_whole_number_may_be_written_as_a_float(live: Live) -> None:
+    assert embed(live, dimensions=5.0).body == embed(live, dimensions=5).body
+    ranked = {"text": TEXTS[0], "candidates": TEXTS, "top_k": 2.0, "dimensions": 6.0}
+    assert len(live.post("/similarity", ranked).json["results"]) == 2
+    assert len(live.post("/rerank", {"query": "a", "candidates": TEXTS, "top_k": 1e300}).json["results"]) == 4
 
 
 def test_base64_holds_little_endian_float32(live: Live) -> None:

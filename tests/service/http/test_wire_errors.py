@@ -92,6 +92,67 @@ def test_a_field_at_fault_is_named(live: Live, path: str, body: object, field: s
     assert field in fields(live.post(path, body))
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "field", "message"),
+    [
+        ("/classify", {"text": "a"}, "top_k", "must be a whole number of at least 1, not "),
+        (
+            "/similarity",
+            {"text": "a", "candidates": "b"},
+            "top_k",
+            "must be a whole number of at least 1, not ",
+        ),
+        ("/rerank", {"query": "a", "candidates": "b"}, "top_k", "must be a whole number of at least 1, not "),
+        (
+            "/multiple-choice",
+            {"prompt": "a", "choices": ["b", "c"]},
+            "top_k",
+            "must be a whole number of at least 1, not ",
+        ),
+        ("/qa", {"question": "a", "context": "b"}, "top_k", "must be a whole number from 1 to 100, not "),
+        (
+            "/qa",
+            {"question": "a", "context": "b"},
+            "max_answer_tokens",
+            "must be a whole number from 1 to 512, not ",
+        ),
+        ("/fill-mask", {"text": "[MASK]"}, "top_k", "must be a whole number from 1 to 100, not "),
+    ],
+)
+def test_a_wrong_number_is_named_with_its_rule(
+    live: Live, path: str, body: dict[str, object], field: str, message: str
+) -> None:
+    shown = {
+        "0": "0",
+        "-1": "-1",
+        "1.5": "1.5",
+        "true": "true",
+        '"1"': "a string",
+        "[1]": "a list",
+        "NaN": "nan",
+    }
+    for sent, named in shown.items():
+        raw = json.dumps(body | {field: 0}).replace(f'"{field}": 0', f'"{field}": {sent}').encode()
+        assert fields(live.post(path, raw)) == {field: message + named}
+    reply = live.post(path, body | {field: 2.0})
+    assert reply.status == 200 and reply.json["results"] == live.post(path, body | {field: 2}).json["results"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"truncate": "yes"}, "must be true or false, not a string"),
+        ({"truncate": 1}, "must be true or false, not 1"),
+        ({"model": 3}, "must be a string, not 3"),
+        ({"windows": ["max"]}, "must be 'max' or 'mean', not a list"),
+    ],
+)
+def test_a_wrong_type_is_named_with_the_right_one(
+    live: Live, options: dict[str, object], message: str
+) -> None:
+    assert fields(live.post("/classify", {"text": "a"} | options)) == dict.fromkeys(options, message)
+
+
 def test_unequal_lists_are_refused_with_both_lengths(live: Live) -> None:
     reply = live.post("/qa", {"question": ["who", "where"], "context": ["a", "b", "c"]})
     assert fields(reply) == {

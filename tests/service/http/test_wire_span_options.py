@@ -79,6 +79,19 @@ def test_a_model_that_always_answers_takes_no_threshold(live: Live) -> None:
     assert live.post("/qa", ASKED | {"model": "sure"}).json["results"][0]["no_answer_score"] == 0
 
 
+@pytest.mark.parametrize("context", ["\u200b", "\u0000", "\u00ad", "\u0301"])
+def test_a_context_without_a_token_has_no_answer_whatever_is_asked(live: Live, context: str) -> None:
+    for options in ({"no_answer_threshold": 1}, {"model": "sure"}):
+        reply = live.post("/qa", {"question": "who", "context": context} | options)
+        (result,) = reply.json["results"]
+        assert (result["answer"], result["start"], result["end"], result["alternatives"]) == (
+            None,
+            None,
+            None,
+            [],
+        )
+
+
 @pytest.mark.parametrize("value", WRONG_SHARES)
 def test_a_threshold_is_a_number_from_0_to_1(live: Live, value: str) -> None:
     body = b'{"question": "a", "context": "b", "no_answer_threshold": %s}' % value.encode()
@@ -197,7 +210,7 @@ def test_models_say_which_types_there_are(live: Live) -> None:
     ("options", "field", "message"),
     [
         ({"labels": []}, "labels", "is empty; name one of LOC, PER, or leave it out"),
-        ({"labels": "PER"}, "labels", "input should be a valid list"),
+        ({"labels": "PER"}, "labels", "must be a list, not a string"),
         ({"labels": ["PER", 1]}, "labels[1]", "must be a string"),
         ({"min_score": [0.5]}, "min_score", "must be a number from 0 to 1, not a list"),
         ({"labels": ["PER"] * 257}, "labels", "has 257 names and may have 256"),
@@ -214,17 +227,17 @@ def test_models_say_which_types_there_are(live: Live) -> None:
         (
             {"aggregation": "mean"},
             "aggregation",
-            "input should be 'first', 'average', 'max', 'simple' or 'none', not 'mean'",
+            "must be 'first', 'average', 'max', 'simple' or 'none', not 'mean'",
         ),
         (
             {"aggregation": None},
             "aggregation",
-            "input should be 'first', 'average', 'max', 'simple' or 'none'",
+            "must be 'first', 'average', 'max', 'simple' or 'none', not null",
         ),
         (
             {"aggregation": True},
             "aggregation",
-            "input should be 'first', 'average', 'max', 'simple' or 'none'",
+            "must be 'first', 'average', 'max', 'simple' or 'none', not true",
         ),
         ({"min_score": 2}, "min_score", "must be a number from 0 to 1, not 2"),
     ],

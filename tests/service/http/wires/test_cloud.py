@@ -57,6 +57,74 @@ def test_every_task_predicts_what_its_endpoint_answers(wired: Live) -> None:
         assert found.json == {"predictions": own}, model
 
 
+def test_parameters_are_the_options_of_the_endpoint(wired: Live) -> None:
+    for model, path, instance, parameters in (
+        ("mood", "/classify", {"text": "a film"}, {"threshold": 0.5, "temperature": 20}),
+        ("mood", "/classify", {"text": "a film " * 90}, {"windows": "mean", "top_k": 1.0}),
+        ("names", "/ner", {"text": "angela in munich"}, {"labels": ["LOC"], "min_score": 0.1}),
+        ("names", "/ner", {"text": "angela in munich"}, {"aggregation": "none"}),
+        (
+            "reader",
+            "/qa",
+            {"question": "where", "context": "it was in munich"},
+            {"no_answer_threshold": 0, "top_k": 3, "max_answer_tokens": 1},
+        ),
+        ("meaning", "/embed", {"text": "a film"}, {"dimensions": 2, "encoding_format": "base64"}),
+        ("gaps", "/fill-mask", {"text": "[MASK] film"}, {"top_k": 2}),
+    ):
+        own = wired.post(path, instance | {"model": model} | parameters)
+        asked = {"instances": [instance], "parameters": parameters | {"unknown": 1, "truncate": None}}
+        found = wired.post(f"/v1/models/{model}:predict", asked)
+        assert found.json == {"predictions": own.json["results"]}, (found.json, own.json)
+        plain = wired.post(f"/v1/models/{model}:predict", {"instances": [instance]})
+        assert plain.json != found.json
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "message"),
+    [
+        (
+            "names",
+            {"labels": ["NONSENSE"]},
+            "parameters.labels[0]: model 'names' has no entities of type 'NONSENSE'",
+        ),
+        ("names", {"labels": ["PER", 1]}, "parameters.labels[1]: must be a string"),
+        ("names", {"min_score": 7}, "parameters.min_score: must be a number from 0 to 1, not 7"),
+        ("names", {"aggregation": "rubbish"}, "parameters.aggregation: must be 'first'"),
+        ("names", {"truncate": True}, "parameters.truncate: is no option of ner, which 'names' is for"),
+        ("mood", {"dimensions": 2}, "parameters.dimensions: is no option of classification"),
+        ("mood", {"top_k": "1"}, "parameters.top_k: must be a whole number of at least 1, not a string"),
+        ("mood", {"text_pair": "b"}, "parameters.text_pair: is a text: send it in instances"),
+        (
+            "meaning",
+            {"encoding_format": "binary"},
+            "parameters.encoding_format: is 'binary', which is not JSON",
+        ),
+        ("meaning", {"dimensions": 99}, "parameters.dimensions: is 99, and model 'meaning' gives 32"),
+    ],
+)
+def test_an_option_that_cannot_be_honoured_is_refused(
+    wired: Live, model: str, parameters: dict[str, object], message: str
+) -> None:
+    asked = {"instances": ["a", "b"], "parameters": parameters}
+    reply = wired.post(f"/v1/models/{model}:predict", asked)
+    assert reply.status == 422 and message in reply.json["error"], reply.json
+
+
+def test_errors_name_the_instance(wired: Live) -> None:
+    for model, instances, message in (
+        ("mood", ["a", "b " * 999], "instances[1].text: the text has 1001 tokens"),
+        ("reader", [{"question": " ", "context": "b"}], "instances[0].question: is empty"),
+        (
+            "meaning",
+            ["a", {"text": "a", "dimensions": 2}],
+            "instances[1].dimensions: is an option, which holds for all instances: send it in parameters",
+        ),
+    ):
+        reply = wired.post(f"/v1/models/{model}:predict", {"instances": instances})
+        assert reply.status == 422 and message in reply.json["error"], reply.json
+
+
 @pytest.mark.parametrize(
     ("model", "instances"),
     [

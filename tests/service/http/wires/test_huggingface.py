@@ -125,6 +125,33 @@ def test_question_answering(wired: Live) -> None:
         client(wired, "reader").question_answering(question=" ", context=PASSAGE)
 
 
+@pytest.mark.parametrize(
+    ("model", "inputs", "message"),
+    [
+        (
+            "reader",
+            "abc",
+            "inputs: must be an object with question and context, or a list of such objects, not a string",
+        ),
+        ("reader", [{"question": "a", "context": "b"}, 7], "inputs[1]: must be an object"),
+        ("reader", {"question": "a"}, "inputs.context: is required"),
+        ("reader", [{"question": "a", "context": None}], "inputs[0].context: must be a string, not null"),
+        ("mood", [{"text": "a"}, "b"], "inputs[1]: must be an object with text and text_pair"),
+    ],
+)
+def test_wrong_inputs_are_named(wired: Live, model: str, inputs: object, message: str) -> None:
+    reply = wired.post(f"/hf/{model}", {"inputs": inputs})
+    assert reply.status == 422 and message in reply.json["error"], reply.json
+
+
+@pytest.mark.parametrize("value", ["1", True, 1.5, 0])
+def test_only_whole_numbers_are_numbers(wired: Live, value: object) -> None:
+    for name in ("top_k", "max_answer_len", "dimensions"):
+        reply = wired.post("/hf/mood", {"inputs": "a", "parameters": {name: value}})
+        assert reply.status == 422 and f"{name}: must be a whole number" in reply.json["error"]
+    assert wired.post("/hf/mood", {"inputs": "a", "parameters": {"top_k": 1.0}}).status == 200
+
+
 def test_feature_extraction(wired: Live) -> None:
     own = wired.post("/embed", {"text": ["a", "film"]}).json["results"]
     found = client(wired, "meaning").feature_extraction(["a", "film"], normalize=False)
