@@ -1,6 +1,7 @@
 """Sends calls from asyncio, some requests of a long list at once: the part of `AsyncClient` that talks HTTP."""
 
 import asyncio
+import os
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Coroutine, Iterable, Mapping
@@ -9,6 +10,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from bert_client.calls import Call, OnError, Part, Reply, halves
+from bert_client.connections import Connections
 from bert_client.errors import (
     BertError,
     NotReadyError,
@@ -45,6 +47,11 @@ async def chunks(items: Iterable[T] | AsyncIterable[T], size: int) -> AsyncItera
         yield first, chunk
 
 
+def home() -> object:
+    """Return what connections belong to."""
+    return os.getpid(), asyncio.get_running_loop()
+
+
 class AsyncSender:
     """Connections to a service, retries, and lists in parts."""
 
@@ -67,8 +74,7 @@ class AsyncSender:
         """
         self._wiring: Wiring = wiring(base_url, api_key, timeout, max_retries, batch_size)
         self._concurrency = max(1, max_concurrency)
-        self._http = http_client or httpx2.AsyncClient()
-        self._owns_http = http_client is None
+        self._connections = Connections(httpx2.AsyncClient, http_client)
 
     async def __aenter__(self) -> Self:
         return self
@@ -78,8 +84,8 @@ class AsyncSender:
 
     async def aclose(self) -> None:
         """Close the connections."""
-        if self._owns_http:
-            await self._http.aclose()
+        if http := self._connections.close(home()):
+            await http.aclose()
 
     async def models(self) -> list[ModelInfo]:
         """List the loaded models."""
@@ -90,22 +96,24 @@ class AsyncSender:
 
         Raises UnknownModelError.
         """
-        return await self._is_up("/health/ready", model)
+        return await self._is_up("/health/ready", model, PROBE_S)
 
     async def live(self) -> bool:
         """Tell whether the service's process runs, whatever the state of its models."""
-        return await self._is_up("/health/live", None)
+        return await self._is_up("/health/live", None, PROBE_S)
 
     async def wait_until_ready(self, model: str | None = None, *, timeout: float = 60.0) -> None:
         """Wait until the service, or one model, can answer; raises RequestTimeoutError after `timeout` seconds."""
         end = time.monotonic() + timeout
-        while not await self.ready(model):
-            if time.monotonic() > end:
+        left_s = timeout
+        while not await self._is_up("/health/ready", model, min(PROBE_S, max(left_s, POLL_S))):
+            left_s = end - time.monotonic() - POLL_S
+            if not left_s > 0:
                 raise RequestTimeoutError(f"{self._wiring.base_url} was not ready after {timeout:g} s")
             await asyncio.sleep(POLL_S)
 
-    async def _is_up(self, path: str, model: str | None) -> bool:
-        probe = self._wiring.attempts(PROBE_S)
+    async def _is_up(self, path: str, model: str | None, timeout_s: float) -> bool:
+        probe = self._wiring.attempts(timeout_s)
         try:
             await self._request(self._wiring.request("GET", path + query(model), None, probe))
         except (NotReadyError, UnreachableError, RequestTimeoutError):
@@ -119,8 +127,12 @@ class AsyncSender:
         """Send a call in as many requests as it takes; returns the results of its rows."""
         results: list[Any] = [None] * call.rows
         parts = each(call.parts(self._wiring.batch_size))
-        async for _ in self._in_order(self._run_part(call, part, results) async for part in parts):
-            pass
+        try:
+            async for _ in self._in_order(self._run_part(call, part, results) async for part in parts):
+                pass
+        except BertError as error:
+            error.results = None if call.one else call.done(results)
+            raise
         return results
 
     async def _run_part(self, call: Call[Any], part: Part, results: list[Any]) -> None:
@@ -130,7 +142,7 @@ class AsyncSender:
         except BertError as error:
             smaller = halves(part) if isinstance(error, TooLargeError) else None
             if smaller is None:
-                call.explain(error, part, results)
+                call.explain(error, part)
                 raise
             for half in smaller:
                 await self._run_part(call, half, results)
@@ -140,16 +152,17 @@ class AsyncSender:
         results: list[Any] = [None] * call.rows
         left = list(range(call.rows))
         while left:
+            refused = dict[int, Any]()
             try:
-                for row, result in zip(left, await self._run(call.select(left)), strict=True):
-                    results[row] = result
-                return results
+                found = await self._run(call.select(left))
             except ProblemError as error:
                 if on_error is None:
                     raise
-                for row, own in call.refused(error).items():
-                    results[row] = on_error(call.place(row), own)
-                    left.remove(row)
+                found = error.results or [None] * len(left)
+                refused = {row: on_error(call.place(row), own) for row, own in call.refused(error).items()}
+            for row, result in zip(left, found, strict=True):
+                results[row] = refused.get(row, result)
+            left = [row for row in left if results[row] is None and row not in refused]
         return results
 
     async def _in_order(self, jobs: AsyncIterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T]:
@@ -178,7 +191,11 @@ class AsyncSender:
             await asyncio.sleep(wait_s)
 
     async def _request(self, arguments: Mapping[str, Any]) -> Reply:
+        http = self._connections.use(home())
         try:
-            return read_reply(await self._http.request(**arguments))
+            async with asyncio.timeout(arguments["timeout"].read):
+                return read_reply(await http.request(**arguments))
+        except TimeoutError:
+            raise RequestTimeoutError(f"no answer from {self._wiring.base_url} in time") from None
         except httpx2.RequestError as error:
             raise error_of(error, self._wiring.base_url) from error

@@ -111,6 +111,10 @@ class Call(Generic[R]):
             if wire.get("truncated"):
                 self.info.truncated.append(self.place(row))
 
+    def done(self, results: list[Any]) -> list[Any]:
+        """Return the complete results, None in the place of each other."""
+        return results
+
     def output(self, results: list[Any]) -> Any:
         """Return what the caller gets when all results are there."""
         return results[0] if self.one else results
@@ -119,11 +123,10 @@ class Call(Generic[R]):
         """Return the place of a row in the caller's list."""
         return row if self.places is None else self.places[row]
 
-    def explain(self, error: BertError, part: Part, results: list[Any]) -> None:
-        """Say in an error which of the caller's items its request held, and what there is of the others."""
+    def explain(self, error: BertError, part: Part) -> None:
+        """Say in an error which of the caller's items its request held."""
         if not self.one:
             error.items = range(self.place(part[0].start), self.place(part[0].stop - 1) + 1)
-            error.results = results
         elif len(part) > 1:
             error.items = part[1]
         starts = {name: rows.start for group, rows in zip(self.groups, part, strict=True) for name in group}
@@ -164,6 +167,14 @@ def halves(part: Part) -> tuple[Part, Part] | None:
     return (*part[:widest], first, *part[widest + 1 :]), (*part[:widest], second, *part[widest + 1 :])
 
 
+@dataclass(slots=True)
+class Ranked:
+    """The matches of a text among the candidates that were sent so far."""
+
+    candidates: int = 0
+    matches: list[Match] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class Ranking(Call[list[Match]]):
     """Candidates, the second group, ranked for each row of the first; the parts of a row's candidates are merged."""
@@ -171,19 +182,28 @@ class Ranking(Call[list[Match]]):
     top_k: int | None = None
 
     def _add(self, part: Part, wires: Sequence[Wire], results: list[Any]) -> None:
+        matches: dict[int, list[Match]] = {row: [] for row in part[0]}
         for wire in wires:
             match = Match(part[1].start + wire["index"], wire["score"], wire["truncated"])
-            row = part[0].start + wire.get("text_index", 0)
-            results[row] = [*(results[row] or ()), match]
+            matches[part[0].start + wire.get("text_index", 0)].append(match)
+        for row, found in matches.items():
+            before = results[row] or Ranked()
+            results[row] = Ranked(before.candidates + len(part[1]), before.matches + found)
+
+    def done(self, results: list[Any]) -> list[Any]:
+        """Return the matches, best first, of each text that was compared with all candidates."""
+        ranked = [each or Ranked() for each in results]
+        return [self._best(each) if each.candidates == self.sizes[1] else None for each in ranked]
 
     def output(self, results: list[Any]) -> Any:
         """Return the matches of each text, best first."""
-        return super().output(
-            [
-                sorted(matches or (), key=lambda match: (-match.score, match.index))[: self.top_k]
-                for matches in results
-            ]
-        )
+        best = self.done(results)
+        cut = {match.index for matches in best for match in matches if match.truncated}
+        self.info.truncated.extend(sorted(cut))
+        return super().output(best)
+
+    def _best(self, ranked: Ranked) -> list[Match]:
+        return sorted(ranked.matches, key=lambda match: (-match.score, match.index))[: self.top_k]
 
 
 @dataclass(frozen=True)

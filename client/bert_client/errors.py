@@ -41,7 +41,7 @@ class BertError(Exception):
     items: range | None = None
     """Places in your list of the texts that the failed request held; None where there was no list."""
     results: list[Any] | None = None
-    """For a list: one place for each of your texts, with its result or None where there is none yet."""
+    """For a list: one place for each of your texts, with its complete result or None."""
 
     def __str__(self) -> str:
         tried = f" (tried {self.attempts} times)" if self.attempts > 1 else ""
@@ -86,7 +86,7 @@ class ProblemError(BertError):
         retry_after: float | None = None,
     ) -> None:
         """`type` is the fixed name for programs, such as urn:bert-serve:queue-full; `detail` is for people."""
-        super().__init__(detail)
+        super().__init__(status, detail)  # with these a pickled error is made again; the rest is its state
         self.status, self.detail, self.type, self.title = status, detail, type, title
         self.request_id, self.errors, self.retry_after = request_id, errors, retry_after
 

@@ -210,4 +210,4 @@ class CallInfo:
     request_ids: list[str] = field(default_factory=list)
     """The service's id of each request that was answered."""
     truncated: list[int] = field(default_factory=list)
-    """Places in your list of the texts that were cut at the model's length."""
+    """Places in your list of the texts that were cut at the model's length; of candidates, those with a cut match."""

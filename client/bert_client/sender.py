@@ -1,6 +1,7 @@
 """Sends calls and waits for each answer: the part of `Client` that talks HTTP."""
 
 import itertools
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar
@@ -8,6 +9,7 @@ from typing import Any, Self, TypeVar
 import httpx2
 
 from bert_client.calls import Call, OnError, Part, Reply, halves
+from bert_client.connections import Connections
 from bert_client.errors import (
     BertError,
     NotReadyError,
@@ -30,6 +32,23 @@ def chunks(items: Iterable[T], size: int) -> Iterator[tuple[int, list[T]]]:
         first += size
 
 
+class Bounded(httpx2.SyncByteStream):
+    """The body of a response, cut off at a time of `time.monotonic()`: a read timeout alone restarts with every byte."""
+
+    def __init__(self, stream: Any, end: float) -> None:
+        self.stream, self.end = stream, end
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self.stream:
+            if time.monotonic() > self.end:
+                raise httpx2.ReadTimeout("the answer is not complete")
+            yield chunk
+
+    def close(self) -> None:
+        """Close the connection, or give it back."""
+        self.stream.close()
+
+
 class Sender:
     """Connections to a service, retries, and lists in parts."""
 
@@ -50,8 +69,7 @@ class Sender:
         `http_client` brings proxies or certificates of your own; you close it.
         """
         self._wiring: Wiring = wiring(base_url, api_key, timeout, max_retries, batch_size)
-        self._http = http_client or httpx2.Client()
-        self._owns_http = http_client is None
+        self._connections = Connections(httpx2.Client, http_client)
 
     def __enter__(self) -> Self:
         return self
@@ -61,8 +79,8 @@ class Sender:
 
     def close(self) -> None:
         """Close the connections."""
-        if self._owns_http:
-            self._http.close()
+        if http := self._connections.close(os.getpid()):
+            http.close()
 
     def models(self) -> list[ModelInfo]:
         """List the loaded models."""
@@ -73,25 +91,26 @@ class Sender:
 
         Raises UnknownModelError.
         """
-        return self._is_up("/health/ready", model)
+        return self._is_up("/health/ready", model, PROBE_S)
 
     def live(self) -> bool:
         """Tell whether the service's process runs, whatever the state of its models."""
-        return self._is_up("/health/live", None)
+        return self._is_up("/health/live", None, PROBE_S)
 
     def wait_until_ready(self, model: str | None = None, *, timeout: float = 60.0) -> None:
         """Wait until the service, or one model, can answer; raises RequestTimeoutError after `timeout` seconds."""
         end = time.monotonic() + timeout
-        while not self.ready(model):
-            if time.monotonic() > end:
+        left_s = timeout
+        while not self._is_up("/health/ready", model, min(PROBE_S, max(left_s, POLL_S))):
+            left_s = end - time.monotonic() - POLL_S
+            if not left_s > 0:
                 raise RequestTimeoutError(f"{self._wiring.base_url} was not ready after {timeout:g} s")
             time.sleep(POLL_S)
 
-    def _is_up(self, path: str, model: str | None) -> bool:
+    def _is_up(self, path: str, model: str | None, timeout_s: float) -> bool:
+        probe = self._wiring.attempts(timeout_s)
         try:
-            self._request(
-                self._wiring.request("GET", path + query(model), None, self._wiring.attempts(PROBE_S))
-            )
+            self._request(self._wiring.request("GET", path + query(model), None, probe))
         except (NotReadyError, UnreachableError, RequestTimeoutError):
             return False
         return True
@@ -102,8 +121,12 @@ class Sender:
     def _run(self, call: Call[Any]) -> list[Any]:
         """Send a call in as many requests as it takes; returns the results of its rows."""
         results: list[Any] = [None] * call.rows
-        for part in call.parts(self._wiring.batch_size):
-            self._run_part(call, part, results)
+        try:
+            for part in call.parts(self._wiring.batch_size):
+                self._run_part(call, part, results)
+        except BertError as error:
+            error.results = None if call.one else call.done(results)
+            raise
         return results
 
     def _run_part(self, call: Call[Any], part: Part, results: list[Any]) -> None:
@@ -113,7 +136,7 @@ class Sender:
         except BertError as error:
             smaller = halves(part) if isinstance(error, TooLargeError) else None
             if smaller is None:
-                call.explain(error, part, results)
+                call.explain(error, part)
                 raise
             for half in smaller:
                 self._run_part(call, half, results)
@@ -123,16 +146,17 @@ class Sender:
         results: list[Any] = [None] * call.rows
         left = list(range(call.rows))
         while left:
+            refused = dict[int, Any]()
             try:
-                for row, result in zip(left, self._run(call.select(left)), strict=True):
-                    results[row] = result
-                return results
+                found = self._run(call.select(left))
             except ProblemError as error:
                 if on_error is None:
                     raise
-                for row, own in call.refused(error).items():
-                    results[row] = on_error(call.place(row), own)
-                    left.remove(row)
+                found = error.results or [None] * len(left)
+                refused = {row: on_error(call.place(row), own) for row, own in call.refused(error).items()}
+            for row, result in zip(left, found, strict=True):
+                results[row] = refused.get(row, result)
+            left = [row for row in left if results[row] is None and row not in refused]
         return results
 
     def _send(self, method: str, path: str, body: object, timeout_s: float | None = None) -> Reply:
@@ -146,7 +170,12 @@ class Sender:
             time.sleep(wait_s)
 
     def _request(self, arguments: Mapping[str, Any]) -> Reply:
+        end = time.monotonic() + arguments["timeout"].read
         try:
-            return read_reply(self._http.request(**arguments))
+            with self._connections.use(os.getpid()).stream(**arguments) as response:
+                response.request.extensions["timeout"]["read"] = max(end - time.monotonic(), 0.001)
+                response.stream = Bounded(response.stream, end)
+                response.read()
+                return read_reply(response)
         except httpx2.RequestError as error:
             raise error_of(error, self._wiring.base_url) from error

@@ -82,8 +82,12 @@ def tokenize(options: Mapping[str, Any], text: Any) -> Call[list[Token]]:
 
 def multiple_choice(options: Mapping[str, Any], prompt: Any, choices: Any) -> Call[Choice]:
     """Return a call of /multiple-choice; `choices` is one list for all prompts, or a list for each."""
+    if isinstance(choices, str):
+        raise TypeError("choices must be a list of strings, not one string")
     choices = list(choices)
-    for_all = not choices or isinstance(choices[0], str)
+    for_all = all(isinstance(each, str) for each in choices)
+    if not for_all and any(isinstance(each, str) for each in choices):
+        raise TypeError("choices must be a list of strings for each prompt, not one string")
     lists, constants = columns(prompt=prompt, choices=None if for_all else choices)
     if for_all:
         constants["choices"] = choices
@@ -113,6 +117,8 @@ def stream_call(task: str, options: Mapping[str, Any], first: int, items: list[A
     if task not in STREAMED:
         raise ValueError(f"task must be one of {', '.join(STREAMED)}, not {task!r}")
     fields = [items] if isinstance(items[0], str) else list(zip(*items, strict=True))
+    if task == "multiple_choice" and any(isinstance(each, str) for each in fields[-1]):
+        raise TypeError("choices must be a list of strings for each prompt, not one string")
     places = range(first, first + len(items))
     return dataclasses.replace(STREAMED[task](options, *fields), places=places)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+import numpy as np
 
 from bert_client.calls import Reply
 from bert_client.errors import (
@@ -26,17 +27,28 @@ PROBE_S = 5.0
 """Time for a question about the service's health."""
 POLL_S = 0.2
 """Wait between two questions about the service's health."""
+MAX_TIMEOUT_S = 1_000_000
+"""Largest `timeout`, 11 days; sockets take no number of seconds."""
+MIN_WAIT_S = 0.1
+"""Shortest wait where the service says how long to wait."""
 FIRST_WAIT_S = 0.5
 MAX_WAIT_S = 8.0
 
 
 @dataclass
 class Attempts:
-    """Decides when a request is sent again: with Retry-After, else after 0.5, 1, 2, 4 and then 8 s, less up to half."""
+    """Decides when a request is sent again.
+
+    A service that says when to come back (Retry-After) is asked then, until the time is over: it is there, and starts or is
+    busy. Any other failure counts as a retry, after 0.5, 1, 2, 4 and then 8 s, less up to half. With `max_retries` 0 there
+    is one attempt in either case.
+    """
 
     timeout_s: float
     max_retries: int
     sent: int = 0
+    failed: int = 0
+    """Attempts that count as retries."""
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -48,10 +60,14 @@ class Attempts:
         """Return how long to wait before the next attempt; raises `error` where there is none."""
         self.sent += 1
         error.attempts = self.sent
-        wait_s: float = min(MAX_WAIT_S, FIRST_WAIT_S * 2.0 ** (self.sent - 1)) * random.uniform(0.5, 1)
+        if not error.retry_after:  # a wait of 0 s says nothing: it counts, or it would be sent without end
+            self.failed += 1
+        if not error.retryable or not self.max_retries or self.failed > self.max_retries:
+            raise error
+        wait_s: float = min(MAX_WAIT_S, FIRST_WAIT_S * 2.0 ** (self.failed - 1)) * random.uniform(0.5, 1)
         if error.retry_after is not None:  # Never earlier; and not all clients at once.
-            wait_s = error.retry_after + random.uniform(0, 0.25) * min(error.retry_after, 1)
-        if not error.retryable or self.sent > self.max_retries or wait_s >= self.left_s:
+            wait_s = max(error.retry_after, MIN_WAIT_S) + random.uniform(0, 0.25) * min(error.retry_after, 1)
+        if wait_s >= self.left_s:
             raise error
         return wait_s
 
@@ -61,14 +77,14 @@ class Wiring:
     """What every request of a client has in common."""
 
     base_url: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = field(repr=False)  # they hold the API key
     timeout_s: float
     max_retries: int
     batch_size: int
 
     def attempts(self, timeout_s: float | None) -> Attempts:
         """Start the attempts of one request."""
-        return Attempts(self.timeout_s if timeout_s is None else timeout_s, self.max_retries)
+        return Attempts(self.timeout_s if timeout_s is None else seconds(timeout_s), self.max_retries)
 
     def request(self, method: str, path: str, body: object, attempts: Attempts) -> dict[str, Any]:
         """Return the arguments of httpx2's `request`."""
@@ -87,27 +103,58 @@ class Wiring:
 
 def wiring(base_url: str, api_key: str | None, timeout: float, max_retries: int, batch_size: int) -> Wiring:
     """Check a client's arguments; raises ValueError."""
-    if not base_url.startswith(("http://", "https://")):
-        raise ValueError(f"base_url must begin with http:// or https://, not {base_url!r}")
-    if timeout <= 0 or max_retries < 0 or batch_size < 1:
-        raise ValueError("timeout must be over 0, max_retries at least 0 and batch_size at least 1")
+    check_url(base_url)
+    if max_retries < 0 or batch_size < 1:
+        raise ValueError("max_retries must be at least 0 and batch_size at least 1")
     headers = {"User-Agent": "bert-client", "Accept": "application/json"}
     if api_key:
+        if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key):
+            raise ValueError("api_key must be printable ASCII, without a space or line break at its ends")
         headers["Authorization"] = f"Bearer {api_key}"
-    return Wiring(base_url.rstrip("/"), headers, timeout, max_retries, batch_size)
+    return Wiring(base_url.rstrip("/"), headers, seconds(timeout), max_retries, batch_size)
+
+
+def check_url(base_url: str) -> None:
+    """Raise ValueError for what cannot be the beginning of a URL."""
+    if not base_url.startswith(("http://", "https://")):
+        raise ValueError(f"base_url must begin with http:// or https://, not {base_url!r}")
+    try:
+        url = httpx2.URL(base_url)
+    except httpx2.InvalidURL as error:
+        raise ValueError(f"base_url {base_url!r} is no URL: {error}") from None
+    if not url.host or (url.port or 0) > 65_535:
+        raise ValueError(f"base_url must have a host, and a port of at most 65535, not {base_url!r}")
+    if "?" in base_url or "#" in base_url:
+        raise ValueError(f"base_url must not have a query (?) or a fragment (#): {base_url!r}")
+
+
+def seconds(timeout: float) -> float:
+    """Check a timeout; raises ValueError."""
+    if not 0 < timeout <= MAX_TIMEOUT_S:
+        raise ValueError(f"timeout must be over 0 and at most {MAX_TIMEOUT_S} s, not {timeout}")
+    return float(timeout)
 
 
 def query(model: str | None) -> str:
-    """Return the query of a question about one model."""
-    return "" if model is None else f"?{httpx2.QueryParams({'model': model})}"
+    """Return the query of a question about one model; half of a surrogate pair, which no name has, is escaped."""
+    if model is None:
+        return ""
+    return f"?{httpx2.QueryParams({'model': model.encode('utf-8', 'backslashreplace').decode()})}"
 
 
 def to_json(body: object) -> bytes:
     """Return JSON as UTF-8; half of a surrogate pair is escaped, so that the service can name its field."""
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=plain_number).encode()
     except UnicodeEncodeError:
-        return json.dumps(body).encode()
+        return json.dumps(body, default=plain_number).encode()
+
+
+def plain_number(value: object) -> object:
+    """Return Python's number for one of numpy; raises TypeError for anything else."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON: {value!r}")
 
 
 def error_of(error: httpx2.RequestError, url: str) -> BertError:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_client import AsyncClient, CallInfo, Client, InvalidRequestError, TooLargeError, UnknownModelError
+from bert_client import (
+    AsyncClient,
+    CallInfo,
+    Client,
+    InvalidRequestError,
+    ProblemError,
+    TooLargeError,
+    UnknownModelError,
+)
 from bert_client.options import (
     ClassifyOptions,
     EmbedOptions,
@@ -23,6 +31,7 @@ from service.http.operations import ModelInfo as WireModel
 from service.http.schemas import Schema
 from tests.client.conftest import MakeClient
 from tests.support.live import Live
+from tests.support.scripted import Scripted, scripted
 
 TEXTS = [f"angela met merkel in {place}" for place in ("munich", "paris", "a film", "it")] * 6
 ONE_EACH: dict[str, list[tuple[Any, ...]]] = {
@@ -151,6 +160,11 @@ def test_lists_of_two_lengths_are_refused_before_anything_is_sent(client: Any) -
         client.qa(["a", "b"], ["a", "b", "c"])
     with pytest.raises(TypeError, match="candidates must be a list"):
         client.rerank("a", "b")
+    for choices in ("bcd", [["a", "b"], "cd"]):
+        with pytest.raises(TypeError, match="choices must be a list"):
+            client.multiple_choice(["a", "b"], choices)
+    with pytest.raises(TypeError, match="choices must be a list"):
+        list(client.stream("multiple_choice", [("a", "bcd")]))
 
 
 def test_no_request_has_more_texts_than_batch_size(make: MakeClient, live: Live) -> None:
@@ -178,6 +192,10 @@ def test_info_adds_up_what_the_calls_cost(client: Any, live: Live) -> None:
     assert (len(set(info.request_ids)), info.truncated) == (4, [24])
     client.embed("who", info=info)
     assert len(info.request_ids) == 5
+    for method in ("similarity", "rerank"):
+        info = CallInfo()
+        matches = getattr(client, method)("who", [*TEXTS, "film " * 50], truncate=True, info=info)
+        assert info.truncated == [match.index for match in matches if match.truncated] == [24]
 
 
 def test_an_error_names_the_text_in_the_list_that_was_given(client: Any) -> None:
@@ -243,8 +261,33 @@ def test_a_part_over_the_service_s_limits_is_sent_in_halves(make: MakeClient, li
     assert refused.value.items == range(3, 4)
     done = refused.value.results or []
     assert [found[-1].end for found in done[:2]] == [len(text) for text in texts[:2]]
-    own = list(client.stream("ner", [*texts[:3], "film " * 4000], on_error=lambda place, error: error.status))
-    assert own[3] == 413
+
+
+def test_a_stream_sends_what_is_done_once(make: MakeClient, live: Live) -> None:
+    info, texts = CallInfo(), ["film"] * 8
+    texts[2] = texts[5] = "film " * 4000
+    own = list(
+        make(live.url).stream("ner", texts, info=info, on_error=lambda place, error: (place, error.status))
+    )
+    assert [each for each in own if isinstance(each, tuple)] == [(2, 413), (5, 413)]
+    assert info.tokens == 6 * 3
+
+
+def test_an_error_of_a_ranking_holds_no_part_of_one(make: MakeClient) -> None:
+    wires = [
+        {"text_index": row, "index": i, "score": 0.5, "truncated": False}
+        for row in range(2)
+        for i in range(2)
+    ]
+    part = Scripted(body={"model": "meaning", "results": wires, "usage": {"tokens": 3}})
+    with scripted(part, part, part, Scripted(500, "")) as script:
+        arguments = {"max_concurrency": 1} if "Blocking" in str(make) else {}
+        client = make(script.url, batch_size=4, **arguments)
+        with pytest.raises(ProblemError) as failed:
+            client.similarity(["a", "b", "c", "d"], ["a", "b", "c", "d"])
+    first, second, *others = failed.value.results or []
+    assert [match.index for match in first] == [match.index for match in second] == [0, 1, 2, 3]
+    assert others == [None, None]  # of these, half of the candidates came
 
 
 def test_health_and_models(client: Any, make: MakeClient) -> None:

@@ -183,6 +183,35 @@ def test_a_restart_is_not_noticed(make: MakeClient, bundles: Path) -> None:
             client.wait_until_ready("mood")
 
 
+def test_a_service_that_says_when_to_come_back_uses_up_no_retries(make: MakeClient) -> None:
+    loading, full = (
+        problem(503, "not-ready", retry_after="0.2"),
+        problem(429, "queue-full", retry_after="0.2"),
+    )
+    with scripted(loading, full, loading, full, GOOD) as script:
+        assert make(script.url, max_retries=1).classify("a").label == "positive"
+    with scripted(problem(503, "not-ready", retry_after="0.5")) as script:
+        started_at = time.monotonic()
+        with pytest.raises(NotReadyError, match="tried"):
+            make(script.url, max_retries=1).classify("a", timeout=2)
+        assert len(script.requests) >= 3 and time.monotonic() - started_at < 3
+        with pytest.raises(NotReadyError):
+            make(script.url, max_retries=0).classify("a")
+
+
+def test_an_answer_that_drips_is_left_after_the_timeout(make: MakeClient) -> None:
+    with scripted(Scripted(200, b" " * 40, drip_s=0.2)) as script:
+        client = make(script.url, timeout=1)
+        for call, most_s in (
+            (lambda: client.classify("a"), 2.5),
+            (lambda: client.wait_until_ready(timeout=1), 3),
+        ):
+            started_at = time.monotonic()
+            with pytest.raises(RequestTimeoutError):
+                call()
+            assert time.monotonic() - started_at < most_s
+
+
 def test_a_list_that_fails_on_the_way_says_what_is_done(make: MakeClient) -> None:
     with scripted(GOOD, GOOD, problem(500, "internal")) as script:
         arguments = {"max_concurrency": 1} if "Blocking" in str(make) else {}

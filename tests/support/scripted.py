@@ -21,6 +21,8 @@ class Scripted:
     after_s: float = 0.0
     cut: bool = False
     """True if the connection ends in the middle of the body."""
+    drip_s: float = 0.0
+    """Wait before each byte of the body."""
 
 
 @dataclass
@@ -31,6 +33,8 @@ class Script:
     url: str = ""
     requests: list[tuple[float, dict[str, str], Any]] = field(default_factory=list)
     """Of each request: when it came, its headers with lower-case names, its JSON."""
+    ports: set[int] = field(default_factory=set)
+    """The other ends of the connections."""
 
     def next(self) -> Scripted:
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
@@ -46,6 +50,7 @@ def scripted(*replies: Scripted) -> Iterator[Script]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            script.ports.add(self.client_address[1])
             headers = {name.lower(): value for name, value in self.headers.items()}
             script.requests.append((time.monotonic(), headers, json.loads(body or b"null")))
             self.reply(script.next())
@@ -59,7 +64,10 @@ def scripted(*replies: Scripted) -> Iterator[Script]:
             for name, value in {"content-length": str(len(body)), **reply.headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body[: len(body) // 2] if reply.cut else body)
+            for byte in body if reply.drip_s else b"":
+                time.sleep(reply.drip_s)
+                self.wfile.write(bytes([byte]))
+            self.wfile.write(body[: len(body) // 2] if reply.cut else b"" if reply.drip_s else body)
             self.close_connection = reply.cut
 
         def log_message(self, format: str, *args: object) -> None:
