@@ -69,16 +69,15 @@ def test_search_finds_a_page_without_a_network(site: Path, opened: "Browser", pl
             page.locator("[data-md-component=search-query]").fill("max_queue_tokens")
             page.locator(".md-search-result__link").first.click()
             page.locator("article code", has_text="max_queue_tokens").first.wait_for()
-            assert page.locator("article mark").count()
+            page.locator("article mark").first.wait_for()
     assert asked and all(url.startswith((address, site.as_uri(), "data:", "blob:")) for url in asked)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-def test_no_page_is_wider_than_the_screen(site: Path, opened: "Browser", size: Any, scheme: Any) -> None:
+def test_no_page_is_wider_than_the_screen(site: Path, opened: "Browser", size: Any) -> None:
     for name in ("index", "configuration", "performance", "reference/http"):
         address = (site / f"{name}.html").as_uri()
-        with visit(opened, address, viewport=size, color_scheme=scheme) as page:
+        with visit(opened, address, viewport=size) as page:
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"], name
 
 
