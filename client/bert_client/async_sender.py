@@ -68,9 +68,11 @@ class AsyncSender:
     ) -> None:
         """Make a client of the service at `base_url`, such as http://localhost:8000.
 
-        Each request has `timeout` seconds with all its retries, of which there are at most `max_retries`. Lists are sent
+        Each request has `timeout` seconds with all its retries: at most `max_retries` after failures, any number where
+        the service says when to come back (429, 503 with Retry-After), none at all with `max_retries=0`. Lists are sent
         in parts of at most `batch_size` texts, pairs and candidates included, `max_concurrency` at once.
         `http_client` brings proxies or certificates of your own; you close it.
+        Raises ValueError for an argument that cannot be used.
         """
         self._wiring: Wiring = wiring(base_url, api_key, timeout, max_retries, batch_size)
         self._concurrency = max(1, max_concurrency)

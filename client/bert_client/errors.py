@@ -191,7 +191,7 @@ def problem_of(response: httpx2.Response) -> ProblemError:
             errors=tuple(FieldError(each["field"], each["message"]) for each in body.get("errors", ())),
             retry_after=wait,
         )
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         shown = " ".join(re.sub(r"<[^>]*>", " ", response.text).split())[:MAX_SHOWN]
         title = response.reason_phrase
         detail = f"{response.url} answered {status} {title}, and not with bert-serve's JSON: {shown!r}"

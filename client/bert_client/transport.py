@@ -176,7 +176,7 @@ def read_reply(response: httpx2.Response) -> Reply:
         raise problem_of(response)
     try:
         return Reply(json.loads(response.content), response.headers.get("x-request-id", ""))
-    except ValueError:
+    except (ValueError, RecursionError):
         kind = response.headers.get("content-type", "no content type")
         raise InvalidResponseError(
             f"{response.url} answered {response.status_code} without JSON ({kind})"

@@ -161,7 +161,7 @@ def test_other_servers_are_named(make: MakeClient) -> None:
     told = r"/classify answered 404 Not Found, .*: 'Not Found' \(404\)"
     with scripted(page) as script, pytest.raises(ProblemError, match=told):
         make(script.url).classify("a")
-    for body in (b"<html>hello</html>", b'{"answer": 42}', b"[]"):
+    for body in (b"<html>hello</html>", b'{"answer": 42}', b"[]", b"[" * 100_000):
         with scripted(Scripted(200, body)) as script, pytest.raises(InvalidResponseError):
             make(script.url).classify("a")
     with pytest.raises(ValueError, match="base_url must begin with http"):
