@@ -35,7 +35,7 @@ class Files:
         for name, kind in ((input_name, self._input_format), (settings.out, self._output_format)):
             if kind == "parquet":
                 pyarrow()
-                if name == STREAM:
+                if name == STREAM or _is_special(Path(name)):
                     raise ConfigError("parquet cannot come from or go to a pipe: name a file, or take jsonl")
         out = Path(settings.out)
         self.bad_name = (
@@ -57,17 +57,35 @@ class Files:
 
     def _check_targets(self, out: Path) -> None:
         """Raise ConfigError for an output that must not or cannot be written."""
-        if self._partial is None:
-            return
-        if out.is_dir():
-            raise ConfigError(f"--out {out} is a folder: name a file")
-        if not out.parent.is_dir():
-            raise ConfigError(f"--out {out}: there is no folder {out.parent}")
-        if self.input_name != STREAM and out.exists() and out.samefile(self.input_name):
-            raise ConfigError(f"--out {out} is the input itself")
-        resumes = not self._settings.restart and self._partial.folder.exists()
-        if out.exists() and not self._settings.overwrite and not resumes:
-            raise ConfigError(f"{out} is there already: --overwrite replaces it, or name another with --out")
+        targets = {} if self._partial is None else {"--out": out}
+        if self.bad_name is not None:
+            targets["--bad"] = self.bad_name
+        for setting, target in targets.items():
+            self._check_target(setting, target)
+        if len(targets) == 2 and _is_same(*targets.values()):
+            raise ConfigError(f"--bad {self.bad_name} is the output itself")
+        resumes = self._partial is not None and not self._settings.restart and self._partial.folder.exists()
+        for setting, target in targets.items():
+            is_named = setting == "--out" or self._settings.bad is not None
+            if is_named and target.exists() and not self._settings.overwrite and not resumes:
+                raise ConfigError(
+                    f"{target} is there already: --overwrite replaces it, or name another with {setting}"
+                )
+
+    def _check_target(self, setting: str, target: Path) -> None:
+        """Raise ConfigError for a file that is the input, is none, or has no folder that can be written."""
+        if target.is_dir():
+            raise ConfigError(f"{setting} {target} is a folder: name a file")
+        if _is_special(target):
+            raise ConfigError(f"{setting} {target} is no file: name one, or take --out - for standard output")
+        if not target.parent.is_dir():
+            raise ConfigError(f"{setting} {target}: there is no folder {target.parent}")
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise ConfigError(f"{setting} {target}: the folder {target.parent} cannot be written")
+        if self.input_name != STREAM and _is_same(target, Path(self.input_name)):
+            raise ConfigError(f"{setting} {target} is the input itself")
+        if self._partial is not None and self._partial.folder.resolve() in target.resolve().parents:
+            raise ConfigError(f"{setting} {target} is in the folder of this run: name another")
 
     @contextmanager
     def reader(self) -> Iterator[Any]:
@@ -93,7 +111,7 @@ class Files:
             self._bad = AppendedFile(self.bad_name, 0, is_compressed=False) if self.bad_name else None
             self.writer = self._writer(None, columns, new)
             return self.progress
-        run = {"input": dict(identity_of(self.input_name)), **run}
+        run = {"input": dict(identity_of(self.input_name)), "bad": str(self._partial.bad.resolve()), **run}
         self._partial.folder.mkdir(exist_ok=True)
         self._lock_folder(self._partial.folder)
         found = None if self._settings.restart else self._partial.found()
@@ -105,6 +123,12 @@ class Files:
         if found is None:
             self._partial.clear()
         self.progress = found or Progress(run, columns=list(columns))
+        if self.progress.is_complete:
+            # A kill between two renames: a file that has its place must not be made anew.
+            self.writer = (
+                self._writer(self._partial, self.progress.columns, new) if self._partial.has_output else None
+            )
+            return self.progress
         self._bad = AppendedFile(self._partial.bad_rows, self.progress.bad_bytes, is_compressed=False)
         self.writer = self._writer(self._partial, self.progress.columns, new)
         if found is None:
@@ -136,8 +160,8 @@ class Files:
             self.progress.is_complete = True
             self.record()
         self.close()
-        output = self.writer.finish()
-        if self._partial is not None and output is not None:
+        output = self.writer.finish() if self.writer is not None else None
+        if self._partial is not None:
             self._partial.put_in_place(output, self.progress.bad)
 
     def close(self) -> None:
@@ -176,3 +200,15 @@ class Files:
             ) from None
         except OSError:
             pass  # this disk knows no locks
+
+
+def _is_special(path: Path) -> bool:
+    """Tell whether a path is a pipe, a device or a socket."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Tell whether two paths are one file, also by links."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return one.resolve() == other.resolve()

@@ -7,6 +7,7 @@
 What lies behind the recorded sizes was written by a run that was killed, and is cut off.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import ConfigError
-from bert.files import atomic_write, sync
+from bert.files import atomic_file, atomic_write, sync
 from service.bulk.rows import STREAM
 
 HEAD_BYTES = 2**20
@@ -29,7 +30,7 @@ class Progress:
     """What is safe on the disk."""
 
     run: Mapping[str, Any]
-    """Everything that the output depends on: input, model, options."""
+    """Input, model and settings. A run with others does not go on from here."""
     rows: int = 0
     """Rows of the input that are done, bad ones included."""
     bad: int = 0
@@ -78,27 +79,44 @@ class PartialFolder:
         atomic_write(self._file, json.dumps(asdict(progress), indent=1))
         sync(self.folder)
 
-    def put_in_place(self, output: Path, bad_rows: int) -> None:
-        """Give the files their names; again after a kill no step does harm. Raises OSError."""
+    @property
+    def has_output(self) -> bool:
+        """Tell whether the output is still here and not in its place."""
+        return self.rows.exists() or any(self.parts.glob("*"))
+
+    def put_in_place(self, output: Path | None, bad_rows: int) -> None:
+        """Give the files their names; None is an output that has its name. Raises OSError.
+
+        After a kill it is called again, and no step does harm.
+        """
         if bad_rows:
             _move(self.bad_rows, self.bad)
         else:
             self.bad.unlink(missing_ok=True)  # of an earlier run whose output is replaced
-        _move(output, self.out)
+        if output is not None:
+            _move(output, self.out)
         sync(self.out.parent)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _move(source: Path, target: Path) -> None:
-    if source.exists():
+    if not source.exists():
+        return
+    try:
         os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with source.open("rb") as content, atomic_file(target) as file:
+            shutil.copyfileobj(content, file)
+        source.unlink()
 
 
 def identity_of(name: str) -> Mapping[str, Any]:
     """Return what tells an input from another, or from itself before a change. Raises OSError."""
-    if name == STREAM:
-        return {"path": STREAM}
     path = Path(name)
+    if name == STREAM or not path.is_file():  # bytes read from a pipe would be missing from its rows
+        return {"path": STREAM}
     stat = path.stat()
     with path.open("rb") as file:
         head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()

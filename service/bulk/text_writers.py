@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from bert.data.tables import Dialect
+from bert.errors import ConfigError
 from service.bulk.rows import InputRow
 
 Refused = dict[int, str]
@@ -28,7 +29,12 @@ class AppendedFile:
     """A file that grows, and is cut back to what was recorded as safe; compressed in members of their own."""
 
     def __init__(self, path: Path | None, kept_bytes: int, *, is_compressed: bool) -> None:
-        """Open a file and cut it to `kept_bytes`; None is standard output. Raises OSError."""
+        """Open a file and cut it to `kept_bytes`; None is standard output.
+
+        Raises OSError, and ConfigError for a file that is shorter.
+        """
+        if kept_bytes and path is not None and (not path.exists() or path.stat().st_size < kept_bytes):
+            raise ConfigError(f"{path} is shorter than recorded: begin again with --restart")
         self.path = path
         self._file: IO[bytes] = sys.stdout.buffer if path is None else path.open("ab")
         self._is_compressed = is_compressed
