@@ -70,6 +70,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
     made = list[Any]()
 
     def make(url: str, **arguments: Any) -> Any:
+        if request.param is Client:
+            arguments.pop("max_concurrency", None)  # it sends one request at a time
         made.append(request.param(url, **arguments))
         return made[-1]
 

@@ -213,9 +213,7 @@ def test_an_answer_that_drips_is_left_after_the_timeout(make: MakeClient) -> Non
 
 
 def test_a_list_that_fails_on_the_way_says_what_is_done(make: MakeClient) -> None:
-    with scripted(GOOD, GOOD, problem(500, "internal")) as script:
-        arguments = {"max_concurrency": 1} if "Blocking" in str(make) else {}
-        with pytest.raises(BertError) as failed:
-            make(script.url, batch_size=1, **arguments).classify(["a", "b", "c", "d"])
+    with scripted(GOOD, GOOD, problem(500, "internal")) as script, pytest.raises(BertError) as failed:
+        make(script.url, batch_size=1, max_concurrency=1).classify(["a", "b", "c", "d"])
     assert failed.value.items is not None and len(failed.value.items) == 1
     assert failed.value.results and [each is not None for each in failed.value.results].count(True) == 2
