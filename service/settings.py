@@ -109,10 +109,11 @@ class ServeSettings(CommandSettings):
         "`request_timeout_ms` besides. Then its last line is a 504.",
     )
     stream_spool_bytes: int = Field(
-        2**28,
+        2**29,
         ge=2**20,
-        description="Most bytes of such a request that wait in a temporary file (under TMPDIR) until they are read. Past "
-        "it the service reads no further than it answers.",
+        description="Most bytes of all such requests of a frontend together that wait in a temporary file (under TMPDIR) "
+        "until they are read. One request has at most half of it, and less beside others; past its share the service reads "
+        "no further than it answers.",
     )
     max_queue_tokens: int | None = Field(
         None,

@@ -15,6 +15,7 @@ from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
+from service.http.streams.spool import SpoolFile
 from service.http.streams.window import Window
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -52,6 +53,8 @@ class Loaded:
     """Maximum tokens in a batch, by model."""
     window: Window
     """Bound on the work of requests of many lines."""
+    spool_file: SpoolFile
+    """Room for lines that have arrived and wait."""
 
 
 def log_failure(error: Exception) -> None:
@@ -121,7 +124,8 @@ class Service:
         threads = self.settings.tokenizer_threads or min(4, usable_cores())
         pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
         window = Window(BATCHES_IN_HAND * engines.slots * max(engines.budgets.values(), default=1))
-        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window)
+        spool_file = SpoolFile(self.settings.stream_spool_bytes)
+        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window, spool_file)
         for model in registry.models.values():
             error = await self._check(model, WARM_UP_TIMEOUT_S)
             if error and (self.settings.strict or len(self._unhealthy) == len(registry.models)):

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from service.http.problems import ClientGoneError, ProblemError
 from service.http.request_body import BODY_ERROR, GZIP, LAST_PART, content_coding, not_gzip
-from service.http.streams.spool import BLOCK_BYTES, Spool
+from service.http.streams.spool import BLOCK_BYTES, Spool, SpoolFile
 from service.logs import LOGGER
 from service.settings import ServeSettings
 
@@ -17,14 +17,14 @@ from service.settings import ServeSettings
 class BodyLines:
     """Lines of a body, counted from 1. `receive` must run beside their reader."""
 
-    def __init__(self, request: Request, settings: ServeSettings) -> None:
+    def __init__(self, request: Request, settings: ServeSettings, file: SpoolFile) -> None:
         """Raises the 415 of an unknown Content-Encoding."""
         self._request, self._max_line_bytes = request, settings.max_body_bytes
         is_plain = content_coding(request.scope) == "identity"
         self._gunzip = None if is_plain else zlib.decompressobj(wbits=GZIP)
-        self.spool = Spool(settings.stream_spool_bytes)
-        self.last_part = time.monotonic()
-        """Arrival of the body's last part, on `time.monotonic`."""
+        self.spool = Spool(file)
+        self.last_line = time.monotonic()
+        """Time on `time.monotonic` at which the end of a line, blank ones included, was last read."""
         self.is_whole = False
         """True once the whole body has arrived."""
         self.is_awaited = False
@@ -53,10 +53,15 @@ class BodyLines:
         raise ClientGoneError
 
     async def __aiter__(self) -> AsyncIterator[tuple[int, bytes | ProblemError]]:
-        """Yield each line that is not blank with its number; in place of one that is too long its problem."""
+        """Yield each line that is not blank with its number; in place of one that is too long its problem.
+
+        What follows the last line end is a line only if the body is whole: half of one would get a false response.
+        """
         number, line, is_long = 1, bytearray(), False
         while block := await self._read():
             *ends, rest = block.split(b"\n")
+            if ends:
+                self.last_line = time.monotonic()
             for end in ends:
                 line += end
                 if is_long or len(line) > self._max_line_bytes:
@@ -69,6 +74,8 @@ class BodyLines:
             if len(line) > self._max_line_bytes:
                 line, is_long = bytearray(), True
             await asyncio.sleep(0)  # a block may be 65,536 blank lines
+        if self.error is not None or self.spool.is_closed:
+            return
         if is_long:
             yield number, self._too_long()
         elif line and not line.isspace():
@@ -85,7 +92,7 @@ class BodyLines:
         more = True
         while more and not self.spool.is_closed:
             data, more = await self._next_part()
-            self.last_part = self._request.scope["state"][LAST_PART] = time.monotonic()
+            self._request.scope["state"][LAST_PART] = time.monotonic()
             part = data
             while self._gunzip is not None and (data or len(part) == BLOCK_BYTES):
                 part, data = await asyncio.to_thread(self._decompress, data)
@@ -103,8 +110,8 @@ class BodyLines:
         if message["type"] == "http.disconnect":
             if self.spool.is_full:
                 LOGGER.warning(
-                    "a client left while stream_spool_bytes of its lines waited: raise it for one that reads no response "
-                    "before it has sent all",
+                    "a client left while its lines had no more room: raise stream_spool_bytes for one that reads no "
+                    "response before it has sent all",
                     extra={"fields": {"request_id": self._request.scope["state"]["context"].request_id}},
                 )
             raise ClientGoneError

@@ -52,12 +52,15 @@ class LineStream:
     """One request of many lines, and its response."""
 
     def __init__(self, request: Request, answer: AnswerLine) -> None:
-        """The request's `timeout_ms` is each line's. Raises the 415 of an unknown encoding, and NotReadyError."""
+        """The request's `timeout_ms` is each line's. Raises NotReadyError, and the 415 or 505 of what is unknown."""
+        if request.scope["http_version"] == "1.0":
+            detail = "JSON lines need HTTP/1.1, where a response shows that it is whole (nginx: proxy_http_version 1.1)"
+            raise ProblemError(505, "http-version", detail)
         self._service = service_of(request)
         self._settings, self._window = self._service.settings, self._service.loaded.window
         self._scope, self._answer_line = request.scope, answer
         self._context: RequestContext = request.scope["state"]["context"]
-        self._lines = BodyLines(request, self._settings)
+        self._lines = BodyLines(request, self._settings, self._service.loaded.spool_file)
         self._begun: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(MAX_BEGUN_LINES)
         self._unanswered = 0
         """Number of lines that were begun and whose responses are not written."""
@@ -224,7 +227,7 @@ class LineStream:
             )
             return ProblemError(504, "deadline-exceeded", detail, reason="deadline")
         is_waiting = self._lines.is_awaited and not (self._unanswered or self._lines.is_whole)
-        last = max(self._last_write, self._lines.last_part)
+        last = max(self._last_write, self._lines.last_line)
         if is_waiting and now - last > settings.body_timeout_ms / 1000:
             detail = f"no line had arrived after {settings.body_timeout_ms} ms (body_timeout_ms)"
             return ProblemError(408, "body-timeout", detail)

@@ -1,6 +1,7 @@
 """Requests of many lines over a real socket: what each line gets, and in which order."""
 
 import gzip
+import socket
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,32 @@ def test_a_body_that_is_not_gzip_says_so_after_the_lines_that_could_be_read(
     assert found in last["detail"]
 
 
+def test_half_a_line_before_an_error_is_not_answered_but_named(live: Live) -> None:
+    data = gzip.compress(lines_of(GOOD, GOOD) + b'{"text": "half')
+    reply = live.post("/classify", data[:-8], content_type=TYPE, content_encoding="gzip")
+    found = answered(reply.body)
+    assert ["results" in each for each in found] == [True, True, False]
+    assert kinds(found) == [(3, "malformed-json")]
+    with opened(live, "/classify") as request:
+        request.send(lines_of(GOOD) + b'{"text": "half')
+        request.connection.send(b"no chunk\r\n")
+        assert kinds(request.rest()) == [(2, "malformed-http")]
+
+
+def test_http_1_0_gets_no_lines(live: Live) -> None:
+    """Its response could have no chunks (RFC 9112, 6.1), so none would show that it is whole."""
+    body = lines_of(GOOD)
+    head = b"POST /classify HTTP/1.0\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
+    with socket.create_connection(live.connect_to(), timeout=20) as raw:
+        raw.sendall(head % (TYPE.encode(), len(body)) + body)
+        received = b""
+        while data := raw.recv(65536):
+            received += data
+    assert received.startswith(b"HTTP/1.1 505 ")
+    assert b"transfer-encoding" not in received.lower()
+    assert b"urn:bert-serve:http-version" in received
+
+
 def test_what_is_wrong_with_the_request_itself_is_an_ordinary_problem(bundles: Path) -> None:
     with serving(bundles=[bundles / "mood"], api_key="correct-horse") as live:
         reply = live.post("/classify", lines_of(GOOD), content_type=TYPE)
@@ -149,9 +176,10 @@ def test_other_servers_wires_take_no_lines(live: Live) -> None:
 def test_rerank_knows_the_form_of_each_line(live: Live) -> None:
     mine = {"query": "a film", "candidates": ["a", "film"]}
     theirs = {"query": "a film", "documents": ["a", "film"]}
-    found = post_lines(live, "/rerank", lines_of(mine, theirs, {**theirs, "query": 1}))
+    found = post_lines(live, "/rerank", lines_of(mine, theirs, {**theirs, "query": 1}), x_request_id="mine")
     assert "results" in found[0]
     assert "relevance_score" in found[1]["results"][0]
+    assert found[1]["id"] == "mine"
     assert (found[2]["line"], found[2]["error"]["code"]) == (3, 400)
 
 

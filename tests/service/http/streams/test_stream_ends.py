@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,28 @@ def test_a_body_without_any_line_is_an_ordinary_408(small: Live) -> None:
         assert request.begin_reading().status == 408
 
 
+def test_bytes_without_the_end_of_a_line_do_not_hold_a_stream(small: Live) -> None:
+    with opened(small, "/classify") as request:
+        request.send(lines_of(GOOD))
+        assert "results" in request.line()
+        began = time.monotonic()
+        with suppress(OSError):  # the connection may be closed
+            while time.monotonic() - began < 3:  # more than body_timeout_ms
+                request.send(b" ")
+                time.sleep(0.2)
+        assert kinds(request.rest()) == [(2, "body-timeout")]
+
+
+def test_blank_lines_hold_a_stream(small: Live) -> None:
+    with opened(small, "/classify") as request:
+        for _ in range(8):
+            request.send(b"\n")
+            time.sleep(0.25)
+        request.send(lines_of(GOOD))
+        request.end()
+        assert ["results" in each for each in request.rest()] == [True]
+
+
 def test_a_client_that_waits_for_its_answers_is_not_idle(small: Live) -> None:
     with gated(small, "mood") as engine, opened(small, "/classify") as request:
         request.send(lines_of(GOOD))
@@ -211,7 +234,8 @@ def test_without_room_for_a_file_the_lines_before_are_answered(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     with gated(small, "mood") as engine, ThreadPoolExecutor(1) as pool:
-        lines = pool.submit(post_lines, small, "/classify", lines_of(*[GOOD] * 100) + b"\n" * 1_000_000)
+        half = b'{"text": "' + b"a" * 1_000_000
+        lines = pool.submit(post_lines, small, "/classify", lines_of(*[GOOD] * 100) + half)
         eventually(lambda: engine.batches == 1)
         time.sleep(0.2)
         engine.gate.set()
