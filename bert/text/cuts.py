@@ -30,7 +30,9 @@ def cut_pattern(backend: tokenizers.Tokenizer) -> re.Pattern[str] | None:
     match [(step["type"], step) for step in _steps(backend.pre_tokenizer, "pretokenizers")]:
         case [("ByteLevel", {"use_regex": True})]:
             exact = all(step["type"] == "NFC" for step in normalizations)
-        case [("WhitespaceSplit", _), ("Metaspace", {"prepend_scheme": "always"})]:
+        case [("WhitespaceSplit", _), ("Metaspace", {"prepend_scheme": "always"})] | [
+            ("Metaspace", {"prepend_scheme": "always", "split": True})
+        ]:
             exact = all(_is_by_character(step) for step in normalizations)
         case _:
             exact = False

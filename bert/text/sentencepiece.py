@@ -130,6 +130,21 @@ def _albert_normalizers(stated: StatedTokens) -> list[normalizers.Normalizer]:
     return [*made, normalizers.Lowercase()] if stated.flag("do_lower_case", default=True) else made
 
 
+def _deberta_v2(model: SentencePieceModel, stated: StatedTokens) -> tuple[list[Scored], int]:
+    known = any(piece == "[MASK]" for piece, _ in model.pieces)
+    return [*model.pieces, *([] if known else [("[MASK]", 0.0)])], model.unk_id
+
+
+def _deberta_v2_normalizers(stated: StatedTokens) -> list[normalizers.Normalizer]:
+    lower = [normalizers.Lowercase()] if stated.flag("do_lower_case", default=False) else []
+    return [*lower, normalizers.Strip()]
+
+
+def _deberta_v2_splits(stated: StatedTokens) -> list[pre_tokenizers.PreTokenizer]:
+    by_marks = stated.flag("split_by_punct", default=False)
+    return [pre_tokenizers.Punctuation(behavior="isolated")] if by_marks else []
+
+
 @dataclass(frozen=True, slots=True)
 class _Recipe:
     """How a family makes its tokenizer of a `.model` file."""
@@ -140,14 +155,29 @@ class _Recipe:
     pair: str
     before: Callable[[StatedTokens], list[normalizers.Normalizer]] = lambda stated: []
     """Normalisations before the compiled one."""
+    after: tuple[normalizers.Normalizer, ...] = ()
+    """Normalisations after it."""
+    splits: Callable[[StatedTokens], list[pre_tokenizers.PreTokenizer]] = lambda stated: [
+        pre_tokenizers.WhitespaceSplit()
+    ]
+    """Splits of a text before blanks become a part of the words."""
 
 
 _ROBERTA = special_pieces("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 _ALBERT = special_pieces("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
+_PAIR = "{cls} $A {sep} $B:1 {sep}:1"
 _RECIPES = {
     "XLMRoberta": _Recipe(_xlm_roberta, _ROBERTA, "{cls} $A {sep} {sep} $B {sep}"),
     "Camembert": _Recipe(_camembert, _ROBERTA, "{cls} $A {sep} {sep} $B {sep}"),
-    "Albert": _Recipe(_albert, _ALBERT, "{cls} $A {sep} $B:1 {sep}:1", _albert_normalizers),
+    "Albert": _Recipe(_albert, _ALBERT, _PAIR, _albert_normalizers),
+    "DebertaV2": _Recipe(
+        _deberta_v2,
+        special_pieces("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", mask_takes_blanks=False),
+        _PAIR,
+        _deberta_v2_normalizers,
+        (normalizers.Replace(tokenizers.Regex(" {2,}"), " "),),
+        _deberta_v2_splits,
+    ),
 }
 CLASSES = tuple(_RECIPES)
 """Classes of `transformers`, without "Tokenizer", whose `.model` files are read."""
@@ -160,14 +190,14 @@ def from_model(file: Path, name: str, stated: StatedTokens) -> tokenizers.Tokeni
     try:
         backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id, model.byte_fallback))
         charsmap = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
-        backend.normalizer = normalizers.Sequence([*recipe.before(stated), *charsmap])
+        backend.normalizer = normalizers.Sequence([*recipe.before(stated), *charsmap, *recipe.after])
         backend.normalizer.normalize_str("Ａ ﬁ e\u0301 가 ")
     except BaseException as error:  # a damaged map panics in the library, which is no Exception
         if isinstance(error, KeyboardInterrupt | SystemExit):
             raise
         raise CheckpointError(f"{file} cannot be read as a SentencePiece model: {error}") from None
     backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+        [*recipe.splits(stated), pre_tokenizers.Metaspace(prepend_scheme="always")]
     )
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
     special = stated.add_to(backend, recipe.special)

@@ -20,6 +20,8 @@ _CLASS_OF = {
     "xlm-roberta": "XLMRoberta",
     "camembert": "Camembert",
     "albert": "Albert",
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
 }
 """`model_type` → class of the tokenizer, where no file names one."""
 _GENERIC = ("", "PreTrained")
@@ -74,8 +76,8 @@ def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
     if has_vocabulary and _is_wordpiece(stated):
         return wordpiece.from_vocabulary(folder / "vocab.txt", lowercase)
     name = _class_name(stated) or _CLASS_OF.get(stated.model_type, "")
-    if has_merges and name == "Roberta":
-        return byte_level_bpe.from_merges(folder, stated)
+    if has_merges and name in byte_level_bpe.CLASSES:
+        return byte_level_bpe.from_merges(folder, name, stated)
     if model and name in sentencepiece.CLASSES:
         return sentencepiece.from_model(model, name, stated)
     asked = f"tokenizer_class is {name}Tokenizer" if name else f"model_type is {stated.model_type!r}"

@@ -30,6 +30,7 @@ TRAINING_TEXTS = (
     "Привет, как дела? Москва и Санкт-Петербург",
 )
 ROBERTA = ("<s>", "<pad>", "</s>", "<unk>")
+DEBERTA = ("[PAD]", "[CLS]", "[SEP]", "[UNK]")
 ALBERT = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MPNET = ("<s>", "<pad>", "</s>", "[UNK]")
@@ -111,11 +112,24 @@ def _unigram_albert() -> tokenizers.Tokenizer:
     return backend
 
 
-def _train_unigram(backend: tokenizers.Tokenizer, special: tuple[str, ...]) -> None:
+def _unigram_deberta() -> tokenizers.Tokenizer:
+    """DeBERTa-v3's: Unigram over a text whose blanks are parts of the words, BERT's names and pairs."""
+    backend = tokenizers.Tokenizer(models.Unigram())
+    blanks = normalizers.Replace(Regex(" {2,}"), " ")
+    backend.normalizer = normalizers.Sequence([normalizers.Strip(), normalizers.NFKC(), blanks])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    backend.decoder = decoders.Metaspace(prepend_scheme="always")
+    _train_unigram(backend, DEBERTA, "[UNK]")
+    backend.add_special_tokens([AddedToken("[MASK]")])
+    backend.post_processor = _template(backend, "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    return backend
+
+
+def _train_unigram(backend: tokenizers.Tokenizer, special: tuple[str, ...], unknown: str = "<unk>") -> None:
     trainer = trainers.UnigramTrainer(
         vocab_size=400,
         special_tokens=list(special),
-        unk_token="<unk>",
+        unk_token=unknown,
         initial_alphabet=_PLAIN,
         show_progress=False,
     )
@@ -133,6 +147,7 @@ _MAKERS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], str]] = {
     "bpe": (_bpe, "RobertaTokenizer"),
     "unigram": (_unigram, "XLMRobertaTokenizer"),
     "unigram_albert": (_unigram_albert, "AlbertTokenizer"),
+    "unigram_deberta": (_unigram_deberta, "DebertaV2Tokenizer"),
 }
 KINDS = tuple(_MAKERS)
 

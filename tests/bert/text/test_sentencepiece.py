@@ -26,6 +26,7 @@ FILES = {
     "XLMRoberta": "sentencepiece.bpe.model",
     "Camembert": "sentencepiece.bpe.model",
     "Albert": "spiece.model",
+    "DebertaV2": "spm.model",
 }
 BEGINNINGS = {
     "XLMRoberta": [("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)],
@@ -34,7 +35,12 @@ BEGINNINGS = {
         ("<unk>", 0.0, UNKNOWN),
         *((piece, 0.0, CONTROL) for piece in ("[CLS]", "[SEP]", "[MASK]")),
     ],
+    "DebertaV2": [
+        *((piece, 0.0, CONTROL) for piece in ("[PAD]", "[CLS]", "[SEP]")),
+        ("[UNK]", 0.0, UNKNOWN),
+    ],
 }
+UNKNOWN_IDS = {"Albert": 1, "DebertaV2": 3}
 
 
 def pieces_of(kind: str, first: int) -> list[tuple[str, float, int]]:
@@ -43,10 +49,9 @@ def pieces_of(kind: str, first: int) -> list[tuple[str, float, int]]:
 
 
 def content(name: str, **options: Any) -> bytes:
-    special = BEGINNINGS["Albert" if name == "Albert" else "XLMRoberta"]
+    special = BEGINNINGS.get(name, BEGINNINGS["XLMRoberta"])
     normal = pieces_of("unigram_albert", 5) if name == "Albert" else pieces_of("unigram", 4)
-    unk_id = 1 if name == "Albert" else 0
-    return write_model([*special, *normal], unk_id=unk_id, charsmap=CHARSMAP, **options)
+    return write_model([*special, *normal], unk_id=UNKNOWN_IDS.get(name, 0), charsmap=CHARSMAP, **options)
 
 
 def write(folder: Path, name: str, **config: Any) -> Path:
@@ -59,7 +64,13 @@ def write(folder: Path, name: str, **config: Any) -> Path:
 CASED = {"do_lower_case": False, "keep_accents": True}
 
 
-@pytest.fixture(scope="module", params=[*((name, {}) for name in FILES), ("Albert", CASED)])
+BY_MARKS = {"do_lower_case": True, "split_by_punct": True}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[*((name, {}) for name in FILES), ("Albert", CASED), ("DebertaV2", BY_MARKS)],
+)
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Tokenizer, tokenizers.Tokenizer]:
@@ -67,7 +78,12 @@ def both(
     name, options = request.param
     folder = write(tmp_path_factory.mktemp(name), name, **options)
     ours = Tokenizer.load(folder)
-    stated = {"keep_accents": False, "do_lower_case": True, **options}
+    stated = {
+        "keep_accents": False,
+        "do_lower_case": name == "Albert",
+        "split_by_punct": False,
+        **options,
+    }
     slow = SimpleNamespace(
         vocab_file=str(folder / FILES[name]),
         add_prefix_space=True,
@@ -93,8 +109,10 @@ def check(text: str, ours: Tokenizer, theirs: tokenizers.Tokenizer) -> None:
 
 
 def test_blanks_around_and_between_words_have_no_piece(both: tuple[Tokenizer, tokenizers.Tokenizer]) -> None:
-    ours, _ = both
-    plain, blank, none = ours.pieces(["a film", "  a \t film ", " \n "])
+    ours, theirs = both
+    # DeBERTa-v2 leaves tabs to the file's own normalisation, which this one has none of.
+    between = "   " if "[PAD]" in theirs.get_vocab() else " \t "
+    plain, blank, none = ours.pieces(["a film", f"  a{between}film ", " \n "])
     assert plain.ids.tolist() == blank.ids.tolist() and len(none) == 0
 
 
@@ -115,7 +133,12 @@ def test_the_vocabulary_is_that_of_the_converter(both: tuple[Tokenizer, tokenize
     assert all(ours.token_to_id(piece) == number for piece, number in theirs.get_vocab().items())
 
 
-IDS = {"XLMRoberta": (0, 2, 1, 3), "Camembert": (5, 6, 1, 3), "Albert": (2, 3, 0, 1)}
+IDS = {
+    "XLMRoberta": (0, 2, 1, 3),
+    "Camembert": (5, 6, 1, 3),
+    "Albert": (2, 3, 0, 1),
+    "DebertaV2": (1, 2, 0, 3),
+}
 
 
 @pytest.mark.parametrize(("name", "ids"), IDS.items())
@@ -123,7 +146,7 @@ def test_special_ids_are_the_familys(name: str, ids: tuple[int, ...], tmp_path: 
     found = Tokenizer.load(write(tmp_path, name))
     assert (found.cls_id, found.sep_id, found.pad_id, found.unk_id) == ids
     assert found.mask_id == (4 if name == "Albert" else found.vocab_size - 1)
-    assert found.mask_takes_blanks
+    assert found.mask_takes_blanks == (name != "DebertaV2")
 
 
 def test_the_model_type_decides_where_no_class_is_named(tmp_path: Path) -> None:

@@ -54,6 +54,26 @@ def test_merges_make_the_tokenizer_of_the_json_file(tmp_path: Path, files: dict[
     assert ours.mask_takes_blanks
 
 
+def test_the_first_deberta_writes_pairs_as_bert_does(tmp_path: Path) -> None:
+    names = {"<s>": "[CLS]", "<pad>": "[PAD]", "</s>": "[SEP]", "<unk>": "[UNK]"}
+    write_merges(tmp_path, tokenizer_class="DebertaTokenizer")
+    file = tmp_path / "vocab.json"
+    pieces = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(
+        json.dumps({names.get(piece, piece): number for piece, number in pieces.items()} | {"[MASK]": 500}),
+        encoding="utf-8",
+    )
+    ours, theirs = Tokenizer.load(tmp_path), Tokenizer(backend_of("bpe"))
+    texts = [text for text in ODD_TEXTS if "<" not in text and "[" not in text]
+    assert ours.ids(texts) == theirs.ids(texts)
+    one, two = ours.pieces(["Ada met", "him"])
+    cls, sep = ours.cls_id, ours.sep_id
+    assert ours.pair(one, two).ids.tolist() == [cls, *one.ids, sep, *two.ids, sep]
+    assert ours.pair(one, two).segment_ids.tolist() == [0] * (len(one) + 2) + [1] * (len(two) + 1)
+    assert (cls, ours.pad_id, sep, ours.unk_id, ours.mask_id) == (0, 1, 2, 3, 500)
+    assert ours.mask_takes_blanks
+
+
 def test_the_first_word_has_a_blank_where_the_config_says_so(tmp_path: Path) -> None:
     folder = write_merges(tmp_path, add_prefix_space=True, added_tokens_decoder={"500": MASK_FLAGS})
     backend = backend_of("bpe")
