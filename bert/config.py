@@ -68,6 +68,28 @@ class BertConfig:
     """Number of layers, each with its own weights, in one application of a group."""
     relative_attention_num_buckets: int = 0
     """Rows of the table of attention biases by distance (`bert.relatives.relative_positions`); 0 is no such table."""
+    position_biased_input: bool = True
+    """Embeddings have a table of positions."""
+    pos_att_type: tuple[str, ...] = ()
+    """Terms of the scores that depend on distances (`bert.relatives.distances`): a query's with a distance ("c2p"), a
+    key's with one ("p2c"), or both."""
+    max_relative_positions: int = -1
+    """Longest distance with a row of its own; below 1 it is max_position_embeddings. Code reads `furthest`."""
+    position_buckets: int = -1
+    """Number of rows of each direction of the table of distances; below 1 each distance has its own."""
+    share_att_key: bool = False
+    """Distances go through the layers of queries and keys; otherwise each layer has two more."""
+    norm_rel_ebd: str = "none"
+    """"layer_norm" where the table of distances is normalised."""
+    conv_kernel_size: int = 0
+    """Number of neighbours, itself included, whose embeddings are added to a token after the first layer; 0 for none."""
+    conv_act: str = "tanh"
+    conv_groups: int = 1
+    pooler_hidden_act: str = ""
+    """Activation of the pooler; "" is that of the family."""
+    pooler_dropout: float = 0.0
+    legacy: bool = True
+    """The masked language model's head has BERT's names in DeBERTa's files; without, names of its own."""
     classifier_dropout: float | None = None
     """Dropout before a classifier; None is hidden_dropout_prob."""
     qa_dropout: float = 0.0
@@ -90,6 +112,7 @@ class BertConfig:
             "attention_probs_dropout_prob",
             "classifier_dropout",
             "qa_dropout",
+            "pooler_dropout",
         ):
             if (rate := getattr(self, name)) is not None and not 0 <= _number(name, rate) < 1:
                 raise ConfigError(f"{name} ({rate}) must be at least 0 and below 1")
@@ -116,6 +139,31 @@ class BertConfig:
         buckets = self.relative_attention_num_buckets
         if buckets and (not _is_whole(buckets) or buckets < BUCKETS):
             raise ConfigError(f"relative_attention_num_buckets ({buckets!r}) must be 0 or at least {BUCKETS}")
+        self._check_distances()
+
+    def _check_distances(self) -> None:
+        for name in ("max_relative_positions", "position_buckets", "conv_kernel_size", "conv_groups"):
+            if not _is_whole(value := getattr(self, name)):
+                raise ConfigError(f"{name} ({value!r}) must be a whole number")
+        for name in ("position_biased_input", "share_att_key", "legacy"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name} ({value!r}) must be true or false")
+        for name in ("pooler_act", "conv_act"):
+            if getattr(self, name) not in (*ACTIVATIONS, "tanh"):
+                raise ConfigError(
+                    f"{name} is {getattr(self, name)!r}; known are {', '.join((*ACTIVATIONS, 'tanh'))}"
+                )
+        if self.position_buckets > 0 and not 1 <= self.position_buckets // 2 < self.furthest - 1:
+            raise ConfigError(
+                f"position_buckets ({self.position_buckets}) must be from 2 to twice the longest distance "
+                f"({self.furthest - 1}), exclusive"
+            )
+        kernel, groups = self.conv_kernel_size, self.conv_groups
+        if kernel > 0 and (kernel % 2 == 0 or groups < 1 or self.hidden_size % groups):
+            raise ConfigError(
+                f"conv_kernel_size ({kernel}) must be odd, and conv_groups ({groups}) must divide hidden_size "
+                f"({self.hidden_size})"
+            )
 
     @property
     def embedding_width(self) -> int:
@@ -125,7 +173,36 @@ class BertConfig:
     @property
     def projects_embeddings(self) -> bool:
         """Tell whether a linear layer leads from the embeddings to the layers."""
+        if self.family.projects_before_norm:
+            return False
         return self.family.always_projects or self.embedding_width != self.hidden_size
+
+    @property
+    def widens_embeddings(self) -> bool:
+        """Tell whether embeddings are widened before their norm."""
+        return self.family.projects_before_norm and self.embedding_width != self.hidden_size
+
+    @property
+    def furthest(self) -> int:
+        """Distance beyond which all share a row of the table of distances."""
+        return (
+            self.max_relative_positions if self.max_relative_positions > 0 else self.max_position_embeddings
+        )
+
+    @property
+    def distance_span(self) -> int:
+        """Number of rows of each direction of the table of distances."""
+        return self.position_buckets if self.position_buckets > 0 else self.furthest
+
+    @property
+    def score_scale(self) -> float:
+        """Factor of attention's scores, of which each term that depends on distances is one more sum."""
+        return float((self.head_size * (1 + len(self.pos_att_type))) ** -0.5)
+
+    @property
+    def pooler_act(self) -> str:
+        """Activation between the first token's vector and the classifier."""
+        return self.pooler_hidden_act or self.family.pooler_act
 
     @property
     def num_layer_weights(self) -> int:
@@ -149,7 +226,9 @@ class BertConfig:
     def is_plain_body(self) -> bool:
         """Tell whether the body is BERT's own: a file of BERT can hold it."""
         is_stacked = self.layer_order == tuple(range(self.num_hidden_layers))
-        return is_stacked and not self.projects_embeddings and not self.relative_attention_num_buckets
+        has_positions = self.position_biased_input and not self.relative_attention_num_buckets
+        plain_layers = not self.pos_att_type and self.conv_kernel_size < 1 and not self.widens_embeddings
+        return is_stacked and has_positions and plain_layers and not self.projects_embeddings
 
     @property
     def pooled_dropout(self) -> float:
@@ -164,7 +243,13 @@ class BertConfig:
     @property
     def family(self) -> Family:
         """Words of its checkpoints, and what sets it apart from BERT."""
-        return family_of({"model_type": self.model_type, "inner_group_num": self.inner_group_num})
+        return family_of(
+            {
+                "model_type": self.model_type,
+                "inner_group_num": self.inner_group_num,
+                "legacy": self.legacy,
+            }
+        )
 
     @property
     def mlm_act(self) -> str:

@@ -1,10 +1,11 @@
-"""The relatives of BERT that share its body, a row each. Here alone a family has a name; all other code knows one BERT."""
+"""The relatives of BERT, a row each. Here alone a family has a name; all other code knows one BERT."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from bert.errors import UnsupportedModelError
+from bert.relatives.deberta import Deberta
 from bert.relatives.family import Family
 
 _ROBERTA = Family(
@@ -155,6 +156,74 @@ _MPNET = replace(
     ),
     has_segment_table=False,
 )
+_DEBERTA_HEADS = (
+    ("bert.pooler.dense", "pooler.dense"),
+    ("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
+    ("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"),
+    ("cls.predictions.bias", "lm_predictions.lm_head.bias"),
+)
+_DEBERTA_KEYS = (
+    "embedding_size",
+    "position_biased_input",
+    "pos_att_type",
+    "max_relative_positions",
+    "pooler_hidden_act",
+    "pooler_dropout",
+    "legacy",
+)
+_DEBERTA_V2 = Deberta(
+    "deberta-v2",
+    classes="DebertaV2",
+    prefix="deberta.",
+    config_keys={"classifier_dropout": "cls_dropout"},
+    config_defaults={
+        "vocab_size": 128100,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "pooler_hidden_act": "gelu",
+    },
+    own_keys=(
+        *_DEBERTA_KEYS,
+        "position_buckets",
+        "share_att_key",
+        "norm_rel_ebd",
+        "conv_kernel_size",
+        "conv_act",
+        "conv_groups",
+    ),
+    layer_names=(
+        ("attention.self.query", "attention.self.query_proj"),
+        ("attention.self.key", "attention.self.key_proj"),
+        ("attention.self.value", "attention.self.value_proj"),
+    ),
+    # Files of either form of this head are read, and the first is written.
+    head_names=(("cls.predictions", "cls.predictions"), *_DEBERTA_HEADS),
+    pooler_act="gelu",
+    projects_before_norm=True,
+    drops_tokens_for_classifier=False,
+)
+_DEBERTA = replace(
+    _DEBERTA_V2,
+    model_type="deberta",
+    classes="Deberta",
+    config_defaults={
+        "vocab_size": 50265,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "pooler_hidden_act": "gelu",
+    },
+    own_keys=_DEBERTA_KEYS,
+    layer_names=(
+        ("attention.self.pos_key_proj", "attention.self.pos_proj"),
+        ("attention.self.pos_query_proj", "attention.self.pos_q_proj"),
+    ),
+    has_key_bias=False,
+    joined={"in_proj": 3},
+)
 _OF_ITS_SIZE = {**_ROBERTA.config_defaults, "vocab_size": 30522}
 FAMILIES = {
     family.model_type: family
@@ -169,6 +238,8 @@ FAMILIES = {
         _ELECTRA,
         _ALBERT,
         _MPNET,
+        _DEBERTA,
+        _DEBERTA_V2,
     )
 }
 """`model_type` → family. A new one with BERT's body is one row here."""
@@ -178,8 +249,6 @@ REFUSED = {
     "bart": "it has a decoder",
     "canine": "it reads characters, not pieces",
     "convbert": "its layers mix attention with convolution",
-    "deberta": "its attention depends on distances; not yet",
-    "deberta-v2": "its attention depends on distances; not yet",
     "eurobert": "its positions are rotations and its norms RMSNorm",
     "funnel": "it shortens the text from layer to layer",
     "gte": "its positions are rotations and its layers gated",
@@ -219,4 +288,6 @@ def family_of(values: Mapping[str, Any]) -> Family:
     family, group_size = FAMILIES[model_type], values.get("inner_group_num")
     if "inner_group_num" in family.own_keys and isinstance(group_size, int) and group_size > 1:
         return replace(family, group_size=group_size)
+    if "legacy" in family.own_keys and values.get("legacy") is False:
+        return replace(family, head_names=_DEBERTA_HEADS)
     return family

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
 from bert.config import BertConfig
+from bert.relatives.distances import distance_rows
+from bert.relatives.family import POSITIONS, SEGMENTS
 from bert.relatives.relative_positions import bucket_table
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
@@ -35,6 +37,8 @@ class Reference:
         """`observe` sees the input of every linear layer."""
         self._config, self._spec, self._weights = config, spec, weights
         self._task, self._observe = TASKS[spec.task], observe
+        self._distances = dict[tuple[str, str], Floats]()
+        """Projected vectors of distances, (A, D, N), by layer and term."""
 
     def outputs(self, ids: Ints, segment_ids: Ints, positions: Ints) -> Floats:
         """Return the logits at the positions of one text, (P, K) or (P, V); for similarity its embedding, (1, E)."""
@@ -45,19 +49,14 @@ class Reference:
         if self._task.head is Head.VOCABULARY:
             return self._pieces(x)
         if self._task.head is Head.POOLED:
-            x = _ACTIVATIONS[self._config.family.pooler_act](self._linear(x, "bert.pooler.dense"))
+            x = _ACTIVATIONS[self._config.pooler_act](self._linear(x, "bert.pooler.dense"))
         return self._linear(x, self._task.head_name)
 
     def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
         """Return the encoder's last layer; ids and segment ids (T,) → (T, H)."""
-        tables = [self._weights[f"bert.embeddings.{kind}_embeddings.weight"] for kind in _EMBEDDINGS]
-        rows = (ids, np.arange(len(ids)), segment_ids)
-        x = sum((table[row] for table, row in zip(tables, rows, strict=True)), np.float32(0))
-        x = self._norm(np.asarray(x), "bert.embeddings.LayerNorm")
-        if self._config.projects_embeddings:
-            x = self._linear(x, "bert.embeddings_project")
+        embedded = x = self._embedded(ids, segment_ids)
         bias = self._relative_bias(len(x))
-        for layer in self._config.layer_order:
+        for place, layer in enumerate(self._config.layer_order):
             name = f"bert.encoder.layer.{layer}"
             attended = self._attention(x, bias, f"{name}.attention.self")
             x = self._norm(
@@ -66,7 +65,21 @@ class Reference:
             )
             wide = _ACTIVATIONS[self._config.hidden_act](self._linear(x, f"{name}.intermediate.dense"))
             x = self._norm(x + self._linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+            if place == 0 and self._config.conv_kernel_size > 0:
+                convolved = convolve(embedded, self._weights, self._config.conv_groups)
+                activated = _ACTIVATIONS[self._config.conv_act](convolved)
+                x = self._norm(x + activated, "bert.encoder.conv.LayerNorm")
         return x
+
+    def _embedded(self, ids: Ints, segment_ids: Ints) -> Floats:
+        """Return what the first layer reads, (T, H)."""
+        x: Floats = self._weights[EMBEDDING][ids] + self._weights[SEGMENTS][segment_ids]
+        if self._config.position_biased_input:
+            x += self._weights[POSITIONS][: len(ids)]
+        if self._config.widens_embeddings:
+            x = x @ self._weights["bert.embeddings.embed_proj.weight"].T
+        x = self._norm(x, "bert.embeddings.LayerNorm")
+        return self._linear(x, "bert.embeddings_project") if self._config.projects_embeddings else x
 
     def _embedding(self, hidden: Floats) -> Floats:
         """Return the embedding (E,) of a text's last vectors (T, H)."""
@@ -96,12 +109,39 @@ class Reference:
             self._linear(x, f"{name}.{part}").reshape(heads).swapaxes(0, 1)
             for part in ("query", "key", "value")
         )  # (A, T, H / A)
-        scores = query @ key.swapaxes(1, 2) / np.float32(math.sqrt(self._config.head_size))  # (A, T, T)
-        scores += bias
+        scores = query @ key.swapaxes(1, 2)  # (A, T, T)
+        if self._config.pos_att_type:
+            scores += self._distance_scores(query, key, name)
+        scores = scores * np.float32(self._config.score_scale) + bias
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         attended: Floats = (weights @ value).swapaxes(0, 1).reshape(x.shape)
         return attended
+
+    def _distance_scores(self, query: Floats, key: Floats, name: str) -> Floats:
+        """Return the terms of queries and keys (A, T, D) with their distances, (A, T, T); DeBERTa's, equation 4."""
+        config, (heads, tokens, size) = self._config, query.shape
+        vectors = self._weights["bert.encoder.rel_embeddings.weight"]
+        if config.norm_rel_ebd == "layer_norm":
+            vectors = self._norm(vectors, "bert.encoder.LayerNorm")
+        total: Floats = np.zeros((heads, tokens, tokens), np.float32)
+        reads = {"c2p": (query, "key", "pos_key_proj"), "p2c": (key, "query", "pos_query_proj")}
+        places = np.arange(tokens)
+        rows = distance_rows(
+            places[:, None] - places, config.distance_span, config.position_buckets, config.furthest
+        )
+        for term in config.pos_att_type:
+            content, shared, own = reads[term]
+            layer = f"{name}.{shared if config.share_att_key else own}"
+            if (layer, term) not in self._distances:
+                projected = vectors @ self._weights[f"{layer}.weight"].T + self._weights[f"{layer}.bias"]
+                self._distances[layer, term] = projected.reshape(-1, heads, size).transpose(1, 2, 0)
+            products = content @ self._distances[layer, term]  # (A, T, N)
+            if term == "c2p":
+                total += np.take_along_axis(products, rows[None], axis=2)
+            else:
+                total += np.take_along_axis(products, rows.T[None], axis=2).swapaxes(1, 2)
+        return total
 
     def _linear(self, x: Floats, name: str) -> Floats:
         self._observe(name, x)
@@ -113,6 +153,16 @@ class Reference:
         unit = centred / np.sqrt(variance + np.float32(self._config.layer_norm_eps))
         normed: Floats = unit * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
         return normed
+
+
+def convolve(x: Floats, weights: Weights, groups: int) -> Floats:
+    """Return DeBERTa's convolution of a text's embeddings (T, H), which end in zeros."""
+    kernel, bias = (weights[f"bert.encoder.conv.conv.{kind}"] for kind in ("weight", "bias"))
+    width, inner, size = kernel.shape
+    padded = np.pad(x, ((size // 2, size // 2), (0, 0))).reshape(-1, groups, inner)
+    by_group = kernel.reshape(groups, width // groups, inner, size)
+    parts = (np.einsum("tgi,goi->tgo", padded[at : at + len(x)], by_group[..., at]) for at in range(size))
+    return sum(parts, np.float32(0)).reshape(x.shape).astype(np.float32) + bias
 
 
 def erf(x: Floats) -> Floats:
@@ -146,7 +196,6 @@ def _relu(x: Floats) -> Floats:
     return np.maximum(x, np.float32(0))
 
 
-_EMBEDDINGS = ("word", "position", "token_type")
 _ACTIVATIONS: dict[str, Callable[[Floats], Floats]] = {
     "gelu": _gelu, "gelu_new": _gelu_new, "relu": _relu, "tanh": np.tanh,
     "silu": _sigmoid_gate(1.0), "quick_gelu": _sigmoid_gate(1.702),

@@ -58,13 +58,17 @@ def _check_alphas(file: Path, config: Mapping[str, Any]) -> None:
 
 
 def merge(
-    base: Mapping[str, NDArray[np.float32]], adapter: Weights, config: Mapping[str, Any], family: Family
+    base: Mapping[str, NDArray[np.float32]],
+    adapter: Weights,
+    config: Mapping[str, Any],
+    family: Family,
+    heads: int = 1,
 ) -> Weights:
     """Return the base's weights with the adapter in them.
 
     `adapter` has peft's names of its family's modules. A pair of factors B (out, r), A (r, in) adds
     scale * B @ A to the weight of its module; every other tensor (peft's `modules_to_save`, trained biases)
-    replaces the one of the base.
+    replaces the one of the base. `heads` is the number of attention heads.
     """
     merged = dict(base)
     factors: dict[str, Weights] = {}
@@ -79,9 +83,9 @@ def merge(
         elif "lora_" in name:
             raise CheckpointError(f"the adapter's tensor {key!r} belongs to another method than plain LoRA")
         else:
-            merged[family.bert_name(name)] = tensor
+            merged |= family.split_projections({family.bert_name(name): tensor}, heads)
     for module, parts in factors.items():
-        _add_product(merged, module, parts, config, family)
+        _add_product(merged, module, parts, config, family, heads)
     return merged
 
 
@@ -91,10 +95,11 @@ def _base_name(key: str) -> str:
 
 
 def _add_product(
-    merged: Weights, module: str, parts: Weights, config: Mapping[str, Any], family: Family
+    merged: Weights, module: str, parts: Weights, config: Mapping[str, Any], family: Family, heads: int
 ) -> None:
     name = family.bert_name(f"{module}.weight")
-    if name not in merged:
+    is_joined = module.rpartition(".")[2] in family.joined
+    if name not in merged and not is_joined:
         raise CheckpointError(f"the adapter changes {name!r}, which the base does not have")
     embedding = "lora_embedding_A" in parts
     kind = "lora_embedding_" if embedding else "lora_"
@@ -107,11 +112,11 @@ def _add_product(
     product = scale * (b @ a)
     if embedding or config.get("fan_in_fan_out"):
         product = product.T
-    if product.shape != merged[name].shape:
-        raise CheckpointError(
-            f"the adapter's {module!r} gives {product.shape}, the base has {merged[name].shape}"
-        )
-    merged[name] = (merged[name] + product).astype(np.float32)
+    for part, added in family.split_projections({name: product}, heads).items():
+        if part not in merged or added.shape != merged[part].shape:
+            found = merged[part].shape if part in merged else "none"
+            raise CheckpointError(f"the adapter's {module!r} gives {product.shape}, the base has {found}")
+        merged[part] = (merged[part] + added).astype(np.float32)
     if "lora_B.bias" in parts:  # peft's `lora_bias`
         bias = family.bert_name(f"{module}.bias")
         merged[bias] = (merged[bias] + scale * parts["lora_B.bias"]).astype(np.float32)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from bert.config import BertConfig, read_values
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import family_of
-from bert.relatives.family import Array
+from bert.relatives.deberta import DISCRIMINATOR
+from bert.relatives.family import POSITIONS, SEGMENTS, Array
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
@@ -22,6 +23,10 @@ DECODER = f"{MLM_HEAD}.decoder.weight"
 ENCODER = ("bert.embeddings.", "bert.embeddings_project.", "bert.encoder.")
 RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"
 """Attention bias of each bucket of `bert.relatives.relative_positions` and each head."""
+DISTANCES, DISTANCES_NORM = "bert.encoder.rel_embeddings.weight", "bert.encoder.LayerNorm"
+"""Vectors of distances (`bert.relatives.distances`), and the norm of all of them."""
+CONVOLUTION = "bert.encoder.conv"
+WIDENING = "bert.embeddings.embed_proj.weight"
 DENSE = "dense."
 """Beginning of the names of layers after an embedding's pooling, which have a file each."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
@@ -45,13 +50,17 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
     h, i, e = config.hidden_size, config.intermediate_size, config.embedding_width
     yield EMBEDDING, (config.vocab_size, e)
-    yield "bert.embeddings.position_embeddings.weight", (config.max_position_embeddings, e)
-    yield "bert.embeddings.token_type_embeddings.weight", (config.type_vocab_size, e)
-    yield from _weight_and_bias("bert.embeddings.LayerNorm", (e,))
+    if config.position_biased_input:
+        yield POSITIONS, (config.max_position_embeddings, e)
+    yield SEGMENTS, (config.type_vocab_size, e)
+    if config.widens_embeddings:
+        yield WIDENING, (h, e)
+    yield from _weight_and_bias("bert.embeddings.LayerNorm", (h if config.widens_embeddings else e,))
     if config.projects_embeddings:
         yield from _weight_and_bias("bert.embeddings_project", (h, e))
     if config.relative_attention_num_buckets:
         yield RELATIVE_BIAS, (config.relative_attention_num_buckets, config.num_attention_heads)
+    yield from _distance_shapes(config)
     for layer in range(config.num_layer_weights):
         name = f"bert.encoder.layer.{layer}"
         for part in ("self.query", "self.key", "self.value", "output.dense"):
@@ -78,6 +87,26 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
         yield from _weight_and_bias(task.head_name, (task.head_outputs(spec), h))
 
 
+def _distance_shapes(config: BertConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the tensors beside BERT's that DeBERTa's layers read."""
+    h = config.hidden_size
+    if config.norm_rel_ebd == "layer_norm":
+        yield from _weight_and_bias(DISTANCES_NORM, (h,))
+    if config.pos_att_type:
+        yield DISTANCES, (2 * config.distance_span, h)
+        if not config.share_att_key:
+            for layer in range(config.num_layer_weights):
+                for term, part in (("c2p", "pos_key_proj"), ("p2c", "pos_query_proj")):
+                    if term in config.pos_att_type:
+                        yield from _weight_and_bias(
+                            f"bert.encoder.layer.{layer}.attention.self.{part}", (h, h)
+                        )
+    if config.conv_kernel_size > 0:
+        shape = (h, h // config.conv_groups, config.conv_kernel_size)
+        yield from _weight_and_bias(f"{CONVOLUTION}.conv", shape)
+        yield from _weight_and_bias(f"{CONVOLUTION}.LayerNorm", (h,))
+
+
 def dense_name(number: int) -> str:
     """Return the name of an embedding's dense layer, counted from 0."""
     return f"{DENSE}{number}"
@@ -95,8 +124,11 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
     for name, shape in needed.items():
         tensor, own_name = weights.get(name), config.family.own_name(name, architecture)
         if tensor is None:
+            reason = ""
+            if name.startswith(MLM_HEAD) and any(other.startswith(DISCRIMINATOR) for other in weights):
+                reason = ": it was trained to find replaced pieces, and to fill no masks"
             raise CheckpointError(
-                f"the checkpoint has no tensor {own_name!r}, which a {spec.task} model needs"
+                f"the checkpoint has no tensor {own_name!r}, which a {spec.task} model needs{reason}"
             )
         if tensor.shape != shape:
             raise CheckpointError(

@@ -139,7 +139,8 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
         return replace(whole, sources=sources)
     names = (lora.ADAPTER_WEIGHTS, lora.ADAPTER_PICKLED)
     adapter = _read_file(folder / next((name for name in names if (folder / name).is_file()), names[0]))
-    merged = lora.merge(whole.weights, adapter, adapter_config, whole.config.family)
+    config = whole.config
+    merged = lora.merge(whole.weights, adapter, adapter_config, config.family, config.num_attention_heads)
     return replace(whole, weights=merged, sources=sources)
 
 

@@ -10,32 +10,22 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bert.config import BertConfig
+from bert.nn.activation import activation
+from bert.nn.attention import BertSelfAttention
+from bert.nn.disentangled import (
+    DisentangledSelfAttention,
+    Distances,
+    NeighbourConvolution,
+    distances,
+    freeze_key_biases,
+)
 from bert.relatives.relative_positions import bucket_table
 
-
-def activation(name: str) -> nn.Module:
-    """Return GELU (erf), its tanh or sigmoid approximation, SiLU, ReLU, or tanh."""
-    known = {
-        "gelu": nn.GELU(),
-        "gelu_new": nn.GELU(approximate="tanh"),
-        "quick_gelu": QuickGelu(),
-        "silu": nn.SiLU(),
-        "relu": nn.ReLU(),
-        "tanh": nn.Tanh(),
-    }
-    return known[name]
-
-
-class QuickGelu(nn.Module):
-    """GELU approximated by a sigmoid (Hendrycks & Gimpel 2016, arXiv 1606.08415)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map any shape to the same."""
-        return x * torch.sigmoid(1.702 * x)
+Bias = Tensor | Distances | None
+"""What all layers' scores depend on beside the hidden states: a sum that broadcasts to (B, A, T, T), or distances."""
 
 
 class BertEmbeddings(nn.Module):
@@ -46,59 +36,25 @@ class BertEmbeddings(nn.Module):
         super().__init__()
         width = config.embedding_width
         self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        self.has_positions = config.position_biased_input
+        if self.has_positions:
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        if config.widens_embeddings:
+            self.embed_proj = nn.Linear(width, config.hidden_size, bias=False)
+        normalised = config.hidden_size if config.widens_embeddings else width
+        self.LayerNorm = nn.LayerNorm(normalised, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Embed ids (B, T) to (B, T, E)."""
-        summed = (
-            self.word_embeddings(input_ids)
-            + self.token_type_embeddings(segment_ids)
-            + self.position_embeddings(position_ids)
-        )
+        """Embed ids (B, T) to (B, T, E), or H where they are widened before the norm."""
+        summed = self.word_embeddings(input_ids) + self.token_type_embeddings(segment_ids)
+        if self.has_positions:
+            summed = summed + self.position_embeddings(position_ids)
+        if hasattr(self, "embed_proj"):
+            summed = self.embed_proj(summed)
         embedded: Tensor = self.dropout(self.LayerNorm(summed))
         return embedded
-
-
-class BertSelfAttention(nn.Module):
-    """Multi-head attention of every token to every token that is not masked."""
-
-    def __init__(self, config: BertConfig) -> None:
-        """Shape the three projections, H to H each."""
-        super().__init__()
-        self.num_heads, self.dropout_prob = config.num_attention_heads, config.attention_probs_dropout_prob
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def _heads(self, projected: Tensor) -> Tensor:
-        batch, tokens, width = projected.shape
-        split = projected.view(batch, tokens, self.num_heads, width // self.num_heads)  # (B, T, A, D)
-        return split.transpose(1, 2)  # (B, A, T, D)
-
-    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
-        """Attend within hidden (B, T, H); `bias` is added to the scores and broadcasts to (B, A, T, T)."""
-        q, k, v = (self._heads(project(hidden)) for project in (self.query, self.key, self.value))
-        dropout = self.dropout_prob if self.training else 0.0
-        if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.requires_grad:
-            context = plain_attention(q, k, v, bias, dropout)
-        else:
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
-        return context.transpose(1, 2).flatten(2)  # (B, T, H)
-
-
-def plain_attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
-    """Attend by plain products, (B, A, T, D) each: training in bf16 on a CPU is faster so than by torch's kernels.
-
-    Whole layers of 384, forward and backward: 1.3 times the flash kernel at 128 tokens and 1.05 at 384; 1.01 to 1.06
-    times torch's own plain products, which look for rows that see nothing. In float32 the flash kernel is as fast.
-    """
-    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)  # (B, A, T, T)
-    if bias is not None:
-        scores = scores + bias
-    return F.dropout(scores.softmax(-1), dropout) @ v
 
 
 class BertResidual(nn.Module):
@@ -123,10 +79,10 @@ class BertAttention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         """Name the two parts as checkpoints do."""
         super().__init__()
-        self.self = BertSelfAttention(config)
+        self.self = DisentangledSelfAttention(config) if config.pos_att_type else BertSelfAttention(config)
         self.output = BertResidual(config, config.hidden_size)
 
-    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, bias: Bias) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
         attended: Tensor = self.output(self.self(hidden, bias), hidden)
         return attended
@@ -157,7 +113,7 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidual(config, config.intermediate_size)
 
-    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, bias: Bias) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
         attended = self.attention(hidden, bias)
         fed: Tensor = self.output(self.intermediate(attended), attended)
@@ -174,6 +130,12 @@ class BertLayers(nn.Module):
         self.layer = nn.ModuleList(BertLayer(config) for _ in range(config.num_layer_weights))
         if buckets := config.relative_attention_num_buckets:
             self.relative_attention_bias = nn.Embedding(buckets, config.num_attention_heads)
+        self.config = config
+        if config.pos_att_type:
+            self.rel_embeddings = nn.Embedding(2 * config.distance_span, config.hidden_size)
+        if config.norm_rel_ebd == "layer_norm":
+            self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.conv = NeighbourConvolution(config) if config.conv_kernel_size > 0 else None
         self.checkpointing = False  # see recompute_activations
 
     def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
@@ -183,16 +145,22 @@ class BertLayers(nn.Module):
 
     def states(self, hidden: Tensor, bias: Tensor | None) -> Iterator[Tensor]:
         """Yield the output (B, T, H) of each layer."""
-        bias = self._with_relative_bias(hidden, bias)
-        for number in self.order:
+        embedded, mask, with_distances = hidden, bias, self._with_distances(hidden, bias)
+        for place, number in enumerate(self.order):
             if self.checkpointing and self.training:
-                hidden = checkpoint(self.layer[number], hidden, bias, use_reentrant=False)
+                hidden = checkpoint(self.layer[number], hidden, with_distances, use_reentrant=False)
             else:
-                hidden = self.layer[number](hidden, bias)
+                hidden = self.layer[number](hidden, with_distances)
+            if place == 0 and self.conv is not None:
+                hidden = self.conv(embedded, hidden, mask)
             yield hidden
 
-    def _with_relative_bias(self, hidden: Tensor, bias: Tensor | None) -> Tensor | None:
-        """Return the bias with that of each pair's distance, (B or 1, A, T, T)."""
+    def _with_distances(self, hidden: Tensor, bias: Tensor | None) -> Bias:
+        """Return the bias with what depends on each pair's distance."""
+        if hasattr(self, "rel_embeddings"):
+            vectors = self.rel_embeddings.weight
+            vectors = self.LayerNorm(vectors) if hasattr(self, "LayerNorm") else vectors
+            return distances(self.config, bias, vectors, hidden.shape[1])
         if not hasattr(self, "relative_attention_bias"):
             return bias
         buckets = torch.from_numpy(bucket_table(hidden.shape[1])).to(hidden.device)
@@ -209,11 +177,12 @@ class BertPooler(nn.Module):
         """Shape the projection, H to H."""
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = activation(config.family.pooler_act)
+        self.activation = activation(config.pooler_act)
+        self.dropout = nn.Dropout(config.pooler_dropout)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Pool (B, T, H) to (B, H)."""
-        pooled: Tensor = self.activation(self.dense(hidden[:, 0]))
+        pooled: Tensor = self.activation(self.dense(self.dropout(hidden[:, 0])))
         return pooled
 
 
@@ -232,6 +201,8 @@ class BertModel(nn.Module):
         self.apply(lambda module: initialize(module, config.initializer_range))
         if not config.has_segments:
             nn.init.zeros_(self.embeddings.token_type_embeddings.weight.requires_grad_(False))
+        if not config.family.has_key_bias:
+            freeze_key_biases(self)
 
     def forward(
         self,

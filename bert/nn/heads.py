@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bert.config import BertConfig
-from bert.nn.encoder import BertModel, activation, initialize
+from bert.nn.activation import activation
+from bert.nn.encoder import BertModel, initialize
 from bert.nn.pooling import pool
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from bert.config import BertConfig
-from bert.nn.encoder import BertEmbeddings, BertLayers, activation, attention_bias, initialize
+from bert.nn.activation import activation
+from bert.nn.encoder import BertEmbeddings, BertLayers, attention_bias, initialize
 from bert.nn.heads import BertHead
 
 SPAN_POSITION_SIZE = 200

@@ -28,6 +28,18 @@ _OWN_KEYS = (
     "inner_group_num",
     "relative_attention_num_buckets",
     "qa_dropout",
+    "position_biased_input",
+    "pos_att_type",
+    "max_relative_positions",
+    "position_buckets",
+    "share_att_key",
+    "norm_rel_ebd",
+    "conv_kernel_size",
+    "conv_act",
+    "conv_groups",
+    "pooler_hidden_act",
+    "pooler_dropout",
+    "legacy",
 )
 """Keys of `config.json` that few families read; in the files of the others they mean nothing."""
 
@@ -75,6 +87,12 @@ class Family:
     """Its files have vectors of segments. Without them the table is zero and stays so."""
     always_projects: bool = False
     """Embeddings go through a layer of their own also where they are as wide as the encoder."""
+    projects_before_norm: bool = False
+    """Narrow embeddings are widened, without a bias, before their norm and not after it."""
+    has_key_bias: bool = True
+    """Keys have a bias, those of distances too. Without it the vectors are zero and stay so."""
+    joined: Mapping[str, int] = field(default_factory=dict)
+    """Linear layer that holds several of BERT's → how many."""
     drops_tokens_for_classifier: bool = True
     """The dropout of `classifier_dropout` is that of token classification too."""
 
@@ -211,6 +229,23 @@ class Family:
                 raise CheckpointError(
                     f"the weights have {other!r} and {name!r}, which are one tensor: take out the one that is not meant"
                 )
+
+    def own_modules(self, parts: Iterable[str], architecture: str) -> list[str]:
+        """Return names of linear layers, within a layer, in the family's words; `parts` are BERT's."""
+        names = (self.own_name(f"{_BODY}encoder.layer.0.{part}", architecture) for part in parts)
+        return [name.removeprefix(f"{self.prefix}{self.own_layer(0)}.") for name in names]
+
+    def split_factors(self, adapter: Mapping[str, Array], heads: int) -> dict[str, Array]:
+        """Return the matrices of a LoRA adapter for BERT's linear layers, where the family has some of them in one."""
+        return dict(adapter)
+
+    def join_factors(self, adapter: Mapping[str, Array], heads: int) -> dict[str, Array]:
+        """Undo `split_factors`."""
+        return dict(adapter)
+
+    def split_projections(self, weights: Mapping[str, Array], heads: int) -> dict[str, Array]:
+        """Return tensors by BERT's names, with those apart that the family has in one."""
+        return dict(weights)
 
     def own_weights(
         self, weights: Mapping[str, Array], architecture: str, config: Mapping[str, Any]

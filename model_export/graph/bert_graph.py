@@ -9,7 +9,7 @@ from typing import Protocol
 
 import onnx
 
-from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
+from bert.checkpoint.tensor_names import CONVOLUTION, EMBEDDING, MLM_HEAD, Weights
 from bert.config import BertConfig
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
@@ -45,6 +45,12 @@ class GraphOps(Protocol):
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + b + residual)."""
 
+    def convolution(self, embedded: str) -> str:
+        """Write the convolution of the embeddings that is added to the first layer's output; (T, H) → (T, H)."""
+
+    def add_norm(self, x: str, residual: str, norm: str) -> str:
+        """Write LayerNorm(x + residual)."""
+
     def text_ids(self) -> str:
         """Write (T,): the text of each token."""
 
@@ -71,6 +77,7 @@ def build_graph(
     x = ops.embeddings()
     if config.projects_embeddings:
         x = ops.project_embeddings(x, "bert.embeddings_project")
+    embedded = x
     # All after the last attention works token by token, and the head sees few of them: gather there.
     for place, layer in enumerate(config.layer_order, start=1):
         name, is_last = f"bert.encoder.layer.{layer}", place == len(config.layer_order)
@@ -82,6 +89,11 @@ def build_graph(
             x = writer.node("Gather", x, "positions", axis=0)
             attended = attended if one_position else writer.node("Gather", attended, "positions", axis=0)
         x = _rest_of_layer(ops, attended, x, name)
+        if place == 1 and config.conv_kernel_size > 0:
+            convolved = ops.convolution(embedded)
+            if is_last and not needs_all:
+                convolved = writer.node("Gather", convolved, "positions", axis=0)
+            x = ops.add_norm(x, convolved, f"{CONVOLUTION}.LayerNorm")
     if task.head is Head.EMBEDDING:
         text_ids = ops.text_ids() if needs_all else None
         embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
@@ -108,7 +120,7 @@ def _head(ops: GraphOps, x: str, weights: Weights, task: Task) -> str:
     x = ops.to_float32(x)
     if task.head is Head.POOLED:
         dense = _linear(ops.w, x, weights, "bert.pooler.dense")
-        x = ops.w.activation(dense, ops.config.family.pooler_act)
+        x = ops.w.activation(dense, ops.config.pooler_act)
     return _linear(ops.w, x, weights, task.head_name)
 
 

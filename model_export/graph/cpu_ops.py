@@ -6,10 +6,13 @@ is several times faster than SkipLayerNormalization, and Gather + Add + LayerNor
 
 import numpy as np
 
-from bert.checkpoint.tensor_names import Weights
+from bert.checkpoint.tensor_names import CONVOLUTION, EMBEDDING, WIDENING, Weights
 from bert.config import BertConfig
+from bert.relatives.family import POSITIONS, SEGMENTS
 from model_export.graph import relative_bias
+from model_export.graph.disentangled import DistanceTerms
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.neighbours import convolution_weights, neighbours
 
 EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
 MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
@@ -21,6 +24,7 @@ class CpuOps:
     def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
         """Write into `writer`; `weights` by Hugging Face's names."""
         self.w, self.config, self.weights = writer, config, weights
+        self._terms = DistanceTerms(writer, config, weights)
 
     def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs; the text ids always, as attention needs them."""
@@ -33,15 +37,22 @@ class CpuOps:
 
     def embeddings(self) -> str:
         """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
-        table = "bert.embeddings.{}_embeddings.weight".format
         # In the checkpoint's own order (bert.nn.encoder): sums of floats depend on it.
-        read = (("word", "input_ids"), ("token_type", "segment_ids"), ("position", "position_ids"))
+        read = [(EMBEDDING, "input_ids"), (SEGMENTS, "segment_ids"), (POSITIONS, "position_ids")]
+        read = [
+            (table, ids) for table, ids in read if table != POSITIONS or self.config.position_biased_input
+        ]
         tokens = self.w.constant("all", [-1])
-        words, segments, places = (
-            self.w.node("Gather", self.tensor(table(kind)), self.w.node("Reshape", ids, tokens))
-            for kind, ids in read
+        total, *others = (
+            self.w.node("Gather", self.tensor(table), self.w.node("Reshape", ids, tokens))
+            for table, ids in read
         )
-        embedded = self._add_norm(self.w.node("Add", words, segments), places, EMBEDDINGS_NORM)
+        for other in others:
+            total = self.w.node("Add", total, other)
+        if self.config.widens_embeddings:
+            widening = self.w.constant(f"{WIDENING}.T", self.weights[WIDENING].T)
+            total = self.w.node("MatMul", total, widening)
+        embedded = self._norm(total, EMBEDDINGS_NORM)
         self._attention_bias = self._bias("text_ids")
         shape = self.w.node("Shape", "input_ids")
         width = self.w.constant("width", [self.config.hidden_size])
@@ -68,6 +79,11 @@ class CpuOps:
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its three projections; (T, H) → (T, H)."""
+        if self.config.pos_att_type:
+            joined = self.w.node("Gemm", x, *self._joined_projections(name))
+            parts = self.w.nodes("Split", joined, outputs=3, axis=1, num_outputs=3)
+            query, key, value = map(self._in_rows, parts)
+            return self._attended_rows(query, key, value, name)
         attended = self.w.node(
             "Attention",
             self._in_rows(x),
@@ -86,7 +102,25 @@ class CpuOps:
         product = self.w.node("MatMul", self.w.node("Gather", x, "row_heads"), weight)
         query = self.w.node("Add", product, bias)
         key, value = (self._in_rows(self.w.node("Gemm", x, *other)) for other in others)
-        return self._attended_heads(query, key, value)
+        return self._attended_heads(query, key, value, name)
+
+    def _attended_rows(self, query: str, key: str, value: str, name: str) -> str:
+        """Write attention within rows (R, S, H); (T, H)."""
+        bias = self._attention_bias
+        if self.config.pos_att_type:
+            bias = self.w.node("Add", self._terms.in_rows(query, key, name), bias)
+        return self._multi_head(query, key, value, bias)
+
+    def _multi_head(self, query: str, key: str, value: str, bias: str) -> str:
+        """Write attention of queries (R, Q, H) to rows (R, S, H), whose scores have `bias` (R, 1 or A, Q, S); (R * Q, H)."""
+        attended = self.w.node(
+            "MultiHeadAttention",
+            *(query, key, value, "", "", bias),
+            domain=MICROSOFT,
+            num_heads=self.config.num_attention_heads,
+            **({"scale": self.config.score_scale} if self.config.pos_att_type else {}),
+        )
+        return self.as_tokens(attended)
 
     def _joined_projections(self, name: str) -> tuple[str, str]:
         """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
@@ -105,16 +139,13 @@ class CpuOps:
             return list(zip(weights, self.w.nodes("Split", bias, outputs=3, num_outputs=3), strict=True))
         return [self._weight_and_bias(f"{name}.{part}") for part in ("query", "key", "value")]
 
-    def _attended_heads(self, query: str, key: str, value: str) -> str:
+    def _attended_heads(self, query: str, key: str, value: str, name: str) -> str:
         """Write attention of queries (R, Q, H) to rows (R, S, H), in the texts' order; (P, H)."""
         texts = self.w.node("Gather", self.text_ids(), "row_heads")
-        attended = self.w.node(
-            "MultiHeadAttention",
-            *(query, key, value, "", "", self._bias(texts, "row_heads")),
-            domain=MICROSOFT,
-            num_heads=self.config.num_attention_heads,
-        )
-        return self.w.node("Gather", self.as_tokens(attended), "head_order", axis=0)
+        bias = self._bias(texts, "row_heads")
+        if self.config.pos_att_type:
+            bias = self.w.node("Add", self._terms.at_heads(query, key, name, "row_heads"), bias)
+        return self.w.node("Gather", self._multi_head(query, key, value, bias), "head_order", axis=0)
 
     def _in_rows(self, x: str) -> str:
         """Write (T, ...) → (R, S, H)."""
@@ -130,7 +161,20 @@ class CpuOps:
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
-        return self._add_norm(self._linear(x, dense), residual, norm)
+        return self.add_norm(self._linear(x, dense), residual, norm)
+
+    def convolution(self, embedded: str) -> str:
+        """Write the convolution of embeddings within each text, with its activation; (T, H) → (T, H)."""
+        moved = neighbours(self.w, self._in_rows(embedded), self.config.conv_kernel_size // 2)
+        joined = self.w.node("Concat", *moved, axis=2)
+        weight, bias = convolution_weights(self.config, self.weights)
+        wide = self.w.constant("wide_tokens", [-1, len(weight)])
+        constants = (
+            self.w.constant(f"{CONVOLUTION}.weight", weight),
+            self.w.constant(f"{CONVOLUTION}.bias", bias),
+        )
+        convolved = self.w.node("Gemm", self.w.node("Reshape", joined, wide), *constants)
+        return self.w.activation(convolved, self.config.conv_act)
 
     def text_ids(self) -> str:
         """Write (T,): the text of each token."""
@@ -159,9 +203,10 @@ class CpuOps:
         weight = self.w.constant(f"{name}.weight.T", self.weights[f"{name}.weight"].T)
         return weight, self.tensor(f"{name}.bias")
 
-    def _add_norm(self, x: str, residual: str, norm: str) -> str:
-        total = self.w.node("Add", x, residual)
+    def add_norm(self, x: str, residual: str, norm: str) -> str:
+        """Write LayerNorm(x + residual)."""
+        return self._norm(self.w.node("Add", x, residual), norm)
+
+    def _norm(self, x: str, norm: str) -> str:
         parameters = self.norm_parameters(norm)
-        return self.w.node(
-            "LayerNormalization", total, *parameters, axis=-1, epsilon=self.config.layer_norm_eps
-        )
+        return self.w.node("LayerNormalization", x, *parameters, axis=-1, epsilon=self.config.layer_norm_eps)

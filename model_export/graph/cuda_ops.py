@@ -4,11 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from bert.checkpoint.tensor_names import Weights
+from bert.checkpoint.tensor_names import EMBEDDING, WIDENING, Weights
 from bert.config import BertConfig
 from bert.errors import ExportError
+from bert.relatives.family import POSITIONS, SEGMENTS
 from model_export.graph import relative_bias
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.padded_attention import PaddedAttention
 
 LARGEST = float(np.finfo(np.float16).max)
 
@@ -19,6 +21,7 @@ class CudaOps:
     def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
         """Write into `writer`; raises ExportError for a weight that float16 cannot hold."""
         self.w, self.config, self._weights = writer, config, weights
+        self._padded = PaddedAttention(writer, config, weights, to_half)
 
     def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs; `token_offset` and `cumulative_lengths` are those of PackedAttention."""
@@ -30,6 +33,8 @@ class CudaOps:
 
     def embeddings(self) -> str:
         """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
+        if self.config.widens_embeddings or not self.config.position_biased_input:
+            return self._plain_embeddings()
         row = self.w.constant("axis_0", [0])
         ids, segments, places = (
             self.w.node("Unsqueeze", name, row) for name in ("input_ids", "segment_ids", "position_ids")
@@ -50,6 +55,20 @@ class CudaOps:
         self._attention_bias = self._relative_bias()
         return self.w.node("Squeeze", embedded, row)
 
+    def _plain_embeddings(self) -> str:
+        """Write embeddings that the fused operator has no form of."""
+        self._attention_bias = self._relative_bias()
+        total = self.w.node("Gather", self._tensor(EMBEDDING), "input_ids")
+        total = self.w.node("Add", total, self.w.node("Gather", self._tensor(SEGMENTS), "segment_ids"))
+        if self.config.position_biased_input:
+            total = self.w.node("Add", total, self.w.node("Gather", self._tensor(POSITIONS), "position_ids"))
+        if self.config.widens_embeddings:
+            total = self.w.node("MatMul", total, self._half(f"{WIDENING}.T", self._weights[WIDENING].T))
+        parameters = self._norm_parameters("bert.embeddings.LayerNorm")
+        return self.w.node(
+            "LayerNormalization", total, *parameters, axis=-1, epsilon=self.config.layer_norm_eps
+        )
+
     def project_embeddings(self, x: str, name: str) -> str:
         """Write the linear layer after the embeddings; (T, e) → (T, H)."""
         return self._linear(x, name)
@@ -65,11 +84,13 @@ class CudaOps:
         parts = [f"{name}.{part}" for part in ("query", "key", "value")]
         weight = np.concatenate([self._weights[f"{part}.weight"].T for part in parts], axis=1)
         bias = np.concatenate([self._weights[f"{part}.bias"] for part in parts])
+        constants = self._half(f"{name}.weight", weight), self._half(f"{name}.bias", bias)
+        if self.config.pos_att_type:
+            return self._padded.attention(self.w.node("Gemm", x, *constants), name)
         return self.w.node(
             "PackedAttention",
             x,
-            self._half(f"{name}.weight", weight),
-            self._half(f"{name}.bias", bias),
+            *constants,
             "token_offset",
             "cumulative_lengths",
             *self._attention_bias,
@@ -98,6 +119,21 @@ class CudaOps:
             residual,
             *self._norm_parameters(norm),
             self._tensor(f"{dense}.bias"),
+            domain=MICROSOFT,
+            epsilon=self.config.layer_norm_eps,
+        )
+
+    def convolution(self, embedded: str) -> str:
+        """Write the convolution of embeddings within each text, with its activation; (T, H) → (T, H)."""
+        return self._padded.convolution(embedded)
+
+    def add_norm(self, x: str, residual: str, norm: str) -> str:
+        """Write LayerNorm(x + residual)."""
+        return self.w.node(
+            "SkipLayerNormalization",
+            x,
+            residual,
+            *self._norm_parameters(norm),
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
         )

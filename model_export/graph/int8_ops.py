@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint.tensor_names import Weights
+from bert.checkpoint.tensor_names import CONVOLUTION, Weights
 from bert.config import BertConfig
 from model_export.graph.calibration import Calibration
 from model_export.graph.cpu_ops import EMBEDDINGS_NORM, CpuOps
@@ -40,6 +40,7 @@ SMOOTHING = 0.5  # among the best of 0.3 ... 1.0 on real text (docs/export.md), 
 FIXED_SMOOTHING = (
     0.8  # the best of 0.5 ... 1.0 for fixed scales, which must cover every feature of every token
 )
+_FIRST_OUTPUT = "bert.encoder.layer.0.output.LayerNorm"
 MIDDLE = 128  # the level of 0 in unsigned bytes
 ZERO = 24  # the level of 0 for an activation that goes a little below it; the best of 8 ... 48 on real text
 SMALLEST = 1e-10  # smallest scale, so that a vector of zeros is not divided by zero
@@ -102,16 +103,8 @@ class Int8Ops(CpuOps):
         """Write self-attention, its three projections reading one quantised input; (T, H) → (T, H), already smoothed."""
         linears, fixed = self._attention_input(x, name)
         rows = self._in_rows(fixed.quantised)
-        attended = self.w.node(
-            "MultiHeadAttention",
-            *(self._fixed_product(rows, linear, fixed) for linear in linears),
-            "",
-            "",
-            self._attention_bias,
-            domain=MICROSOFT,
-            num_heads=self.config.num_attention_heads,
-        )
-        return self.as_tokens(attended)
+        query, key, value = (self._fixed_product(rows, linear, fixed) for linear in linears)
+        return self._attended_rows(query, key, value, name)
 
     def attention_at_heads(self, x: str, name: str) -> str:
         """Write self-attention whose queries are each row's head positions; (T, H) → (P, H), already smoothed."""
@@ -121,7 +114,14 @@ class Int8Ops(CpuOps):
             self._fixed_product(heads, query, fixed),
             self._fixed_product(rows, key, fixed),
             self._fixed_product(rows, value, fixed),
+            name,
         )
+
+    def convolution(self, embedded: str) -> str:
+        """Write the convolution in float32, of the embeddings without the bias that their norm has taken in."""
+        bias = self.weights["bert.encoder.layer.0.attention.output.dense.bias"]
+        plain = self.w.node("Sub", embedded, self.w.constant(f"{CONVOLUTION}.residual", bias))
+        return super().convolution(plain)
 
     def _attention_input(self, x: str, name: str) -> tuple[list[_Linear], _FixedInput]:
         """Write the quantised input of queries, keys and values; return their layers and that input."""
@@ -146,12 +146,14 @@ class Int8Ops(CpuOps):
             quantised, scale, zero = self._quantised_signed(x)
         else:
             quantised, scale, zero = self._quantised_activation(x)
-        return self._add_norm(self._product(quantised, scale, zero, linear), residual, norm)
+        return self.add_norm(self._product(quantised, scale, zero, linear), residual, norm)
 
     def norm_parameters(self, name: str) -> tuple[str, str]:
         """Write a norm's scale and its shift, to which the bias of the next of `_residual_denses` is added."""
         if name == EMBEDDINGS_NORM and self.config.projects_embeddings:
             return super().norm_parameters(name)
+        if name == _FIRST_OUTPUT and self.config.conv_kernel_size > 0:
+            return super().norm_parameters(name)  # that of the convolution comes after it
         dense = next(self._residual_denses, None)
         if dense is None:
             return super().norm_parameters(name)

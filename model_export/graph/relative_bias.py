@@ -22,7 +22,7 @@ def in_rows(w: GraphWriter, weights: Weights, row_heads: str = "") -> str:
     """Write the bias of all places of a row, (A, S, S), or of queries at places `row_heads` (R, Q), (R, A, Q, S)."""
     width = w.node("Shape", "text_ids", start=1, end=2)
     width = w.node("Squeeze", width)
-    zero, one = w.constant("zero", np.array(0, np.int64)), w.constant("one", np.array(1, np.int64))
+    zero, one = w.constant("index_0", 0), w.constant("index_1", 1)
     places = w.node("Range", zero, width, one)
     if not row_heads:
         return _by_distance(w, weights, places, places)
@@ -35,10 +35,10 @@ def in_texts(w: GraphWriter, weights: Weights, convert: Convert) -> str:
     """Write the bias of all places of the longest text, (1, A, longest, longest); `convert` gives the table its type."""
     # Not by Shape and Range: CUDA leaves what follows a shape to the CPU, which the session does not allow.
     offsets = w.node("Cast", "token_offset", to=TensorProto.INT64)  # (N, longest)
-    row = w.node("Gather", offsets, w.constant("zero", np.array(0, np.int64)), axis=0)
+    row = w.node("Gather", offsets, w.constant("index_0", 0), axis=0)
     none = w.node("Sub", row, row)
-    ones = w.node("Add", none, w.constant("one", np.array(1, np.int64)))
-    places = w.node("CumSum", ones, w.constant("zero", np.array(0, np.int64)))
+    ones = w.node("Add", none, w.constant("index_1", 1))
+    places = w.node("CumSum", ones, w.constant("index_0", 0))
     bias = _by_distance(w, weights, places, places, convert)
     return w.node("Unsqueeze", bias, w.constant("axis_0", [0]))
 

@@ -57,6 +57,63 @@ class PackedAttention(OpRun):
         return (_half(out),)
 
 
+class MultiHeadAttention(OpRun):
+    """Attention of rows, with a bias for each of them."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, query: Array, key: Array, value: Array, *inputs: Array | None, **attributes: Any) -> Any:
+        _, _, bias = inputs
+        q, k, v = (
+            _wide(x).reshape(*x.shape[:2], attributes["num_heads"], -1).swapaxes(1, 2)
+            for x in (query, key, value)
+        )
+        scores = q @ k.swapaxes(2, 3) * np.float32(attributes["scale"]) + _wide(bias)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        return (_half((weights @ v).swapaxes(1, 2).reshape(query.shape)),)
+
+
+class RestorePadding(OpRun):
+    """Give each text a row as long as the longest one."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, offset: Array) -> Any:
+        out = np.zeros((offset.size, x.shape[1]), x.dtype)
+        out[offset.reshape(-1)[: len(x)]] = x
+        return (out.reshape(*offset.shape, -1),)
+
+
+class RemovePadding(OpRun):
+    """Undo RestorePadding; its other outputs are not read."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, lengths: Array) -> Any:
+        kept = np.concatenate([row[:length] for row, length in zip(x, lengths, strict=True)])
+        none = np.zeros(0, np.int32)
+        return kept, none, none, none
+
+
+class GatherElements(OpRun):
+    """The standard one."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, indices: Array, *, axis: int) -> Any:
+        return (np.take_along_axis(x, indices.astype(np.int64), axis),)
+
+
+class LayerNormalization(OpRun):
+    """The standard one: its sums are float32's also in float16."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, shift: Array, *, epsilon: float, **_: Any) -> Any:
+        return (_norm(_wide(x), scale, shift, epsilon, x.dtype),)
+
+
 class EmbedLayerNormalization(OpRun):
     """Sum of three embeddings and its norm."""
 
@@ -73,8 +130,11 @@ class SkipLayerNormalization(OpRun):
 
     op_domain = MICROSOFT
 
-    def _run(self, x: Array, skip: Array, scale: Array, shift: Array, bias: Array, **attributes: Any) -> Any:
-        return (_norm(_wide(x) + _wide(bias) + _wide(skip), scale, shift, attributes["epsilon"]),)
+    def _run(
+        self, x: Array, skip: Array, scale: Array, shift: Array, bias: Array | None = None, **attributes: Any
+    ) -> Any:
+        total = _wide(x) + _wide(skip) + (0 if bias is None else _wide(bias))
+        return (_norm(total, scale, shift, attributes["epsilon"]),)
 
 
 class BiasGelu(OpRun):
@@ -128,8 +188,8 @@ class Gemm(OpRun):
 
 
 _OPERATORS = [
-    PackedAttention, EmbedLayerNormalization, SkipLayerNormalization, BiasGelu, FastGelu, QuickGelu, MatMul,
-    Gemm,
+    PackedAttention, MultiHeadAttention, RestorePadding, RemovePadding, EmbedLayerNormalization,
+    SkipLayerNormalization, LayerNormalization, BiasGelu, FastGelu, QuickGelu, MatMul, Gemm, GatherElements,
 ]  # fmt: skip
 
 
@@ -148,10 +208,11 @@ def _padded_places(ends: Array, longest: int) -> list[int]:
     return [text * longest + i for text, n in enumerate(np.diff(ends)) for i in range(n)]
 
 
-def _norm(x: Floats, scale: Any, shift: Any, epsilon: float) -> Array:
+def _norm(x: Floats, scale: Any, shift: Any, epsilon: float, dtype: Any = np.float16) -> Array:
     centred = x - x.mean(axis=-1, keepdims=True)
     unit = centred / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + np.float32(epsilon))
-    return _half(unit * _wide(scale) + _wide(shift))
+    normed: Array = (unit * _wide(scale) + _wide(shift)).astype(dtype)
+    return normed
 
 
 def _wide(x: Any) -> Floats:

@@ -12,6 +12,7 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import FAMILIES, REFUSED
 
+DISTANCES = frozenset(FAMILIES["deberta-v2"].own_keys)
 OF_RELATIVES = {
     "has_segments",
     "embedding_size",
@@ -19,6 +20,7 @@ OF_RELATIVES = {
     "inner_group_num",
     "relative_attention_num_buckets",
     "qa_dropout",
+    *DISTANCES,
 }
 """Fields that only relatives have in their files."""
 SHARED = {field.name for field in fields(BertConfig)} - OF_RELATIVES

@@ -18,24 +18,27 @@ from bert.checkpoint.description import Stated
 from bert.checkpoint.tensor_names import needed_shapes
 from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.config import BertConfig
-from bert.errors import CheckpointError, UnsupportedModelError
+from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import FAMILIES
 from bert.nn import heads
+from bert.nn.activation import activation
 from bert.nn.checkpoint import load_into, save_checkpoint
-from bert.nn.encoder import activation
 from bert.nn.heads import BertHead
 from bert.relatives.family import POSITIONS, SEGMENTS
 from bert.relatives.family import TASKS as TASK_IDS
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import ARCHITECTURES, SPECS, vocabulary
-from tests.support.families import CLASSES, SHAPES, their_outputs, write_relative
+from tests.support.families import CLASSES, SHAPES, has_class, their_outputs, write_relative
 
 TASKS = ["classification", "ner", "qa", "multiple_choice", "similarity", "fill_mask"]
 LENGTHS = (140, 20, 7, 2, 1)
 """Lengths of the texts; MPNet's distances change at 8 and end at 128."""
+FROZEN = (".self.key.bias", ".self.pos_key_proj.bias")
+"""What version 1 of DeBERTa lacks."""
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 """All but shrinking, which takes minutes: the shapes are small."""
 FAMILY_NAMES = ["bert", *CLASSES]
+SERVED = [(task, name) for task in TASKS for name in FAMILY_NAMES if has_class(name, task)]
 
 
 def drawn_changes(data: st.DataObject, model_type: str) -> dict[str, Any]:
@@ -67,9 +70,36 @@ def drawn_changes(data: st.DataObject, model_type: str) -> dict[str, Any]:
         },
     }
     own = of_families.get(model_type, {})
+    if model_type in ("deberta", "deberta-v2"):
+        return changes | drawn_distances(data, model_type, width)
     if model_type not in ("distilbert", "mpnet"):
         own["type_vocab_size"] = st.sampled_from([1, 2, 4])
     return changes | {key: data.draw(strategy) for key, strategy in own.items()}
+
+
+def drawn_distances(data: st.DataObject, model_type: str, width: int) -> dict[str, Any]:
+    """Draw what sets a DeBERTa apart: keys of its `config.json`."""
+    terms = [["c2p"], ["p2c"], ["c2p", "p2c"], "c2p|p2c", " P2C | c2p"]
+    strategies: dict[str, st.SearchStrategy[Any]] = {
+        "relative_attention": st.just(True),
+        "pos_att_type": st.sampled_from(terms),
+        "max_relative_positions": st.sampled_from([-1, 0, 16, 64]),
+        "position_biased_input": st.booleans(),
+        "type_vocab_size": st.sampled_from([0, 2]),
+        "embedding_size": st.sampled_from([width, 10]),
+        "pooler_hidden_act": st.sampled_from(["gelu", "tanh"]),
+    }
+    if model_type == "deberta-v2":
+        strategies |= {
+            "position_buckets": st.sampled_from([-1, 8, 9]),
+            "share_att_key": st.booleans(),
+            "norm_rel_ebd": st.sampled_from(["none", "layer_norm"]),
+            "conv_kernel_size": st.sampled_from([0, 1, 3, 5]),
+            "conv_act": st.sampled_from(["tanh", "gelu"]),
+            "conv_groups": st.sampled_from([1, 2]),
+        }
+    drawn = {key: data.draw(strategy) for key, strategy in strategies.items()}
+    return drawn | {"legacy": drawn["embedding_size"] != width or data.draw(st.booleans())}
 
 
 def drawn_spec(data: st.DataObject, task: str) -> TaskSpec:
@@ -112,8 +142,7 @@ def real(values: Tensor, spec: TaskSpec, mask: Tensor) -> Tensor:
     return values[mask.bool()] if by_token else values.flatten()
 
 
-@pytest.mark.parametrize("model_type", FAMILY_NAMES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "model_type"), SERVED)
 @settings(max_examples=4, phases=PHASES)
 @given(data=st.data())
 def test_answers_and_gradients_are_those_of_transformers(
@@ -155,15 +184,19 @@ def gradients(model: torch.nn.Module, config: BertConfig) -> dict[str, Tensor]:
         for name, parameter in model.named_parameters(remove_duplicate=False)
         if parameter.grad is not None and not is_tied(config.family.bert_name(name))
     }
+    family = config.family
+    if family.joined:
+        found = family.split_projections(found, config.num_attention_heads)
+        found = {name: gradient for name, gradient in found.items() if not name.endswith(FROZEN)}
     found.pop(TASK_IDS, None)  # it moves with the segments
     if not config.has_segments:
         found.pop(SEGMENTS, None)  # they move with the positions
-    found[POSITIONS] = found[POSITIONS][-config.max_position_embeddings :]
+    if POSITIONS in found:
+        found[POSITIONS] = found[POSITIONS][-config.max_position_embeddings :]
     return found
 
 
-@pytest.mark.parametrize("model_type", FAMILY_NAMES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "model_type"), SERVED)
 @settings(max_examples=2, phases=PHASES)
 @given(data=st.data())
 def test_transformers_loads_what_is_saved_as_its_own_class(
@@ -194,10 +227,15 @@ def test_transformers_loads_what_is_saved_as_its_own_class(
     assert BertConfig.read(folder / "saved") == ours.config
 
 
-@pytest.mark.parametrize("model_type", FAMILY_NAMES)
-def test_a_text_in_a_packed_row_is_read_as_alone(model_type: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [*((name, {}) for name in FAMILY_NAMES), ("deberta-v2", {"conv_kernel_size": 5, "conv_groups": 2})],
+)
+def test_a_text_in_a_packed_row_is_read_as_alone(
+    model_type: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
     spec = SPECS["similarity"]
-    write_relative(tmp_path, model_type, spec)
+    write_relative(tmp_path, model_type, spec, **changes)
     config = BertConfig.read(tmp_path)
     model = our_model(config, spec)
     load_into(model, tmp_path)
@@ -218,8 +256,7 @@ def label_maps(spec: TaskSpec) -> dict[str, Any]:
     return {"id2label": {str(n): label for n, label in enumerate(spec.labels)}} if spec.labels else {}
 
 
-@pytest.mark.parametrize("model_type", CLASSES)
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "model_type"), [pair for pair in SERVED if pair[1] != "bert"])
 def test_the_task_is_found_without_a_task_json(task: str, model_type: str, tmp_path: Path) -> None:
     write_relative(tmp_path, model_type, SPECS[task])
     checkpoint = read_checkpoint(tmp_path)
@@ -269,6 +306,65 @@ def test_a_discriminator_is_a_body_and_no_language_model(tmp_path: Path) -> None
     ]
     with pytest.raises(CheckpointError, match="say --pooling mean, or another, to export its embeddings"):
         read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("file", [{"type_vocab_size": 2, "position_biased_input": True}, {}])
+def test_a_head_for_masks_is_found_by_its_tensors(file: dict[str, Any], tmp_path: Path) -> None:
+    write_relative(tmp_path, "deberta", SPECS["fill_mask"], legacy=False, max_position_embeddings=150, **file)
+    # As microsoft/deberta-base is published: the config does not say which form the head has.
+    config_file = tmp_path / "config.json"
+    values = json.loads(config_file.read_text(encoding="utf-8"))
+    config_file.write_text(
+        json.dumps({key: value for key, value in values.items() if key != "legacy"}), encoding="utf-8"
+    )
+    model = our_model(BertConfig.read(tmp_path), SPECS["fill_mask"])
+    assert load_into(model, tmp_path) == []
+    save_checkpoint(model, tmp_path / "saved", "BertForMaskedLM", {})
+    theirs, report = transformers.DebertaForMaskedLM.from_pretrained(
+        tmp_path / "saved", output_loading_info=True
+    )
+    assert not any(report.values()), report
+    ids, mask, segments = batch(model.config)
+    with torch.no_grad():
+        expected = their_outputs(theirs.eval(), ids, mask, segments)[mask.bool()]
+        torch.testing.assert_close(model(ids, segments, mask)[mask.bool()], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a_discriminator_of_deberta_fills_no_masks(tmp_path: Path) -> None:
+    write_relative(tmp_path, "deberta-v2", SPECS["fill_mask"], legacy=False)
+    file = tmp_path / "model.safetensors"
+    tensors = safetensors.numpy.load_file(file)
+    found = {"mask_predictions.dense.weight": np.ones((32, 32), np.float32)}
+    safetensors.numpy.save_file({**tensors, **found}, file)
+    with pytest.raises(CheckpointError, match="say --pooling mean, or another, to export its embeddings"):
+        read_checkpoint(tmp_path)
+    TaskSpec("fill_mask", max_tokens=64).write(tmp_path)
+    with pytest.raises(CheckpointError, match="trained to find replaced pieces, and to fill no masks"):
+        read_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"pos_att_type": "c2p|p2p"}, "read are c2p, p2c"),
+        ({"pos_att_type": None}, "they contradict each other"),
+        ({"relative_attention": False}, "they contradict each other"),
+        ({"talking_head": True}, "attention whose heads are mixed"),
+        ({"attention_head_size": 7}, "attention_head_size is 7; only 64"),
+        ({"pooler_hidden_size": 7}, "pooler_hidden_size is 7; only 768"),
+        ({"pooler_hidden_act": "mish"}, "pooler_act is 'mish'"),
+        ({"share_att_key": "yes"}, r"share_att_key \('yes'\) must be true or false"),
+        ({"position_buckets": 1}, r"position_buckets \(1\)"),
+        ({"position_buckets": 2000}, r"position_buckets \(2000\)"),
+        ({"conv_kernel_size": 4}, r"conv_kernel_size \(4\) must be odd"),
+        ({"conv_kernel_size": 3, "conv_groups": 5}, r"conv_groups \(5\) must divide"),
+    ],
+)
+def test_another_attention_than_debertas_is_refused(changes: dict[str, Any], reason: str) -> None:
+    values = {**SHAPES["deberta-v2"], "model_type": "deberta-v2", "hidden_size": 768}
+    values["num_attention_heads"] = 12
+    with pytest.raises((ConfigError, UnsupportedModelError), match=reason):
+        BertConfig.from_dict(values | changes)
 
 
 @pytest.mark.parametrize("model_type", FAMILY_NAMES)

@@ -20,6 +20,8 @@ CLASSES = {
     "electra": "Electra",
     "albert": "Albert",
     "mpnet": "MPNet",
+    "deberta": "Deberta",
+    "deberta-v2": "DebertaV2",
 }
 """`model_type` → beginning of the class names."""
 _SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
@@ -29,6 +31,13 @@ _ROBERTA = {
     "layer_norm_eps": 1e-5,
     "max_position_embeddings": 129,
     "pad_token_id": 0,  # the vocabulary's; that of the hub is 1
+}
+_DEBERTA = {
+    **_SHAPE,
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_biased_input": False,
+    "max_relative_positions": 40,
 }
 SHAPES: dict[str, dict[str, Any]] = {
     "bert": _SHAPE,
@@ -46,6 +55,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "inner_group_num": 1,
     },
     "mpnet": {**_SHAPE, "layer_norm_eps": 1e-5, "max_position_embeddings": 130},
+    "deberta": _DEBERTA,
+    "deberta-v2": {
+        **_DEBERTA,
+        "position_buckets": 8,
+        "share_att_key": True,
+        "norm_rel_ebd": "layer_norm",
+    },
 }
 _DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 DROPOUT = {
@@ -79,6 +95,11 @@ def relative(model_type: str, spec: TaskSpec, seed: int = 0, **changes: Any) -> 
             scale = 0.15 if parameter.dim() > 1 else 0.3
             parameter.add_(torch.empty_like(parameter).normal_(0.0, scale, generator=drawn))
     return model
+
+
+def has_class(model_type: str, task: str) -> bool:
+    """Tell whether `transformers` has a class of a family for a task."""
+    return hasattr(transformers, CLASSES.get(model_type, "Bert") + ARCHITECTURES[task].removeprefix("Bert"))
 
 
 def write_relative(

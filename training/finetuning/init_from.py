@@ -7,10 +7,10 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS, read_adapter_config
+from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
-from bert.relatives.family import Family
 from bert.tasks.spec import TaskSpec
 from training.finetuning import model as models
 
@@ -34,7 +34,7 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
         raise ConfigError(f"start_from {folder} holds a BiLSTM over frozen features, and no encoder")
     if models.is_adapted(trained):
         _check_adapter(folder, earlier, spec, trained)
-        _fill_adapter(folder, trained, model.config.family)
+        _fill_adapter(folder, trained, model.config)
     elif (folder / ADAPTER_CONFIG).is_file():
         raise ConfigError(f"start_from {folder} holds an adapter: set lora as that run did")
     elif missing := load_into(model, folder):
@@ -59,13 +59,13 @@ def _check_adapter(folder: Path, earlier: TaskSpec, spec: TaskSpec, trained: "pe
             )
 
 
-def _fill_adapter(folder: Path, trained: "peft.PeftModel", family: Family) -> None:
+def _fill_adapter(folder: Path, trained: "peft.PeftModel", shape: BertConfig) -> None:
     """Fill the adapter, whose weights must be exactly those of the file: peft itself passes over what does not fit."""
     import peft
 
     file = folder / ADAPTER_WEIGHTS
     try:
-        found = models.read_adapter(folder, family)
+        found = models.read_adapter(folder, shape)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from None
     wanted = _shapes(peft.get_peft_model_state_dict(trained, save_embedding_layers=False))

@@ -17,7 +17,6 @@ from bert.config import BertConfig
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
-from bert.relatives.family import Family
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import honour, is_embedder
 from bert.tasks.spec import TaskSpec
@@ -115,7 +114,7 @@ def save(
     """Write a checkpoint folder aside and rename it into place: an adapter, or the whole model."""
     with atomic_dir(folder) as aside:
         if is_adapted(trained):
-            save_adapter(trained, aside, settings.base, model.config.family, task.architecture)
+            save_adapter(trained, aside, settings.base, model.config, task.architecture)
         elif settings.features is not None:
             save_head(model, aside, settings, settings.features)
         else:
@@ -124,8 +123,11 @@ def save(
         task.spec.write(aside)
 
 
-def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Family, architecture: str) -> None:
+def save_adapter(
+    model: "peft.PeftModel", folder: Path, base: str, shape: BertConfig, architecture: str
+) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them beside the family's own class."""
+    family = shape.family
     model.save_pretrained(str(folder), save_embedding_layers=False)
     (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
     file = folder / ADAPTER_CONFIG
@@ -134,21 +136,23 @@ def save_adapter(model: "peft.PeftModel", folder: Path, base: str, family: Famil
     if hub_model := origin(base_folder(base)):
         config |= {"base_model_name_or_path": hub_model["repo"], "revision": hub_model["commit"]}
     if family.layer_names:
-        names = (family.own_name(f"bert.encoder.layer.0.{part}", architecture) for part in LAYER_PARTS)
-        config["target_modules"] = [
-            name.removeprefix(f"{family.prefix}{family.own_layer(0)}.") for name in names
-        ]
+        config["target_modules"] = family.own_modules(LAYER_PARTS, architecture)
+    # The same factor for every matrix: alpha over the rank.
+    config["rank_pattern"] = {name: count * config["r"] for name, count in family.joined.items()}
+    config["alpha_pattern"] = {name: count * config["lora_alpha"] for name, count in family.joined.items()}
     pooler = family.own_name("bert.pooler.dense", architecture).removeprefix(family.prefix).partition(".")[0]
     saved = [pooler if name == "pooler" else name for name in config["modules_to_save"] or ()]
     config["modules_to_save"] = list(dict.fromkeys(saved))
-    weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), lambda name: family.own_name(name, architecture))
+    joined = family.join_factors(load_file(folder / ADAPTER_WEIGHTS), shape.num_attention_heads)
+    weights = _renamed(joined, lambda name: family.own_name(name, architecture))
     save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def read_adapter(folder: Path, family: Family) -> dict[str, Tensor]:
+def read_adapter(folder: Path, shape: BertConfig) -> dict[str, Tensor]:
     """Read `adapter_model.safetensors`, with the names that peft gives the modules of BertHead."""
-    return _renamed(load_file(folder / ADAPTER_WEIGHTS), family.bert_name)
+    weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), shape.family.bert_name)
+    return shape.family.split_factors(weights, shape.num_attention_heads)
 
 
 def _renamed(weights: Mapping[str, Tensor], name_of: Callable[[str], str]) -> dict[str, Tensor]:
@@ -186,7 +190,7 @@ def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
     if is_adapted(trained):
         import peft
 
-        peft.set_peft_model_state_dict(trained, read_adapter(folder, model.config.family))
+        peft.set_peft_model_state_dict(trained, read_adapter(folder, model.config))
     elif (folder / HEAD).is_file():
         model.load_state_dict(load_file(folder / HEAD), strict=False)
     else:

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 from torch.utils.benchmark import Timer
 
-from bert.nn.encoder import BertLayers, BertSelfAttention
+from bert.nn.attention import BertSelfAttention
+from bert.nn.encoder import BertLayers
 from training.pretraining.objectives.base import Objective
 
 PASSES = 3

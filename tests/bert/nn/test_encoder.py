@@ -7,14 +7,10 @@ import torch
 from transformers.models.bert import modeling_bert
 
 from bert.config import ACTIVATIONS, BertConfig
-from bert.nn import encoder
-from bert.nn.encoder import (
-    BertModel,
-    activation,
-    attention_bias,
-    plain_attention,
-    recompute_activations,
-)
+from bert.nn import attention
+from bert.nn.activation import activation
+from bert.nn.attention import plain_attention
+from bert.nn.encoder import BertModel, attention_bias, recompute_activations
 from bert.nn.heads import BertForPreTraining
 from tests.support.bert_reference import (
     assert_same,
@@ -198,7 +194,7 @@ def test_training_in_half_precision_is_close(monkeypatch: pytest.MonkeyPatch) ->
         calls += 1
         return plain_attention(*arguments)
 
-    monkeypatch.setattr(encoder, "plain_attention", counted)
+    monkeypatch.setattr(attention, "plain_attention", counted)
     config = small_config(14, num_hidden_layers=2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     model = BertModel(config).train()
     fill(model, 14)

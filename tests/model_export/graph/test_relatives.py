@@ -1,6 +1,7 @@
 """What relatives have and BERT has not: narrow embeddings, shared layers, a bias by distance. In every form of the graph."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -23,6 +24,24 @@ from model_export.verify.texts import EncodedText
 from tests.support.checkpoints import SPECS, random_text
 from tests.support.random_weights import random_weights, small_config
 
+_DISTANCES = {"pos_att_type": ("c2p", "p2c"), "position_biased_input": False, "max_relative_positions": 100}
+DISENTANGLED = {
+    "distances": small_config(model_type="deberta", **_DISTANCES),
+    "buckets": small_config(
+        **_DISTANCES,
+        model_type="deberta-v2",
+        position_buckets=32,
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+    ),
+    "convolution": small_config(
+        **{**_DISTANCES, "pos_att_type": ("p2c",)},
+        model_type="deberta-v2",
+        embedding_size=16,
+        conv_kernel_size=3,
+        conv_groups=2,
+    ),
+}
 CONFIGS = {
     "narrow": small_config(model_type="electra", embedding_size=16),
     "shared": small_config(
@@ -31,6 +50,7 @@ CONFIGS = {
     "groups": small_config(model_type="albert", embedding_size=32, num_hidden_groups=2, hidden_act="relu"),
     "inner": small_config(model_type="albert", embedding_size=16, num_hidden_groups=2, inner_group_num=2),
     "relative": small_config(model_type="mpnet", relative_attention_num_buckets=32, layer_norm_eps=1e-5),
+    **DISENTANGLED,
 }
 HEADS = ["classification", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
 LENGTHS = (17, 3, 120, 7, 256, 40, 129, 2, 9)  # with the longest that is read, and one over each bucket's end
@@ -101,10 +121,10 @@ def test_the_graph_for_cuda_answers_within_half_precision(name: str, config: Ber
 
 
 @pytest.mark.parametrize(("heads", "width"), [(2, 8), (3, 48), (2, 64)])
-def test_a_bias_by_distance_gives_the_same_bits_wherever_a_text_lies(heads: int, width: int) -> None:
-    config = small_config(
-        model_type="mpnet",
-        relative_attention_num_buckets=32,
+@pytest.mark.parametrize("name", ["relative", *DISENTANGLED])
+def test_distances_give_the_same_bits_wherever_a_text_lies(name: str, heads: int, width: int) -> None:
+    config = replace(
+        CONFIGS[name],
         hidden_size=heads * width,
         num_attention_heads=heads,
         num_hidden_layers=2,
@@ -153,9 +173,18 @@ def test_one_bias_by_distance_serves_all_layers() -> None:
         assert len({node.input[place] for node in attention}) == 1
 
 
+@pytest.mark.parametrize("name", DISENTANGLED)
+def test_distances_are_read_along_diagonals_and_by_index_at_few_heads_only(name: str) -> None:
+    for head, gathers in (("ner", 0), ("classification", len(DISENTANGLED[name].pos_att_type))):
+        config, spec = DISENTANGLED[name], SPECS[head]
+        graph = build_graph(config, spec, random_weights(config, spec), CpuOps).graph
+        assert sum(node.op_type == "GatherElements" for node in graph.node) == gathers
+
+
 def test_only_a_bias_by_distance_is_given_to_packed_attention() -> None:
     spec = SPECS["ner"]
-    for name, config in CONFIGS.items():
+    for name in CONFIGS.keys() - DISENTANGLED.keys():
+        config = CONFIGS[name]
         graph = build_graph(config, spec, random_weights(config, spec), CudaOps).graph
         counts = {len(node.input) for node in graph.node if node.op_type == "PackedAttention"}
         assert counts == ({6} if name == "relative" else {5})

@@ -70,7 +70,9 @@ def test_what_is_trained_loads_as_its_own_class(task: str, family_base: Path, se
     assert_answers(checkpoint, theirs)
 
 
-@pytest.mark.parametrize("family_base", ["roberta", "electra", "albert", "mpnet"], indirect=True)
+@pytest.mark.parametrize(
+    "family_base", ["roberta", "electra", "albert", "mpnet", "deberta-v2"], indirect=True
+)
 @pytest.mark.parametrize("task", ["qa", "multiple_choice"])
 def test_heads_of_other_tasks_load_too(task: str, family_base: Path, settings_for: Make) -> None:
     best = finetune(settings_for(task, base=family_base, max_steps=2))
@@ -81,7 +83,7 @@ def test_heads_of_other_tasks_load_too(task: str, family_base: Path, settings_fo
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
-@pytest.mark.parametrize("family_base", ["roberta", "electra"], indirect=True)
+@pytest.mark.parametrize("family_base", ["roberta", "electra", "deberta-v2"], indirect=True)
 def test_an_adapter_has_the_head_of_its_class(family_base: Path, settings_for: Make) -> None:
     best = finetune(settings_for("multiple_choice", base=family_base, max_steps=2, lora={"rank": 4}))
     base = KINDS["multiple_choice"].from_pretrained(family_base)

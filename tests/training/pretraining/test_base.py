@@ -69,7 +69,7 @@ def test_a_relative_of_bert_goes_on_as_a_bert(corpus: Path, tmp_path: Path) -> N
         )
 
 
-@pytest.mark.parametrize("model_type", ["electra", "albert", "mpnet"])
+@pytest.mark.parametrize("model_type", ["electra", "albert", "mpnet", "deberta", "deberta-v2"])
 def test_another_body_goes_on_as_itself(model_type: str, corpus: Path, tmp_path: Path) -> None:
     pieces = Corpus.open(corpus).vocab_size
     relative(model_type, SPECS["fill_mask"], vocab_size=pieces).save_pretrained(tmp_path / "base")
