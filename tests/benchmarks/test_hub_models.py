@@ -34,6 +34,8 @@ MODELS = [
     ("qa", "camembert", "unigram"),
     pytest.param(*("qa", "albert", "unigram_albert"), marks=pytest.mark.soak),
     ("similarity", "mpnet", "bpe"),
+    ("ner", "deberta-v2", "unigram_deberta"),
+    ("qa", "deberta", "bpe"),
     ("multiple_choice", "ernie", "wordpiece"),
     ("fill_mask", "albert", "unigram_albert"),
 ]

@@ -14,6 +14,23 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from benchmarks.serving.load.texts import COMMON
 
 _ROBERTA = {"max_position_embeddings": 514, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+_DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": "p2c|c2p",
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+_DEBERTA_V3 = {
+    **_DEBERTA,
+    "model_type": "deberta-v2",
+    "vocab_size": 128100,
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "minilm-l6": {
         "model_type": "bert",
@@ -49,6 +66,19 @@ SHAPES: dict[str, dict[str, Any]] = {
         "intermediate_size": 3072,
     },
     "mpnet-base": {"model_type": "mpnet", "vocab_size": 30527, **_ROBERTA},
+    "deberta-base": {**_DEBERTA, "model_type": "deberta"},
+    "deberta-v3-base": _DEBERTA_V3,
+    "deberta-v3-small": {**_DEBERTA_V3, "num_hidden_layers": 6},
+    "deberta-v2-xlarge": {
+        **_DEBERTA_V3,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "attention_head_size": 64,
+        "conv_kernel_size": 3,
+        "conv_act": "gelu",
+    },
     "tiny": {
         "model_type": "electra",
         "embedding_size": 16,
