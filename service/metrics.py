@@ -19,6 +19,7 @@ from prometheus_client import (
     generate_latest,
     values,
 )
+from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.values import MultiProcessValue
 
@@ -26,6 +27,11 @@ from service.process_metrics import ProcessMetrics
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable that prometheus_client reads at import."""
+
+FILE_BYTES = 2**16
+"""Bytes of a new file of numbers, as in prometheus_client."""
+ENTRY_BYTES = 32
+"""Most bytes of an entry besides its name: length, padding, value and time."""
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 TOKENS = tuple(float(2**power) for power in range(3, 16))
@@ -231,12 +237,37 @@ class Metrics:
         return generate_latest(shared_registry() if self._is_shared else self.registry)
 
 
+class AllocatedFile(MmapedDict):
+    """A file of numbers whose disk space is there before it is mapped.
+
+    A process that writes to a mapped page for which the disk has no room is killed (SIGBUS). Here it gets an OSError before.
+    """
+
+    def __init__(self, filename: str, read_mode: bool = False) -> None:
+        """Open the file, or create it."""
+        self._name = filename
+        if not read_mode:
+            self._allocate(FILE_BYTES)
+        super().__init__(filename, read_mode)  # type: ignore[no-untyped-call]
+
+    def _init_value(self, key: str) -> None:
+        if self._used + len(key.encode()) + ENTRY_BYTES > self._capacity:
+            self._allocate(2 * self._capacity)
+        super()._init_value(key)  # type: ignore[no-untyped-call]
+
+    def _allocate(self, size: int) -> None:
+        if hasattr(os, "posix_fallocate"):  # not on macOS
+            with open(os.open(self._name, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, size)
+
+
 def name_process(name: str) -> None:
     """Keep this process's numbers in files of this name, and continue those that an ended process left.
 
     By default files are named by process id, and a scrape reads those of every ended process. Call this before the first
     metric is created.
     """
+    values.MmapedDict = AllocatedFile  # type: ignore[attr-defined]
     values.ValueClass = MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
 
 
