@@ -90,11 +90,14 @@ def dialect_of(line: str, ending: str, needed: tuple[str, ...]) -> tuple[Dialect
 
 
 def _header(line: str, dialect: Dialect) -> list[str]:
-    fields = (
-        next(csv.reader([line], delimiter=dialect.separator))
-        if dialect.quoted
-        else line.split(dialect.separator)
-    )
+    try:
+        fields = (
+            next(csv.reader([line], delimiter=dialect.separator))
+            if dialect.quoted
+            else line.split(dialect.separator)
+        )
+    except csv.Error:  # a line end that by this separator is in no quotes
+        return []
     return [name.strip() for name in fields]
 
 

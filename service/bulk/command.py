@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from service.exit_signals import FAILURE, exit_on_stop, handled
 
 if TYPE_CHECKING:
+    from service.bulk.files import Files
     from service.bulk.settings import PredictSettings
 
 SOME_BAD = 3
@@ -36,17 +37,21 @@ class _Stop:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
 
-    Returns 0 if all rows went through, 3 if some were bad, 1 after an error, 2 for wrong settings, and after a signal 128
-    and its number.
+    Returns 0 if all rows went through, 3 if some were bad, 1 after an error, 2 if nothing was done (a wrong
+    setting, column, bundle or input), and after a signal 128 and its number.
     """
-    from bert.errors import BertError, ConfigError
+    from bert.errors import BertError
     from bert.settings import INTERRUPTED, USAGE_ERROR, SettingsError, read_settings
+    from service.bulk.files import Files
     from service.bulk.settings import PredictSettings
 
+    files: Files | None = None
     try:
         with exit_on_stop(INTERRUPTED):
             settings = read_settings(PredictSettings, arguments)
-        return _predict(settings)
+            bundle, source = _paths(settings)
+            files = Files(settings, source)
+        return _predict(settings, bundle, files)
     except SettingsError as error:
         print(error.report(), file=sys.stderr)
         return USAGE_ERROR
@@ -54,18 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nobody reads: Python must not try again at its end
         print("bert-predict: nobody reads standard output any more", file=sys.stderr)
     except OSError as error:
-        print(f"bert-predict: {error}: the same command goes on from the last record", file=sys.stderr)
+        advice = (
+            ": the same command goes on from the last record"
+            if files is not None and files.has_record
+            else ""
+        )
+        print(f"bert-predict: {error}{advice}", file=sys.stderr)
     except BertError as error:
         print(f"bert-predict: {error}", file=sys.stderr)
-        return USAGE_ERROR if isinstance(error, ConfigError) else FAILURE
+        return FAILURE if files is not None and files.is_open else USAGE_ERROR
     return FAILURE
 
 
-def _predict(settings: "PredictSettings") -> int:
+def _predict(settings: "PredictSettings", bundle: Path, files: "Files") -> int:
     """Predict the input; returns the exit code. Raises BertError and OSError."""
     from bert.settings import INTERRUPTED
     from service import logs
-    from service.bulk.files import Files
     from service.bulk.predictor import Predictor
     from service.bulk.report import Report
     from service.bulk.run import Run
@@ -73,8 +82,6 @@ def _predict(settings: "PredictSettings") -> int:
     logs.configure("warning", "text")
     report, stop = Report(is_quiet=settings.quiet), _Stop()
     with exit_on_stop(INTERRUPTED):
-        bundle, source = _paths(settings)
-        files = Files(settings, source)
         predictor = Predictor(
             bundle,
             columns=settings.columns,

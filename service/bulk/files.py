@@ -45,6 +45,8 @@ class Files:
         self._partial = None if self._is_stream else PartialFolder(out, self.bad_name or out)
         self._check_targets(out)
         self.progress = Progress({})
+        self.is_open = self.has_record = False
+        """The outputs are open; there is a record of progress, from which the same command goes on."""
         self.writer: Any = None
         self._bad: AppendedFile | None = None
         self._recorded = time.monotonic()
@@ -110,6 +112,7 @@ class Files:
         if self._partial is None:
             self._bad = AppendedFile(self.bad_name, 0, is_compressed=False) if self.bad_name else None
             self.writer = self._writer(None, columns, new)
+            self.is_open = True
             return self.progress
         run = {"input": dict(identity_of(self.input_name)), "bad": str(self._partial.bad.resolve()), **run}
         self._partial.folder.mkdir(exist_ok=True)
@@ -123,14 +126,17 @@ class Files:
         if found is None:
             self._partial.clear()
         self.progress = found or Progress(run, columns=list(columns))
+        self.has_record = found is not None
         if self.progress.is_complete:
             # A kill between two renames: a file that has its place must not be made anew.
             self.writer = (
                 self._writer(self._partial, self.progress.columns, new) if self._partial.has_output else None
             )
+            self.is_open = True
             return self.progress
         self._bad = AppendedFile(self._partial.bad_rows, self.progress.bad_bytes, is_compressed=False)
         self.writer = self._writer(self._partial, self.progress.columns, new)
+        self.is_open = True
         if found is None:
             self.record()
         return self.progress
@@ -152,6 +158,7 @@ class Files:
         self.progress.bad_bytes = self._bad.sync() if self._bad is not None else 0
         if self._partial is not None:
             self._partial.record(self.progress)
+            self.has_record = True
         self._recorded = time.monotonic()
 
     def complete(self) -> None:
@@ -184,9 +191,10 @@ class Files:
         file = AppendedFile(partial.rows if partial else None, kept, is_compressed=self._writes_gz)
         if self._output_format == "jsonl":
             return JsonLinesWriter(file, values_of)
-        dialect = Dialect("," if self._output_format == "csv" else "\t")
+        dialect = Dialect(",") if self._output_format == "csv" else Dialect("\t", quoted=False)
         if isinstance(self._reader, SeparatedRows) and self._input_format == self._output_format:
-            dialect = self._reader.dialect
+            separator = self._reader.dialect.separator
+            dialect = Dialect(separator) if separator != dialect.separator else dialect
         return SeparatedWriter(file, columns, list(new), dialect, values_of, is_new=kept == 0)
 
     def _lock_folder(self, folder: Path) -> None:

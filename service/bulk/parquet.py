@@ -1,6 +1,7 @@
 """Parquet in and out, by pyarrow: batches are read one by one and written as part files, which are joined at the end."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +46,9 @@ class ParquetRows:
         self._name = name
         self.schema = self._file.schema_arrow
         self.columns: list[str] = list(self.schema.names)
+        if twice := [each for each in self.columns if self.columns.count(each) > 1]:
+            self._file.close()
+            raise DataError(name, None, f"has two columns {twice[0]!r}")
         self.total_rows: int = self._file.metadata.num_rows
         self._read = 0
         self.needed: tuple[str, ...] = ()
@@ -55,15 +59,24 @@ class ParquetRows:
         try:
             for batch in self._file.iter_batches(READ_ROWS):
                 names = [name for name in self.needed if name in self.columns]
-                columns = [batch.column(name).to_pylist() for name in names]
+                columns = [self._values(batch, name) for name in names]
+                holder = _Batch(batch)
                 values = zip(*columns, strict=True) if names else iter([()] * batch.num_rows)
                 for index, each in enumerate(values):
                     self._read += 1
                     yield InputRow(
-                        self._read, values=dict(zip(names, each, strict=True)), place=(batch, index)
+                        self._read, values=dict(zip(names, each, strict=True)), place=(holder, index)
                     )
         except (OSError, self._arrow.ArrowException) as error:
             raise DataError(self._name, None, f"cannot be read on after row {self._read}: {error}") from None
+
+    def _values(self, batch: Any, name: str) -> list[Any]:
+        try:
+            values: list[Any] = batch.column(name).to_pylist()
+        except (OverflowError, ValueError):  # a date that Python has no form for
+            kind = batch.schema.field(name).type
+            raise DataError(self._name, None, f"the column {name!r} is of {kind} and not of texts") from None
+        return values
 
     def share_read(self) -> float | None:
         """Return the share of the rows that were read."""
@@ -79,8 +92,48 @@ def values_of(row: InputRow) -> Mapping[str, Any]:
     if row.place is None:
         return row.values
     batch, index = row.place
-    found: Mapping[str, Any] = batch.slice(index, 1).to_pylist()[0]
+    try:
+        found: Mapping[str, Any] = batch.readable.slice(index, 1).to_pylist()[0]
+    except (OverflowError, ValueError) as error:  # a duration that Python has no form for
+        raise DataError("the input", None, f"row {row.number}: {error}: write parquet") from None
     return found
+
+
+class _Batch:
+    """A record batch, and the same with dates and times as texts: Python has no form for all of them."""
+
+    def __init__(self, records: Any) -> None:
+        self.records = records
+
+    @cached_property
+    def readable(self) -> Any:
+        arrow, names = pyarrow(), self.records.schema.names
+        return arrow.RecordBatch.from_arrays(
+            [_readable(arrow, each) for each in self.records.columns], names=names
+        )
+
+
+def _readable(arrow: Any, column: Any) -> Any:
+    kind = _readable_type(arrow, column.type)
+    return column if kind == column.type else column.cast(kind)
+
+
+def _readable_type(arrow: Any, kind: Any) -> Any:
+    """Return a type with texts where this one has dates and times, also in lists and structs."""
+    types = arrow.types
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
+        return arrow.string()
+    if types.is_list(kind):
+        inner = _readable_type(arrow, kind.value_type)
+        return kind if inner == kind.value_type else arrow.list_(inner)
+    if types.is_struct(kind):
+        fields = [(field.name, _readable_type(arrow, field.type)) for field in kind]
+        return (
+            kind
+            if all(new == old.type for (_, new), old in zip(fields, kind, strict=True))
+            else arrow.struct(fields)
+        )
+    return kind
 
 
 class _GroupWriter:
@@ -236,7 +289,7 @@ class ParquetWriter:
         assert self._schema is not None
         split = len(self._schema) - len(self._new)
         if rows and rows[0][0].place is not None:
-            batch = rows[0][0].place[0]
+            batch = rows[0][0].place[0].records
             old = batch.take(arrow.array([row.place[1] for row, _ in rows if row.place is not None])).columns
         else:
             old = [self._old_column(self._schema.field(n), rows) for n in range(split)]

@@ -66,6 +66,7 @@ class Run:
             if progress.is_complete:
                 self._files.complete()
                 return Result(progress.rows, progress.bad, True)
+            self._check_bad([])
             for _ in islice(rows, progress.rows):
                 pass
             if progress.rows:
@@ -94,6 +95,9 @@ class Run:
         if columns is None:
             first = list(islice(rows, FIRST_ROWS))
             columns = list(dict.fromkeys(name for row in first for name in row.values))
+            if first and all(row.fault for row in first):
+                hint = "; jsonl has an object on each line (jq -c .)" if "not JSON" in first[0].fault else ""
+                raise DataError(self._files.input_name, first[0].line, first[0].fault + hint)
         task = self._predictor.task_for(columns)
         needed = tuple(self._predictor.column_of(name) for name in task.fields)
         has_rows = reader.columns is not None or bool(first)
@@ -105,6 +109,11 @@ class Run:
                 f"has no column {', '.join(map(repr, missing))}; its columns are {have}: name another with "
                 f"--{task.fields[needed.index(missing[0])].replace('_', '-')}-column",
             )
+        for name, column in self._settings.columns.items():
+            if name not in task.fields and has_rows:
+                option = f"--{name.replace('_', '-')}-column"
+                found = "" if column in columns else f", and the input has no column {column!r}"
+                raise ConfigError(f"{option}: the model reads {', '.join(task.fields)}{found}")
         reader.needed = needed
         prefix = self._settings.prefix
         self._new = {f"{prefix}{name}": kind for name, kind in task.columns.items()}
@@ -119,7 +128,8 @@ class Run:
     def _run_identity(self) -> Mapping[str, Any]:
         """Return what the output depends on, beside the input."""
         settings, model = self._settings, self._predictor.model
-        names = ("prefix", "keep_bad", "input_format", "output_format")
+        engine = ("engine_slots", "engine_threads_per_slot", "batch_tokens")
+        names = ("prefix", "keep_bad", "input_format", "output_format", *engine)
         return {
             "model": f"{model.name} {model.version}",
             "columns": settings.columns,
@@ -173,8 +183,9 @@ class Run:
             if keeps:
                 written.append((row, {**dict.fromkeys(self._new), f"{prefix}{ERROR}": row.fault}))
         for index, reason in self._files.writer.write(written).items():
-            written[index][0].fault = reason
-            bad.append(written[index][0])
+            if not written[index][0].fault:  # a bad row that was to be kept is counted already
+                written[index][0].fault = reason
+                bad.append(written[index][0])
         bad.sort(key=lambda row: row.number)
         self._files.write_bad(b"".join(map(bad_line, bad)))
         self._files.progress.bad += len(bad)
@@ -191,7 +202,7 @@ class Run:
             return
         self._files.record()
         where = f"; all are in {self._files.bad_now}" if self._files.bad_now else ""
-        last = f"the last: row {bad[-1].number}: {bad[-1].fault}" if bad else "of an earlier run"
+        last = f"the last: row {bad[-1].number}: {bad[-1].fault}" if bad else "an earlier run found them"
         raise TooManyBadError(
             f"{progress.bad} of the first {progress.rows:,} rows are bad, and {limit} may be (--max-bad); {last}{where}"
         )

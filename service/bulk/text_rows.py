@@ -15,12 +15,14 @@ from typing import IO, Any, Self
 import orjson
 
 from bert.data.files import NOT_UNICODE, holds_unicode
-from bert.data.tables import dialect_of
+from bert.data.tables import DIALECTS, dialect_of
 from bert.errors import DataError
 from service.bulk.rows import STREAM, InputRow
 
 MAX_ROW_BYTES = 2**26
-"""Longest line, and longest row of csv with line ends in quotes: beyond it a quote was not closed."""
+"""Longest line."""
+MAX_QUOTED_BYTES = 2**20
+"""Longest row of csv over several lines: beyond it a quote was not closed."""
 _LONG_NUMBER = re.compile(rb"[0-9]{19}")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
@@ -64,6 +66,8 @@ class TextInput:
         if self._number == 1:
             if line.startswith(_UTF_16):
                 raise DataError(self.name, None, "is UTF-16; save the file as UTF-8")
+            if b"\0" in line:
+                raise DataError(self.name, 1, "has NUL bytes, as UTF-16 does; save the file as UTF-8")
             line = line.removeprefix(_BYTE_ORDER_MARK)
         return self._number, line
 
@@ -149,13 +153,29 @@ class SeparatedRows:
         if first is None:
             raise DataError(source.name, None, "is empty")
         try:
-            header = first[1].decode()
+            header = (self._whole_header(first[1]) if kind == "csv" else first[1]).decode()
         except UnicodeDecodeError:
             raise DataError(source.name, first[0], "is not UTF-8; save the file as UTF-8") from None
         self.dialect, self.columns = dialect_of(header.rstrip("\r\n"), f".{kind}", needed)
         twice = [name for name in self.columns if self.columns.count(name) > 1]
         if twice:
             raise DataError(source.name, first[0], f"has two columns {twice[0]!r}")
+        self._scanned = 0
+        """Last line that was looked through for the end of a quote in vain."""
+
+    def _whole_header(self, header: bytes) -> bytes:
+        """Return the line of names, with those after it as long as a name's quote is open."""
+        whole, more = header, list[tuple[int, bytes]]()
+        while _has_open_quote(whole) and len(whole) < MAX_QUOTED_BYTES:
+            found = next(self._source, None)
+            if found is None:
+                break
+            more.append(found)
+            whole += found[1]
+        if not _has_open_quote(whole):
+            return whole
+        self._source.give_back(more)
+        return header
 
     def rows(self) -> Iterator[InputRow]:
         """Yield the rows."""
@@ -191,11 +211,13 @@ class SeparatedRows:
         def texts() -> Iterator[str]:
             yield content.decode()
             size = len(content)
-            for found in lines:
+            # Lines that are inside of one quote up to a place are so of any other: none of them is searched twice.
+            while line >= self._scanned and size <= MAX_QUOTED_BYTES:
+                found = next(lines, None)
+                if found is None:
+                    return
                 more.append(found)
                 size += len(found[1])
-                if size > MAX_ROW_BYTES:
-                    return
                 yield found[1].decode()
 
         try:
@@ -204,11 +226,27 @@ class SeparatedRows:
             # What follows may be sound rows: a quote that is not closed takes only its own line away.
             self._source.give_back(more)
             row.fault = f"is not csv: {error}" if isinstance(error, csv.Error) else "is not UTF-8"
-            if more:
+            if more or _is_open(error):
                 row.fault = "is not csv: a quote is not closed"
+                self._scanned = max(self._scanned, more[-1][0] if more else line)
             return []
         row.raw += "".join("\n" + found.decode().rstrip("\r\n") for _, found in more)
         return fields
+
+
+def _is_open(error: Exception) -> bool:
+    return "unexpected end of data" in str(error)
+
+
+def _has_open_quote(header: bytes) -> bool:
+    """Tell whether a name goes on after the line's end, by any separator."""
+    for separator in {dialect.separator for dialect in DIALECTS[".csv"]}:
+        try:
+            next(csv.reader([header.decode()], delimiter=separator, strict=True), None)
+        except csv.Error as error:
+            if _is_open(error):
+                return True
+    return False
 
 
 def open_text(

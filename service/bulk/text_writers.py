@@ -1,11 +1,11 @@
 """Rows with their new columns to json lines, csv or tsv: appended to a file that a killed run can go on with."""
 
-import csv
+import base64
 import gzip
-import io
 import json
 import math
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +23,9 @@ Refused = dict[int, str]
 """Index of a row that the format cannot hold → the reason."""
 Written = tuple[InputRow, Mapping[str, Any]]
 """A row and its new columns."""
+
+
+_ONE_LINE = "has a tab or a line end, which tsv cannot hold: write csv or jsonl"
 
 
 class AppendedFile:
@@ -106,13 +109,14 @@ class JsonLinesWriter(TextWriter):
         return {}
 
     def _line(self, row: InputRow, new: Mapping[str, Any]) -> bytes:
-        if row.values and row.raw.startswith("{") and row.raw.endswith("}"):
+        is_json = row.raw.startswith("{") and row.raw.endswith("}")
+        if row.values and is_json and new.keys().isdisjoint(row.values):
             return row.raw[:-1].rstrip().encode() + b"," + to_json(new)[1:] + b"\n"
         return to_json({**self._values_of(row), **new}) + b"\n"
 
 
 def to_json(value: object) -> bytes:
-    """Serialise a value; what JSON has no form for (a date, bytes, a decimal) as its text."""
+    """Serialise a value; what JSON has no form for (a date, bytes, a decimal) as its text; bytes in base64."""
     try:
         return orjson.dumps(
             value, default=_as_text, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
@@ -122,11 +126,13 @@ def to_json(value: object) -> bytes:
 
 
 def _as_text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
     return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
 
 
 class SeparatedWriter(TextWriter):
-    """Csv or tsv under a line of names; values with a structure are JSON."""
+    """Csv or tsv under a line of names; values with a structure are JSON. Without quotes a cell is one line."""
 
     def __init__(
         self,
@@ -138,17 +144,18 @@ class SeparatedWriter(TextWriter):
         *,
         is_new: bool,
     ) -> None:
-        """Write the names if the file `is_new`."""
+        """Write the names if the file `is_new`. Raises ConfigError for a name that the format cannot hold."""
         self._file, self._columns, self._new = file, list(columns), list(new)
         self._known, self._values_of = set(columns), values_of
-        self._buffer = io.StringIO(newline="")
         self._dialect = dialect
-        self._csv = csv.writer(self._buffer, delimiter=dialect.separator, lineterminator="\n")
+        self._special = re.compile(f"[{re.escape(dialect.separator)}\r\n{chr(34) if dialect.quoted else ''}]")
+        if wrong := self._not_held([*columns, *new]):
+            raise ConfigError(f"the column {wrong!r} {_ONE_LINE}")
         if is_new:
             self._file.write(self._encoded([[*columns, *new]]))
 
     def write(self, rows: Sequence[Written]) -> Refused:
-        """Append rows; refuse those with a column that has no name in the first line."""
+        """Append rows; refuse those with a column that has no name in the first line, or a cell that does not fit."""
         refused, lines = Refused(), list[list[str]]()
         for index, (row, new) in enumerate(rows):
             values = self._values_of(row)
@@ -157,21 +164,34 @@ class SeparatedWriter(TextWriter):
                 refused[index] = f"has a column {unknown!r}, which the first rows have not: write jsonl"
                 continue
             cells = [values.get(name) for name in self._columns] + [new.get(name) for name in self._new]
-            lines.append([_cell(value) for value in cells])
+            line = [_cell(value) for value in cells]
+            if wrong := self._not_held(line):
+                refused[index] = f"the text {wrong[:60]!r} {_ONE_LINE}"
+                continue
+            lines.append(line)
         self._file.write(self._encoded(lines))
         return refused
 
     def _encoded(self, lines: Sequence[Sequence[str]]) -> bytes:
-        if not self._dialect.quoted:
-            return "".join(f"{self._dialect.separator.join(line)}\n" for line in lines).encode()
-        self._buffer.seek(0)
-        self._buffer.truncate()
-        self._csv.writerows(lines)
-        return self._buffer.getvalue().encode()
+        separator = self._dialect.separator
+        return "".join(f"{separator.join(map(self._quoted, line))}\n" for line in lines).encode()
+
+    def _quoted(self, cell: str) -> str:
+        is_plain = not self._dialect.quoted or not self._special.search(cell)
+        return cell if is_plain else '"' + cell.replace('"', '""') + '"'
+
+    def _not_held(self, cells: Sequence[str]) -> str | None:
+        """Return a cell that cannot be written, because the format has no quotes."""
+        if self._dialect.quoted:
+            return None
+        return next((cell for cell in cells if self._special.search(cell)), None)
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, str):
         return value
     is_nothing = value is None or (isinstance(value, float) and not math.isfinite(value))
-    return "" if is_nothing else to_json(value).decode()
+    if is_nothing:
+        return ""
+    text = to_json(value)
+    return orjson.loads(text) if text.startswith(b'"') else text.decode()

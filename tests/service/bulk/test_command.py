@@ -12,6 +12,7 @@ from service.bulk.command import SOME_BAD, main
 from service.bulk.options import OPTIONS
 from service.bulk.predictor import Predictor
 from service.bulk.settings import OPTION_SETTINGS, PredictSettings
+from service.bulk.text_writers import AppendedFile
 from tests.support.bulk import read_rows, texts, write_rows
 
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -172,6 +173,8 @@ def test_too_many_bad_rows_end_the_run(bundles: Path, tmp_path: Path, capsys: An
     assert main([*arguments, "--max-bad", "20"]) == 1
     assert "21 of the first 2,048 rows are bad, and 20 may be (--max-bad)" in capsys.readouterr().err
     assert not out.exists()
+    assert main([*arguments, "--max-bad", "20"]) == 1
+    assert "an earlier run found them" in capsys.readouterr().err
     assert main([*arguments, "--max-bad", "60"]) == SOME_BAD  # goes on
     assert len(read_rows(out)) == 4950
     assert [row["row"] for row in read_rows(tmp_path / "out.jsonl.bad.jsonl")] == list(range(6, 5000, 100))
@@ -245,7 +248,7 @@ def test_a_wrong_file_is_refused_before_the_start(
 ) -> None:
     source, out = tmp_path / "in.csv", tmp_path / "out.csv"
     source.write_text(content)
-    assert main([str(bundles / "mood"), str(source), "--out", str(out)]) in (1, 2)
+    assert main([str(bundles / "mood"), str(source), "--out", str(out)]) == 2
     assert reason in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["in.csv"]
 
@@ -290,10 +293,22 @@ def test_wrong_arguments_are_refused(bundles: Path, tmp_path: Path, capsys: Any)
             "--top-k",
             "2",
         ): "is for ner, which has no option top_k",
+        (mood, str(source), "--out", str(out), "--text-column", "x"): "has no column 'x'",
+        (
+            mood,
+            str(source),
+            "--out",
+            str(out),
+            "--question-column",
+            "id",
+        ): "--question-column: the model reads text",
+        (str(bundles / "none"), str(source), "--out", str(out)): "none",
     }
     for arguments, reason in cases.items():
-        assert main(arguments) in (1, 2)
-        assert reason in capsys.readouterr().err
+        assert main(arguments) == 2
+        said = capsys.readouterr().err
+        assert reason in said
+        assert "goes on" not in said
     assert not out.exists()
     assert (tmp_path / "there.jsonl").read_text() == "x"
 
@@ -335,3 +350,41 @@ def test_a_file_without_rows_gives_one_without_rows(bundles: Path, tmp_path: Pat
             == 0
         )
         assert read_rows(tmp_path / out) == []
+
+
+def test_the_last_chunk_has_too_many_bad_rows_each_time(bundles: Path, tmp_path: Path) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "dull"}, {"text": None}])
+    arguments = [str(bundles / "mood"), str(source), "--out", str(tmp_path / "out.jsonl"), "--quiet"]
+    assert main([*arguments, "--max-bad", "0"]) == 1
+    assert main([*arguments, "--max-bad", "0"]) == 1
+    assert not (tmp_path / "out.jsonl").exists()
+    assert main([*arguments, "--max-bad", "1"]) == SOME_BAD
+
+
+@pytest.mark.parametrize("option", ["--batch-tokens", "--engine-slots", "--engine-threads-per-slot"])
+def test_a_run_does_not_go_on_with_another_engine(
+    bundles: Path, tmp_path: Path, capsys: Any, option: str
+) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "dull"}, {"text": None}])
+    arguments = [str(bundles / "mood"), str(source), "--out", str(tmp_path / "out.jsonl"), "--quiet"]
+    assert main([*arguments, "--max-bad", "0"]) == 1
+    assert main([*arguments, option, "1"]) == 2
+    name = option[2:].replace("-", "_")
+    assert f"another {name} (now 1, then null): --restart begins again" in capsys.readouterr().err
+
+
+def test_no_record_is_promised_where_there_is_none(
+    bundles: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    source = write_rows(tmp_path / "in.jsonl", ROWS["mood"])
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(AppendedFile, "write", full)
+    assert main([str(bundles / "mood"), str(source), "--out", "-"]) == 1
+    said = capsys.readouterr().err
+    assert "No space left on device" in said
+    assert "goes on" not in said
+    assert main([str(bundles / "mood"), str(source), "--out", str(tmp_path / "out.jsonl")]) == 1
+    assert "the same command goes on from the last record" in capsys.readouterr().err
