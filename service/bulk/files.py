@@ -10,7 +10,8 @@ from typing import Any
 
 from bert.data.tables import Dialect
 from bert.errors import ConfigError
-from service.bulk.parquet import ParquetRows, ParquetWriter, pyarrow, values_of
+from service.bulk.parquet import ParquetRows, pyarrow, values_of
+from service.bulk.parquet_writer import ParquetWriter
 from service.bulk.progress import PartialFolder, Progress, difference, identity_of
 from service.bulk.rows import STREAM, format_of
 from service.bulk.settings import PredictSettings
@@ -66,7 +67,7 @@ class Files:
             self._check_target(setting, target)
         if len(targets) == 2 and _is_same(*targets.values()):
             raise ConfigError(f"--bad {self.bad_name} is the output itself")
-        resumes = self._partial is not None and not self._settings.restart and self._partial.folder.exists()
+        resumes = self._partial is not None and not self._settings.restart and self._partial.has_record
         for setting, target in targets.items():
             is_named = setting == "--out" or self._settings.bad is not None
             if is_named and target.exists() and not self._settings.overwrite and not resumes:

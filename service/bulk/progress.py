@@ -80,6 +80,11 @@ class PartialFolder:
         sync(self.folder)
 
     @property
+    def has_record(self) -> bool:
+        """Tell whether an earlier run left something to go on with."""
+        return self._file.exists()
+
+    @property
     def has_output(self) -> bool:
         """Tell whether the output is still here and not in its place."""
         return self.rows.exists() or any(self.parts.glob("*"))

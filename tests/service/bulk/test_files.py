@@ -129,3 +129,13 @@ def test_an_output_that_was_cut_is_not_filled_with_zeros(
     folder.rows.write_bytes(b"")
     assert main(arguments[:-2]) == 2
     assert "is shorter than recorded: begin again with --restart" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_record_lets_no_output_be_replaced(
+    bundles: Path, source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("mine")
+    Path(f"{out}.partial").mkdir()
+    assert main([str(bundles / "mood"), str(source), "--out", str(out)]) == 2
+    assert out.read_text() == "mine"
