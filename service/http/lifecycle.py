@@ -30,8 +30,9 @@ OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 
 WAITING_BODIES = 8
 """Limit of text waiting to be tokenised, in bodies of the maximum size."""
-BATCHES_IN_HAND = 2
-"""Batches of each engine slot that requests of many lines may have in work: one that runs and one that waits."""
+LEAST_BATCHES_IN_HAND = 2
+"""Batches that requests of many lines may have in work if the engine has one slot: one that runs and one that waits. With
+more slots it is one for each: lines end one by one and others take their place."""
 WARM_UP_TIMEOUT_S = 60.0
 PROBE_TIMEOUT_S = 10.0
 PROBE_EVERY_S = 5.0
@@ -123,7 +124,7 @@ class Service:
         registry = engines.registry
         threads = self.settings.tokenizer_threads or min(4, usable_cores())
         pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
-        window = Window(BATCHES_IN_HAND * engines.slots * max(engines.budgets.values(), default=1))
+        window = Window(max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1))
         spool_file = SpoolFile(self.settings.stream_spool_bytes)
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window, spool_file)
         for model in registry.models.values():

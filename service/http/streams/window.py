@@ -12,8 +12,8 @@ MAX_LINES = 128
 class Window:
     """Tokens that streams may have in work, first come first served.
 
-    `max_tokens` should be that of two batches for each engine slot, one that runs and one that waits. Then the engine
-    never stops for a stream, and a request beside it waits for little more than a batch.
+    `max_tokens` should be that of a batch for each engine slot, and of two at least. Then the engine has work at any time,
+    and a request beside a stream waits for little more than a batch.
     """
 
     def __init__(self, max_tokens: int) -> None:
