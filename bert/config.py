@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -10,6 +10,7 @@ from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import family_of
 from bert.json_files import read_json
 from bert.relatives.family import Family
+from bert.relatives.modern import ModernShape
 from bert.relatives.relative_positions import BUCKETS
 
 MAX_LAYERS = 1000
@@ -68,6 +69,8 @@ class BertConfig:
     """Number of layers, each with its own weights, in one application of a group."""
     relative_attention_num_buckets: int = 0
     """Rows of the table of attention biases by distance (`bert.relatives.relative_positions`); 0 is no such table."""
+    modern: ModernShape | None = None
+    """What ModernBERT's body has beside; None for BERT's body."""
     position_biased_input: bool = True
     """Embeddings have a table of positions."""
     pos_att_type: tuple[str, ...] = ()
@@ -140,6 +143,12 @@ class BertConfig:
         if buckets and (not _is_whole(buckets) or buckets < BUCKETS):
             raise ConfigError(f"relative_attention_num_buckets ({buckets!r}) must be 0 or at least {BUCKETS}")
         self._check_distances()
+        if self.modern is not None:
+            self.modern.check(self.num_hidden_layers, self.head_size)
+            if self.modern.classifier_activation not in ACTIVATIONS:
+                raise ConfigError(
+                    f"classifier_activation is {self.modern.classifier_activation!r}; known are {', '.join(ACTIVATIONS)}"
+                )
 
     def _check_distances(self) -> None:
         for name in ("max_relative_positions", "position_buckets", "conv_kernel_size", "conv_groups"):
@@ -228,7 +237,8 @@ class BertConfig:
         is_stacked = self.layer_order == tuple(range(self.num_hidden_layers))
         has_positions = self.position_biased_input and not self.relative_attention_num_buckets
         plain_layers = not self.pos_att_type and self.conv_kernel_size < 1 and not self.widens_embeddings
-        return is_stacked and has_positions and plain_layers and not self.projects_embeddings
+        is_bert = self.modern is None and has_positions
+        return is_stacked and is_bert and plain_layers and not self.projects_embeddings
 
     @property
     def pooled_dropout(self) -> float:
@@ -239,6 +249,11 @@ class BertConfig:
     def token_dropout(self) -> float:
         """Dropout before the classifier of tokens."""
         return self.pooled_dropout if self.family.drops_tokens_for_classifier else self.hidden_dropout_prob
+
+    @property
+    def answer_dropout(self) -> float:
+        """Dropout before the layer that finds answers."""
+        return self.qa_dropout if self.modern is None else self.pooled_dropout
 
     @property
     def family(self) -> Family:
@@ -254,6 +269,8 @@ class BertConfig:
     @property
     def mlm_act(self) -> str:
         """Activation of the masked language model's head."""
+        if self.modern is not None:
+            return self.modern.classifier_activation
         return self.family.mlm_act or self.hidden_act
 
     @property
@@ -271,6 +288,10 @@ class BertConfig:
         values = family_of(values).bert_config(values)
         if isinstance(name := values.get("hidden_act"), str):
             values["hidden_act"] = _SAME_ACTIVATIONS.get(name, name)
+        if isinstance(shape := values.get("modern"), ModernShape):
+            name = shape.classifier_activation
+            same = _SAME_ACTIVATIONS.get(name, name) if isinstance(name, str) else name
+            values["modern"] = replace(shape, classifier_activation=same)
         known = {f.name for f in fields(cls)}
         return cls(**{k: v for k, v in values.items() if k in known})
 

@@ -1,4 +1,4 @@
-"""The relatives of BERT, a row each. Here alone a family has a name; all other code knows one BERT."""
+"""The relatives of BERT, a row each. Here alone a family has a name; all other code knows one BERT, or a body's shape."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any
 from bert.errors import UnsupportedModelError
 from bert.relatives.deberta import Deberta
 from bert.relatives.family import Family
+from bert.relatives.modern import ModernFamily
 
 _ROBERTA = Family(
     "roberta",
@@ -156,6 +157,57 @@ _MPNET = replace(
     ),
     has_segment_table=False,
 )
+_MODERN = ModernFamily(
+    "modernbert",
+    classes="ModernBert",
+    prefix="model.",
+    config_keys={
+        "hidden_act": "hidden_activation",
+        "layer_norm_eps": "norm_eps",
+        "hidden_dropout_prob": "mlp_dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "classifier_dropout": "classifier_dropout",
+    },
+    config_defaults={
+        "vocab_size": 50368,
+        "num_hidden_layers": 22,
+        "intermediate_size": 1152,
+        "max_position_embeddings": 8192,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 50283,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout": 0.0,
+    },
+    own_keys=("modern",),
+    layer="layers.*",
+    layer_names=(
+        ("attention.LayerNorm", "attn_norm"),
+        ("attention.self.query_key_value", "attn.Wqkv"),
+        ("attention.output.dense", "attn.Wo"),
+        ("intermediate.LayerNorm", "mlp_norm"),
+        ("intermediate.dense", "mlp.Wi"),
+        ("output.dense", "mlp.Wo"),
+    ),
+    body_names=(
+        ("embeddings.word_embeddings", "embeddings.tok_embeddings"),
+        ("embeddings.LayerNorm", "embeddings.norm"),
+        ("encoder.LayerNorm", "final_norm"),
+    ),
+    head_names=(
+        ("cls.predictions.decoder.weight", "decoder.weight"),
+        ("cls.predictions.bias", "decoder.bias"),
+    ),
+    linear_layers=(
+        "attention.self.query_key_value",
+        "attention.output.dense",
+        "intermediate.dense",
+        "output.dense",
+    ),
+    has_segment_table=False,
+    answer_head="classifier",
+    vocabulary_head="head.dense",
+)
 _DEBERTA_HEADS = (
     ("bert.pooler.dense", "pooler.dense"),
     ("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
@@ -238,6 +290,7 @@ FAMILIES = {
         _ELECTRA,
         _ALBERT,
         _MPNET,
+        _MODERN,
         _DEBERTA,
         _DEBERTA_V2,
     )
@@ -257,7 +310,6 @@ REFUSED = {
     "luke": "it reads entities beside words",
     "megatron-bert": "its norms come before each layer",
     "mobilebert": "its layers have bottlenecks and no LayerNorm",
-    "modernbert": "its positions are rotations and its attention is local; not yet",
     "mosaic_bert": "its positions are ALiBi slopes",
     "neobert": "its positions are rotations and its norms RMSNorm",
     "new": "its positions are rotations and its layers gated",

@@ -9,14 +9,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights
+from bert.checkpoint.tensor_names import EMBEDDING, MLM_HEAD, Weights, head_name
 from bert.config import BertConfig
 from bert.relatives.distances import distance_rows
 from bert.relatives.family import POSITIONS, SEGMENTS
+from bert.relatives.modern import ModernShape
 from bert.relatives.relative_positions import bucket_table
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
+from model_export.modern_reference import modern_hidden
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.integer]
@@ -46,6 +48,8 @@ class Reference:
         if self._task.head is Head.EMBEDDING:
             return self._embedding(hidden)[None]
         x: Floats = hidden[positions]
+        if self._config.modern is not None:
+            return self._modern_outputs(hidden, x, self._config.modern)
         if self._task.head is Head.VOCABULARY:
             return self._pieces(x)
         if self._task.head is Head.POOLED:
@@ -54,6 +58,10 @@ class Reference:
 
     def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
         """Return the encoder's last layer; ids and segment ids (T,) → (T, H)."""
+        if self._config.modern is not None:
+            words = self._weights[EMBEDDING][ids]
+            act = _ACTIVATIONS[self._config.hidden_act]
+            return modern_hidden(self._config, self._config.modern, words, self._linear, self._norm, act)
         embedded = x = self._embedded(ids, segment_ids)
         bias = self._relative_bias(len(x))
         for place, layer in enumerate(self._config.layer_order):
@@ -95,6 +103,15 @@ class Reference:
         activated = _ACTIVATIONS[self._config.mlm_act](dense)
         transformed = self._norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
         return transformed @ self._weights[EMBEDDING].T + self._weights[f"{MLM_HEAD}.bias"]
+
+    def _modern_outputs(self, hidden: Floats, x: Floats, shape: ModernShape) -> Floats:
+        """Return a head's logits for the vectors x of hidden (T, H): all heads begin with the same two layers."""
+        if self._task.head is Head.POOLED and shape.classifier_pooling == "mean":
+            x = hidden.mean(axis=0)[None]
+        x = self._norm(_ACTIVATIONS[shape.classifier_activation](self._linear(x, "head.dense")), "head.norm")
+        if self._task.head is not Head.VOCABULARY:
+            return self._linear(x, head_name(self._config, self._task))
+        return x @ self._weights[EMBEDDING].T + self._weights.get(f"{MLM_HEAD}.bias", np.float32(0))
 
     def _relative_bias(self, tokens: int) -> Floats:
         """Return what is added to the scores of all layers, (A, T, T), or one 0 where there is none."""
@@ -145,13 +162,14 @@ class Reference:
 
     def _linear(self, x: Floats, name: str) -> Floats:
         self._observe(name, x)
-        return x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        return x @ self._weights[f"{name}.weight"].T + self._weights.get(f"{name}.bias", np.float32(0))
 
     def _norm(self, x: Floats, name: str) -> Floats:
         centred = x - x.mean(axis=-1, keepdims=True)
         variance = np.square(centred).mean(axis=-1, keepdims=True)
         unit = centred / np.sqrt(variance + np.float32(self._config.layer_norm_eps))
-        normed: Floats = unit * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        shift = self._weights.get(f"{name}.bias", np.float32(0))
+        normed: Floats = unit * self._weights[f"{name}.weight"] + shift
         return normed
 
 

@@ -11,9 +11,10 @@ from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import family_of
 from bert.relatives.deberta import DISCRIMINATOR
 from bert.relatives.family import POSITIONS, SEGMENTS, Array
+from bert.relatives.modern import ModernShape
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Head
+from bert.tasks.task import Head, Task
 
 Weights = dict[str, NDArray[np.float32]]
 EMBEDDING = "bert.embeddings.word_embeddings.weight"
@@ -49,6 +50,9 @@ def bert_weights(weights: Mapping[str, Array], folder: Path) -> dict[str, Array]
 def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
     h, i, e = config.hidden_size, config.intermediate_size, config.embedding_width
+    if config.modern is not None:
+        yield from _modern_shapes(config, spec, config.modern)
+        return
     yield EMBEDDING, (config.vocab_size, e)
     if config.position_biased_input:
         yield POSITIONS, (config.max_position_embeddings, e)
@@ -77,14 +81,50 @@ def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tup
         yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (e,))
         yield f"{MLM_HEAD}.bias", (config.vocab_size,)
     elif task.head is Head.EMBEDDING:
-        width = h * len(spec.poolings)
-        for number, dense in enumerate(spec.dense):
-            name = dense_name(number)
-            yield f"{name}.weight", (dense.out_features, width)
-            yield f"{name}.bias", (dense.out_features,)
-            width = dense.out_features
+        yield from _dense_shapes(h, spec)
     else:
-        yield from _weight_and_bias(task.head_name, (task.head_outputs(spec), h))
+        yield from _weight_and_bias(head_name(config, task), (task.head_outputs(spec), h))
+
+
+def _modern_shapes(
+    config: BertConfig, spec: TaskSpec, shape: ModernShape
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the same of ModernBERT."""
+    h, i, task = config.hidden_size, config.intermediate_size, TASKS[spec.task]
+    yield EMBEDDING, (config.vocab_size, h)
+    yield from _linear("bert.embeddings.LayerNorm", (h,), shape.norm_bias)
+    for layer in range(config.num_hidden_layers):
+        name = f"bert.encoder.layer.{layer}"
+        if layer:
+            yield from _linear(f"{name}.attention.LayerNorm", (h,), shape.norm_bias)
+        yield from _linear(f"{name}.attention.self.query_key_value", (3 * h, h), shape.attention_bias)
+        yield from _linear(f"{name}.attention.output.dense", (h, h), shape.attention_bias)
+        yield from _linear(f"{name}.intermediate.LayerNorm", (h,), shape.norm_bias)
+        yield from _linear(f"{name}.intermediate.dense", (2 * i, h), shape.mlp_bias)
+        yield from _linear(f"{name}.output.dense", (h, i), shape.mlp_bias)
+    yield from _linear("bert.encoder.LayerNorm", (h,), shape.norm_bias)
+    if task.head is Head.EMBEDDING:
+        yield from _dense_shapes(h, spec)
+        return
+    yield from _linear("head.dense", (h, h), shape.classifier_bias)
+    yield from _linear("head.norm", (h,), shape.norm_bias)
+    if task.head is not Head.VOCABULARY:
+        yield from _weight_and_bias(head_name(config, task), (task.head_outputs(spec), h))
+    elif shape.decoder_bias:
+        yield f"{MLM_HEAD}.bias", (config.vocab_size,)
+
+
+def _dense_shapes(width: int, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the tensors of the layers after an embedding's pooling."""
+    width *= len(spec.poolings)
+    for number, dense in enumerate(spec.dense):
+        yield from _weight_and_bias(dense_name(number), (dense.out_features, width))
+        width = dense.out_features
+
+
+def head_name(config: BertConfig, task: Task) -> str:
+    """Return the name of a task's last linear layer."""
+    return config.family.answer_head if task.has_questions else task.head_name
 
 
 def _distance_shapes(config: BertConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -144,6 +184,12 @@ def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
     """Raise UnsupportedModelError for a decoder of its own; many files repeat the word embedding under its name."""
     if DECODER in weights and not np.array_equal(weights[DECODER], weights[EMBEDDING]):
         raise UnsupportedModelError(f"{DECODER} is not the word embedding, as it is in plain BERT")
+
+
+def _linear(name: str, shape: tuple[int, ...], has_bias: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", shape
+    if has_bias:
+        yield f"{name}.bias", shape[:1]
 
 
 def _weight_and_bias(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:

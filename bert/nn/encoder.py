@@ -120,7 +120,13 @@ class BertLayer(nn.Module):
         return fed
 
 
-class BertLayers(nn.Module):
+class LayerStack(nn.Module):
+    """The layers of any body."""
+
+    checkpointing = False  # see recompute_activations
+
+
+class BertLayers(LayerStack):
     """The stack of L layers, some of which may share their weights."""
 
     def __init__(self, config: BertConfig) -> None:
@@ -136,7 +142,6 @@ class BertLayers(nn.Module):
         if config.norm_rel_ebd == "layer_norm":
             self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.conv = NeighbourConvolution(config) if config.conv_kernel_size > 0 else None
-        self.checkpointing = False  # see recompute_activations
 
     def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
@@ -271,7 +276,7 @@ def recompute_activations(model: nn.Module, on: bool = True) -> None:
     Gradients are the same. It is so for every stack of layers in the model, while that is in training mode.
     """
     for module in model.modules():
-        if isinstance(module, BertLayers):
+        if isinstance(module, LayerStack):
             module.checkpointing = on
 
 

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from bert.config import BertConfig
 from bert.nn.activation import activation
 from bert.nn.encoder import BertModel, initialize
+from bert.nn.modern_encoder import ModernHead, ModernModel
 from bert.nn.pooling import pool
 
 
@@ -20,12 +21,27 @@ class BertHead(nn.Module):
     """A BERT with something on top; what the heads share."""
 
     needs_pooler = False
+    """The head reads one vector of a text."""
+    has_scores = True
+    """The output is scores, not embeddings."""
+    bert: BertModel | ModernModel
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the encoder, with a pooler if the head reads one."""
+        """Make the encoder, with a pooler if the head reads one and the family has one."""
         super().__init__()
         self.config = config
-        self.bert = BertModel(config, pooler=self.needs_pooler)
+        if config.modern is None:
+            self.bert = BertModel(config, pooler=self.needs_pooler)
+        else:
+            self.bert = ModernModel(config)
+            if self.has_scores:
+                self.head = ModernHead(config)
+
+    @property
+    def head_modules(self) -> list[str]:
+        """Names of the modules beside the layers that a task trains: an adapter has them whole."""
+        named = [name for name, _ in self.named_children() if name != "bert"]
+        return [*named, "pooler"] if getattr(self.bert, "pooler", None) is not None else named
 
     def _linear(self, outputs: int) -> nn.Linear:
         layer = nn.Linear(self.config.hidden_size, outputs)
@@ -40,7 +56,11 @@ class BertHead(nn.Module):
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """Encode ids (B, T) and score them; arguments are those of BertModel."""
-        return self.score(self.bert(input_ids, segment_ids, attention_mask, position_ids))
+        hidden = self.bert(input_ids, segment_ids, attention_mask, position_ids)
+        shape = self.config.modern
+        if self.needs_pooler and shape is not None and shape.classifier_pooling != "cls":
+            hidden = pool(hidden, attention_mask, [shape.classifier_pooling])[:, None]
+        return self.score(hidden)
 
     def score(self, hidden: Tensor) -> Tensor:
         """Turn hidden states (B, T, H) into logits."""
@@ -48,13 +68,21 @@ class BertHead(nn.Module):
 
     def pooled(self, hidden: Tensor) -> Tensor:
         """Return the pooler's output (B, H) with dropout, from hidden (B, T, H)."""
-        assert self.bert.pooler is not None
-        pooled: Tensor = self.bert.pooler(hidden)
+        pooled: Tensor
+        if isinstance(self.bert, ModernModel):
+            pooled = self.head(hidden[:, 0])
+        else:
+            assert self.bert.pooler is not None
+            pooled = self.bert.pooler(hidden)
         return F.dropout(pooled, self.config.pooled_dropout, self.training)
 
-    def dropped(self, hidden: Tensor) -> Tensor:
-        """Return hidden (B, T, H) with dropout."""
-        return F.dropout(hidden, self.config.token_dropout, self.training)
+    def dropped(self, hidden: Tensor, rate: float) -> Tensor:
+        """Return what a layer over each token reads of hidden (B, T, H), with dropout at `rate`."""
+        return F.dropout(self.transformed(hidden), rate, self.training)
+
+    def transformed(self, hidden: Tensor) -> Tensor:
+        """Pass hidden (..., H) through what ModernBERT has before every scoring layer."""
+        return self.head(hidden) if self.config.modern is not None else hidden
 
 
 class BertForSequenceClassification(BertHead):
@@ -83,7 +111,7 @@ class BertForTokenClassification(BertHead):
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (B, T, H): logits (B, T, K)."""
-        logits: Tensor = self.classifier(self.dropped(hidden))
+        logits: Tensor = self.classifier(self.dropped(hidden, self.config.token_dropout))
         return logits
 
 
@@ -93,11 +121,12 @@ class BertForQuestionAnswering(BertHead):
     def __init__(self, config: BertConfig) -> None:
         """Make the head, H to 2."""
         super().__init__(config)
-        self.qa_outputs = self._linear(2)
+        self.add_module(config.family.answer_head, self._linear(2))
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (B, T, H): logits (B, T, 2), start and end."""
-        logits: Tensor = self.qa_outputs(F.dropout(hidden, self.config.qa_dropout, self.training))
+        last = self.get_submodule(self.config.family.answer_head)
+        logits: Tensor = last(self.dropped(hidden, self.config.answer_dropout))
         return logits
 
 
@@ -122,6 +151,8 @@ class BertForSimilarity(BertHead):
 
     It has no weights of its own.
     """
+
+    has_scores = False
 
     def __init__(self, config: BertConfig, poolings: Sequence[str] = ("mean",)) -> None:
         """Make the encoder; `poolings` are names of `bert.tasks.spec.POOLINGS`."""
@@ -163,15 +194,17 @@ class MlmPredictions(nn.Module):
     def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
         """Tie the decoder to the embedding table (V, E)."""
         super().__init__()
-        self.transform = MlmTransform(config)
+        # ModernBERT's transform is the one of all its heads.
+        self.transform = MlmTransform(config) if config.modern is None else nn.Identity()
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.decoder.weight = word_embeddings.weight
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        has_bias = config.modern is None or config.modern.decoder_bias
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if has_bias else None
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Score hidden states (..., H) against the vocabulary: (..., V)."""
-        logits: Tensor = self.decoder(self.transform(hidden)) + self.bias
-        return logits
+        logits: Tensor = self.decoder(self.transform(hidden))
+        return logits if self.bias is None else logits + self.bias
 
 
 class PretrainingHeads(nn.Module):
@@ -182,7 +215,7 @@ class PretrainingHeads(nn.Module):
         super().__init__()
         self.predictions = MlmPredictions(config, word_embeddings)
         # Not the decoder: it is the embedding table, which has its weights.
-        initialize(self.predictions.transform.dense, config.initializer_range)
+        self.predictions.transform.apply(lambda module: initialize(module, config.initializer_range))
         if nsp:
             self.seq_relationship = nn.Linear(config.hidden_size, 2)
             initialize(self.seq_relationship, config.initializer_range)
@@ -198,7 +231,7 @@ class BertForMaskedLM(BertHead):
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (..., H), all positions or a selection: logits (..., V)."""
-        logits: Tensor = self.cls.predictions(hidden)
+        logits: Tensor = self.cls.predictions(self.transformed(hidden))
         return logits
 
 
@@ -219,6 +252,6 @@ class BertForPreTraining(BertHead):
 
     def score_next_sentence(self, hidden: Tensor) -> Tensor:
         """Score hidden (B, T, H): logits (B, 2)."""
-        assert self.bert.pooler is not None
+        assert isinstance(self.bert, BertModel) and self.bert.pooler is not None
         logits: Tensor = self.cls.seq_relationship(self.bert.pooler(hidden))
         return logits

@@ -28,6 +28,7 @@ _OWN_KEYS = (
     "inner_group_num",
     "relative_attention_num_buckets",
     "qa_dropout",
+    "modern",
     "position_biased_input",
     "pos_att_type",
     "max_relative_positions",
@@ -95,6 +96,15 @@ class Family:
     """Linear layer that holds several of BERT's → how many."""
     drops_tokens_for_classifier: bool = True
     """The dropout of `classifier_dropout` is that of token classification too."""
+    linear_layers: tuple[str, ...] = (
+        "attention.self.query", "attention.self.key", "attention.self.value",
+        "attention.output.dense", "intermediate.dense", "output.dense",
+    )  # fmt: skip
+    """Linear layers within a layer, by BERT's names."""
+    answer_head: str = "qa_outputs"
+    """Name of the layer that finds answers."""
+    vocabulary_head: str = "cls.predictions.transform.dense"
+    """Name of a layer of the masked language model's head."""
 
     def bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of a `config.json` under BERT's keys and class names; other keys stay.

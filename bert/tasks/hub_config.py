@@ -18,7 +18,7 @@ _PROBLEM_TYPES = {
     "regression": "regression",
 }
 _TASKS = {name: task for task in TASKS.values() for name in task.architectures}
-_POOLER, _VOCABULARY = "bert.pooler.dense.weight", "cls.predictions.transform.dense.weight"
+_POOLER = "bert.pooler.dense.weight"
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 UNKNOWN_PAIR = (
     "nothing says whether the classifier reads one text or two: requests may have either, and one is verified; "
@@ -58,6 +58,11 @@ class HubFiles:
         return str(next(iter(self.values.get("architectures") or ()), ""))
 
     @property
+    def vocabulary_head(self) -> str:
+        """Name of a tensor that a masked language model has."""
+        return f"{family_of(self.values).vocabulary_head}.weight"
+
+    @property
     def own_architecture(self) -> str:
         """The same as `config.json` has it."""
         return family_of(self.values).own_class(self.architecture)
@@ -74,7 +79,7 @@ def find_task(files: HubFiles, *, embeds: bool) -> Task:
     if name in _TASKS and not (embeds and _lacks_vocabulary_head(files, _TASKS[name])):
         if _lacks_vocabulary_head(files, _TASKS[name]):
             raise ConfigError(
-                f"the checkpoint has no tensor {_VOCABULARY!r}, which a {_TASKS[name].name} model needs, though "
+                f"the checkpoint has no tensor {files.vocabulary_head!r}, which a {_TASKS[name].name} model needs, though "
                 f"architectures is {files.own_architecture!r}: say --pooling mean, or another, to export its embeddings"
             )
         return _TASKS[name]
@@ -91,12 +96,14 @@ def find_task(files: HubFiles, *, embeds: bool) -> Task:
 
 
 def _lacks_vocabulary_head(files: HubFiles, task: Task) -> bool:
-    return task.head is Head.VOCABULARY and _VOCABULARY not in files.shapes
+    return task.head is Head.VOCABULARY and files.vocabulary_head not in files.shapes
 
 
 def _task_of_tensors(files: HubFiles, heads: Sequence[str]) -> Task:
     """Return the task of a checkpoint that names no class. Raises ConfigError where two are possible."""
-    if _VOCABULARY in files.shapes:
+    # ModernBERT's masked language model and its classifiers begin with the same layers.
+    has_one_head = files.values.get("modern") is not None
+    if files.vocabulary_head in files.shapes and not (has_one_head and "classifier" in heads):
         return TASKS["fill_mask"]
     if "qa_outputs" in heads:
         return TASKS["qa"]
@@ -104,7 +111,8 @@ def _task_of_tensors(files: HubFiles, heads: Sequence[str]) -> Task:
         return TASKS["similarity"]
     names = files.values.get("id2label")
     labels = [str(name) for name in names.values()] if isinstance(names, Mapping) else []
-    if _POOLER not in files.shapes or any(label in OUTSIDE for label in labels):
+    has_pooler = has_one_head or _POOLER in files.shapes
+    if not has_pooler or any(label in OUTSIDE for label in labels):
         return TASKS["ner"]
     if files.shapes["classifier.weight"][0] > 1:
         return TASKS["classification"]

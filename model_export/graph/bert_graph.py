@@ -5,7 +5,7 @@ V vocabulary.
 """
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import onnx
 
@@ -16,6 +16,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head, Task
 from model_export.graph.embedding import write_embedding
 from model_export.graph.graph_builder import GraphWriter
+from model_export.graph.modern.body import write_head, write_layers
 
 
 class GraphOps(Protocol):
@@ -62,18 +63,50 @@ def build_graph(
     config: BertConfig,
     spec: TaskSpec,
     weights: Weights,
-    make_ops: Callable[[GraphWriter, BertConfig, Weights], GraphOps],
+    make_ops: Callable[[GraphWriter, BertConfig, Weights], Any],
 ) -> onnx.ModelProto:
-    """Return the graph of encoder and head.
+    """Return the graph of encoder and head; `make_ops` is one of `model_export.graph.operators`.
 
     Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, E); all float32.
     """
     writer = GraphWriter()
     ops = make_ops(writer, config, weights)
     task = TASKS[spec.task]
-    needs_all = task.head is Head.EMBEDDING and spec.pooling != "cls"
+    needs_all = _needs_all(config, spec)
     one_position = task.has_one_position and not needs_all
     ops.inputs(text_ids=needs_all, one_position=one_position)
+    if config.modern is not None:
+        x = write_layers(ops, one_position=one_position, gathers=not needs_all)
+    else:
+        x = _write_layers(ops, one_position=one_position, gathers=not needs_all)
+    if task.head is Head.EMBEDDING:
+        text_ids = ops.text_ids() if needs_all else None
+        embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
+        writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
+        return writer.model(f"bert-{spec.task}")
+    if config.modern is not None:
+        text_ids = ops.text_ids() if needs_all else None
+        logits = write_head(ops, x, text_ids, weights, task, config.modern)
+    elif task.head is Head.VOCABULARY:
+        logits = _masked_language_model(ops, x, weights, config)
+    else:
+        logits = _head(ops, x, weights, task)
+    _, outputs = task.output(spec, config.hidden_size, config.vocab_size)
+    writer.output(logits, "logits", ["positions", outputs])
+    return writer.model(f"bert-{spec.task}")
+
+
+def _needs_all(config: BertConfig, spec: TaskSpec) -> bool:
+    """Tell whether the head reads all of a text's tokens, to pool them."""
+    head = TASKS[spec.task].head
+    if head is Head.EMBEDDING:
+        return spec.pooling != "cls"
+    return head is Head.POOLED and config.modern is not None and config.modern.classifier_pooling == "mean"
+
+
+def _write_layers(ops: GraphOps, *, one_position: bool, gathers: bool) -> str:
+    """Write embeddings and layers; (T, H), or with `gathers` the vectors (P, H) at `positions`."""
+    config, writer = ops.config, ops.w
     x = ops.embeddings()
     if config.projects_embeddings:
         x = ops.project_embeddings(x, "bert.embeddings_project")
@@ -85,25 +118,16 @@ def build_graph(
             attended = ops.attention_at_heads(x, f"{name}.attention.self")
         else:
             attended = ops.attention(x, f"{name}.attention.self")
-        if is_last and not needs_all:
+        if is_last and gathers:
             x = writer.node("Gather", x, "positions", axis=0)
             attended = attended if one_position else writer.node("Gather", attended, "positions", axis=0)
         x = _rest_of_layer(ops, attended, x, name)
         if place == 1 and config.conv_kernel_size > 0:
             convolved = ops.convolution(embedded)
-            if is_last and not needs_all:
+            if is_last and gathers:
                 convolved = writer.node("Gather", convolved, "positions", axis=0)
             x = ops.add_norm(x, convolved, f"{CONVOLUTION}.LayerNorm")
-    if task.head is Head.EMBEDDING:
-        text_ids = ops.text_ids() if needs_all else None
-        embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
-        writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
-    elif task.head is Head.VOCABULARY:
-        logits = _masked_language_model(ops, x, weights, config)
-        writer.output(logits, "logits", ["positions", config.vocab_size])
-    else:
-        writer.output(_head(ops, x, weights, task), "logits", ["positions", task.head_outputs(spec)])
-    return writer.model(f"bert-{spec.task}")
+    return x
 
 
 def _rest_of_layer(ops: GraphOps, attended: str, x: str, name: str) -> str:

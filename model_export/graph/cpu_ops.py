@@ -18,6 +18,14 @@ EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
 MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
 
 
+def product_block(head_size: int) -> int:
+    """Return how many tokens ONNX Runtime sums at once in the product of weights and values, whose rest is added later.
+
+    MLAS cuts the values into blocks of 128 x 128, or longer ones of fewer columns, at least 16.
+    """
+    return max(128 * 128 // (1 << (max(16, head_size) - 1).bit_length()), 4)
+
+
 class CpuOps:
     """Writes embeddings, attention, linear layers and the rest for the layout "rows"."""
 

@@ -29,6 +29,11 @@ def write_embedding(w: GraphWriter, x: str, text_ids: str | None, spec: TaskSpec
     return _unit_length(w, pooled) if spec.normalize else pooled
 
 
+def pooled_mean(w: GraphWriter, x: str, text_ids: str) -> str:
+    """Write the means (N, H) of the vectors x (T, H) of each text, both float32."""
+    return _Pooling(w, x, text_ids, 0).mean()
+
+
 class _Pooling:
     """Each method writes one vector (N, H) for each text; its name is that of the pooling."""
 

@@ -1,6 +1,6 @@
 """A graph in the making: nodes and constants, written one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ class GraphWriter:
     def __init__(self) -> None:
         """Start an empty graph."""
         self._nodes: list[onnx.NodeProto] = []
+        self._written = 0  # in all graphs, so that no two nodes have one name
         self._constants: dict[str, onnx.TensorProto] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
@@ -53,10 +54,37 @@ class GraphWriter:
         self, operator: str, *inputs: str, domain: str = "", outputs: int, **attributes: Any
     ) -> list[str]:
         """Add a node with several outputs. An empty input name leaves an optional input out."""
-        name = f"{operator}_{len(self._nodes)}"
+        name = f"{operator}_{self._written}"
+        self._written += 1
         names = [name] if outputs == 1 else [f"{name}_{i}" for i in range(outputs)]
         self._nodes.append(helper.make_node(operator, inputs, names, name=name, domain=domain, **attributes))
         return names
+
+    def unique(self, name: str) -> str:
+        """Return a name that no other tensor has."""
+        self._written += 1
+        return f"{name}_{self._written}"
+
+    def subgraph(
+        self, write: Callable[[], Sequence[str]], inputs: Sequence[tuple[str, int, Sequence[Dim]]] = ()
+    ) -> onnx.GraphProto:
+        """Return what `write` writes as a graph of its own, for an operator with branches or a body; it returns outputs.
+
+        It reads the tensors of the graph around it. `inputs` are those of its own: name, type and shape.
+        """
+        outer, self._nodes = self._nodes, []
+        outputs = write()
+        inner, self._nodes = self._nodes, outer
+        declared = [helper.make_tensor_value_info(name, kind, list(shape)) for name, kind, shape in inputs]
+        returned = [helper.make_empty_tensor_value_info(name) for name in outputs]
+        return helper.make_graph(inner, f"graph_{self._written}", declared, returned)
+
+    def choose(
+        self, condition: str, then: Callable[[], Sequence[str]], otherwise: Callable[[], Sequence[str]]
+    ) -> list[str]:
+        """Add an If whose branches write the same number of outputs."""
+        branch, other = self.subgraph(then), self.subgraph(otherwise)
+        return self.nodes("If", condition, outputs=len(branch.output), then_branch=branch, else_branch=other)
 
     def activation(self, x: str, name: str) -> str:
         """Add the activation that a config names."""

@@ -1,6 +1,7 @@
 """Checks of a graph: its form, its fused operators, its output."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 import onnx
 import onnxruntime as ort
@@ -16,7 +17,8 @@ def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
 
     By domain: since opset 23 there is an `Attention` in ONNX itself, which is another operator.
     """
-    names = (f"{node.domain}.{node.op_type}" for node in model.graph.node if node.domain == MICROSOFT)
+    nodes = (node for top in model.graph.node for node in _within(top))
+    names = (f"{node.domain}.{node.op_type}" for node in nodes if node.domain == MICROSOFT)
     return dict(sorted(Counter(names).items()))
 
 
@@ -30,12 +32,25 @@ def check_structure(model: onnx.ModelProto, layers: int) -> dict[str, int]:
     except onnx.checker.ValidationError as error:
         raise ExportError(f"the graph is malformed: {error}") from None
     fused = fused_operators(model)
-    attention = sum(fused.get(f"{MICROSOFT}.{name}", 0) for name in ATTENTION)
+    # Branches for short and for long rows are one attention.
+    attention = sum(any(map(_is_attention, _within(node))) for node in model.graph.node)
     if attention != layers:
         raise ExportError(
             f"{attention} of {layers} layers have fused attention; this is a bug of bert-export"
         )
     return fused
+
+
+def _within(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield a node and all nodes of its branches or its body."""
+    yield node
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _within(inner)
+
+
+def _is_attention(node: onnx.NodeProto) -> bool:
+    return node.domain == MICROSOFT and node.op_type in ATTENTION
 
 
 def output_of(model: onnx.ModelProto) -> tuple[str, int]:

@@ -162,17 +162,20 @@ class Int8Ops(CpuOps):
         kept = f"{name}.bias.residual.{dense}" if self.config.shares_layers else f"{name}.bias.residual"
         return self.tensor(f"{name}.weight"), self.w.constant(kept, shift)
 
-    def _fixed_input(self, x: str, linears: Sequence[_Linear], residual: _Linear) -> _FixedInput:
+    def _fixed_input(
+        self, x: str, linears: Sequence[_Linear], residual: _Linear | None = None
+    ) -> _FixedInput:
         """Write x, a LayerNorm's output, in 8 bits for the layers that read it; (T, in) → (T, in).
 
         One scale from calibration serves all tokens, so the product's operator applies it and adds the bias. x also holds
-        the bias of `residual`, which is subtracted.
+        the bias of `residual`, where one is given: it is subtracted.
         """
         name = linears[0].name
         if name not in self._ranges:
             self._ranges[name] = self._fixed_range(linears)
         found = self._ranges[name]
-        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", found.shift + residual.bias))
+        shift = found.shift if residual is None else found.shift + residual.bias
+        shifted = self.w.node("Sub", x, self.w.constant(f"{name}.shift", shift))
         smooth = self.w.node("Mul", shifted, self.w.constant(f"{name}.smoothing", 1 / found.factors))
         scale = self.w.constant(f"{name}.scale", found.scale)
         quantised = self.w.node("QuantizeLinear", smooth, scale, self._level(MIDDLE))
@@ -190,21 +193,27 @@ class Int8Ops(CpuOps):
         scale = max(float(np.abs(inputs).max()) / (MIDDLE - 1), SMALLEST)
         return _FixedRange(shift, factors, scale, inputs)
 
-    def _fixed_product(self, quantised: str, linear: _Linear, fixed: _FixedInput) -> str:
-        """Write x W + b in 8 bits for all of a quantised x, or for positions gathered from it; (..., in) → (..., out)."""
+    def _fixed_product(
+        self, quantised: str, linear: _Linear, fixed: _FixedInput, outputs: slice = slice(None)
+    ) -> str:
+        """Write x W + b in 8 bits for all of a quantised x, or for positions gathered from it; (..., in) → (..., out).
+
+        Of a joined layer that may be some of its `outputs`.
+        """
         factors, inputs = fixed.range.factors, fixed.range.inputs
         smoothed = replace(linear, weight=linear.weight * factors[:, None], inputs=inputs)
         weight, weight_scale = self._rounded(smoothed)
         bias = linear.bias + fixed.range.shift @ linear.weight
+        name = linear.name if outputs == slice(None) else f"{linear.name}.{outputs.start}_{outputs.stop}"
         return self.w.node(
             "MatMulIntegerToFloat",
             quantised,
-            self.w.constant(f"{linear.name}.weight.int8", weight),
+            self.w.constant(f"{name}.weight.int8", weight[:, outputs]),
             fixed.scale,
-            self.w.constant(f"{linear.name}.weight.scale", weight_scale * linear.output_factors),
+            self.w.constant(f"{name}.weight.scale", (weight_scale * linear.output_factors)[outputs]),
             self._level(MIDDLE),
             "",
-            self.w.constant(f"{linear.name}.bias.int8", bias * linear.output_factors),
+            self.w.constant(f"{name}.bias.int8", (bias * linear.output_factors)[outputs]),
             domain=MICROSOFT,
         )
 
@@ -259,7 +268,8 @@ class Int8Ops(CpuOps):
     def _from_checkpoint(self, name: str) -> _Linear:
         if name in self._linears:
             return self._linears[name]
-        weight, bias = self.weights[f"{name}.weight"].T, self.weights[f"{name}.bias"]
+        weight = self.weights[f"{name}.weight"].T
+        bias = self.weights.get(f"{name}.bias", np.zeros(weight.shape[1], np.float32))
         linear = _Linear(name, weight, bias, self._calibration.inputs(name))
         if self.config.shares_layers:  # the inputs of all layers of a large BERT would fill the memory
             self._linears[name] = linear

@@ -33,14 +33,19 @@ def in_rows(w: GraphWriter, weights: Weights, row_heads: str = "") -> str:
 
 def in_texts(w: GraphWriter, weights: Weights, convert: Convert) -> str:
     """Write the bias of all places of the longest text, (1, A, longest, longest); `convert` gives the table its type."""
+    places = text_places(w)
+    bias = _by_distance(w, weights, places, places, convert)
+    return w.node("Unsqueeze", bias, w.constant("axis_0", [0]))
+
+
+def text_places(w: GraphWriter) -> str:
+    """Write numbers from 1 on for the places of the longest text, (longest,)."""
     # Not by Shape and Range: CUDA leaves what follows a shape to the CPU, which the session does not allow.
     offsets = w.node("Cast", "token_offset", to=TensorProto.INT64)  # (N, longest)
     row = w.node("Gather", offsets, w.constant("index_0", 0), axis=0)
     none = w.node("Sub", row, row)
     ones = w.node("Add", none, w.constant("index_1", 1))
-    places = w.node("CumSum", ones, w.constant("index_0", 0))
-    bias = _by_distance(w, weights, places, places, convert)
-    return w.node("Unsqueeze", bias, w.constant("axis_0", [0]))
+    return w.node("CumSum", ones, w.constant("index_0", 0))
 
 
 def _by_distance(

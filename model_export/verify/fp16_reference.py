@@ -23,6 +23,15 @@ from model_export.verify.texts import EncodedText
 Array = NDArray[Any]
 
 
+class PackedMultiHeadAttention(OpRun):
+    """Attention of texts that lie one after the other, projected already."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, query: Array, key: Array, value: Array, _: None, *inputs: Any, **attributes: Any) -> Any:
+        return (_attend([_wide(x) for x in (query, key, value)], *inputs, heads=attributes["num_heads"]),)
+
+
 class PackedAttention(OpRun):
     """Attention of texts that lie one after the other."""
 
@@ -38,23 +47,33 @@ class PackedAttention(OpRun):
         attention_bias: Array | None = None,
         **attributes: Any,
     ) -> Any:
-        heads = attributes["num_heads"]
-        assert offset.reshape(-1)[: len(x)].tolist() == _padded_places(ends, offset.shape[1])
-        out = np.empty((len(x), weight.shape[1] // 3), np.float32)
-        joined = _wide(x) @ _wide(weight) + _wide(bias)
-        for start, stop in itertools.pairwise(ends.tolist()):
-            q, k, v = (
-                part.reshape(stop - start, heads, -1).swapaxes(0, 1)
-                for part in np.split(_wide(_half(joined[start:stop])), 3, axis=-1)
-            )
-            scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[-1])
-            if attention_bias is not None:
-                assert attention_bias.shape[2:] == (offset.shape[1], offset.shape[1])
-                scores += _wide(attention_bias)[0, :, : stop - start, : stop - start]
-            weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-            weights /= weights.sum(axis=-1, keepdims=True)
-            out[start:stop] = (weights @ v).swapaxes(0, 1).reshape(stop - start, -1)
-        return (_half(out),)
+        joined = _wide(_half(_wide(x) @ _wide(weight) + _wide(bias)))
+        parts = np.split(joined, 3, axis=-1)
+        return (_attend(parts, offset, ends, attention_bias, heads=attributes["num_heads"]),)
+
+
+class RotaryEmbedding(OpRun):
+    """Rotation of each feature of a head's first half with one of its second; texts of one token, (T, 1, H)."""
+
+    op_domain = MICROSOFT
+
+    def _run(self, x: Array, places: Array, cos: Array, sin: Array, **attributes: Any) -> Any:
+        assert x.shape[:2] == places.shape and not attributes.get("interleaved")
+        heads = _wide(x).reshape(*places.shape, attributes["num_heads"], -1)
+        first, second = np.split(heads, 2, axis=-1)
+        cosine, sine = (_wide(table)[places][:, :, None] for table in (cos, sin))
+        turned = (first * cosine - second * sine, second * cosine + first * sine)
+        return (_half(np.concatenate(turned, axis=-1).reshape(x.shape)),)
+
+
+class LayerNormalization(OpRun):
+    """The standard one: its sums are float32's also in float16."""
+
+    op_domain = ""
+
+    def _run(self, x: Array, scale: Array, shift: Array | None = None, **attributes: Any) -> Any:
+        shift = np.zeros(1, np.float32) if shift is None else shift
+        return (_norm(_wide(x), scale, shift, attributes["epsilon"], x.dtype),)
 
 
 class MultiHeadAttention(OpRun):
@@ -105,15 +124,6 @@ class GatherElements(OpRun):
         return (np.take_along_axis(x, indices.astype(np.int64), axis),)
 
 
-class LayerNormalization(OpRun):
-    """The standard one: its sums are float32's also in float16."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, scale: Array, shift: Array, *, epsilon: float, **_: Any) -> Any:
-        return (_norm(_wide(x), scale, shift, epsilon, x.dtype),)
-
-
 class EmbedLayerNormalization(OpRun):
     """Sum of three embeddings and its norm."""
 
@@ -126,15 +136,25 @@ class EmbedLayerNormalization(OpRun):
 
 
 class SkipLayerNormalization(OpRun):
-    """Norm of input + bias + skip."""
+    """Norm of input + bias + skip, and where asked for their sum."""
 
     op_domain = MICROSOFT
 
     def _run(
-        self, x: Array, skip: Array, scale: Array, shift: Array, bias: Array | None = None, **attributes: Any
+        self,
+        x: Array,
+        skip: Array,
+        scale: Array,
+        shift: Array | None = None,
+        bias: Array | None = None,
+        **attributes: Any,
     ) -> Any:
         total = _wide(x) + _wide(skip) + (0 if bias is None else _wide(bias))
-        return (_norm(total, scale, shift, attributes["epsilon"]),)
+        normed = _norm(total, scale, 0 if shift is None else shift, attributes["epsilon"])
+        if len(self.onnx_node.output) == 1:
+            return (normed,)
+        unused = np.zeros(0, np.float32)
+        return normed, unused, unused, _half(total)
 
 
 class BiasGelu(OpRun):
@@ -182,14 +202,15 @@ class Gemm(OpRun):
 
     op_domain = ""
 
-    def _run(self, a: Array, b: Array, c: Array, *, transB: int = 0, **_: Any) -> Any:
+    def _run(self, a: Array, b: Array, c: Array | None = None, *, transB: int = 0, **_: Any) -> Any:
         b = b.T if transB else b
-        return ((_wide(a) @ _wide(b) + _wide(c)).astype(a.dtype),)
+        return ((_wide(a) @ _wide(b) + (0 if c is None else _wide(c))).astype(a.dtype),)
 
 
 _OPERATORS = [
-    PackedAttention, MultiHeadAttention, RestorePadding, RemovePadding, EmbedLayerNormalization,
-    SkipLayerNormalization, LayerNormalization, BiasGelu, FastGelu, QuickGelu, MatMul, Gemm, GatherElements,
+    PackedAttention, PackedMultiHeadAttention, MultiHeadAttention, RotaryEmbedding, RestorePadding, RemovePadding,
+    EmbedLayerNormalization, SkipLayerNormalization, LayerNormalization, BiasGelu, FastGelu, QuickGelu, MatMul, Gemm,
+    GatherElements,
 ]  # fmt: skip
 
 
@@ -202,6 +223,24 @@ def run_flat(model: onnx.ModelProto, texts: Sequence[EncodedText]) -> list[Float
     with np.errstate(over="ignore"):  # an infinity is found in the comparison
         outputs: Any = evaluator.run(None, feeds)
     return split(np.asarray(outputs[0]), [len(head) for head in heads])
+
+
+def _attend(
+    parts: Sequence[Array], offset: Array, ends: Array, attention_bias: Array | None = None, *, heads: int
+) -> Array:
+    """Return the sums of packed queries, keys and values (T, H)."""
+    assert offset.reshape(-1)[: len(parts[0])].tolist() == _padded_places(ends, offset.shape[1])
+    out = np.empty(parts[2].shape, np.float32)
+    for start, stop in itertools.pairwise(ends.tolist()):
+        q, k, v = (part[start:stop].reshape(stop - start, heads, -1).swapaxes(0, 1) for part in parts)
+        scores = q @ k.swapaxes(1, 2) / math.sqrt(q.shape[-1])
+        if attention_bias is not None:
+            assert attention_bias.shape[2:] == (offset.shape[1], offset.shape[1])
+            scores += _wide(attention_bias)[0, :, : stop - start, : stop - start]
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        out[start:stop] = (weights @ v).swapaxes(0, 1).reshape(stop - start, -1)
+    return _half(out)
 
 
 def _padded_places(ends: Array, longest: int) -> list[int]:

@@ -18,10 +18,9 @@ from bert.packing import CostModel, PackingRules
 from bert.runtime import open_session, session_options
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import CpuOps
-from model_export.graph.cuda_ops import CudaOps
+from model_export.graph.cpu_ops import product_block
 from model_export.graph.graph_checks import check_types
-from model_export.graph.int8_ops import Int8Ops
+from model_export.graph.operators import operators
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
 from model_export.verify.texts import EncodedText
@@ -34,13 +33,12 @@ def packer_for(config: BertConfig, precision: str) -> Packer:
 
     In 8 bits a difference in the last bit of float32 can move a value over a rounding edge and grows from there. ONNX
     Runtime's attention on CPU gives the same bits wherever a text lies if it starts at a multiple of 4 (softmax sums
-    lane by lane) and crosses no block of the product with the values (MLAS: 128 x 128 values, at least 16 wide).
+    lane by lane) and crosses no block of the product with the values (`product_block`).
     """
     cost = CostModel.for_model(config.hidden_size)
     if precision != "int8":
         return Packer("flat" if precision == "fp16" else "rows", cost=cost)
-    width = 1 << (max(16, config.head_size) - 1).bit_length()
-    return Packer("rows", PackingRules(align_tokens=4, block_tokens=max(128 * 128 // width, 4)), cost)
+    return Packer("rows", PackingRules(align_tokens=4, block_tokens=product_block(config.head_size)), cost)
 
 
 class GraphSession:
@@ -121,7 +119,8 @@ class Fp32(Exporter):
     precision = "fp32"
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
-        return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CpuOps)
+        config = checkpoint.config
+        return build_graph(config, checkpoint.spec, checkpoint.weights, operators(config).cpu)
 
 
 class Int8(Exporter):
@@ -132,7 +131,7 @@ class Int8(Exporter):
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
-        return build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
+        return build_graph(config, spec, weights, partial(operators(config).int8, calibration=calibration))
 
 
 class Fp16(Exporter):
@@ -154,7 +153,8 @@ class Fp16(Exporter):
         super().__init__(checkpoint, texts)
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
-        return build_graph(checkpoint.config, checkpoint.spec, checkpoint.weights, CudaOps)
+        config = checkpoint.config
+        return build_graph(config, checkpoint.spec, checkpoint.weights, operators(config).cuda)
 
     def _open(self, checkpoint: Checkpoint) -> GraphSession:
         if self._on_gpu:
@@ -164,7 +164,9 @@ class Fp16(Exporter):
         check_types(self.model)
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         rounded = {name: value.astype(np.float16).astype(np.float32) for name, value in weights.items()}
-        return GraphSession(build_graph(config, spec, rounded, CpuOps), packer_for(config, "fp32"))
+        return GraphSession(
+            build_graph(config, spec, rounded, operators(config).cpu), packer_for(config, "fp32")
+        )
 
     def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
         """Run them one by one. Raises ExportError where the GPU does not."""

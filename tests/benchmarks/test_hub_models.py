@@ -38,6 +38,10 @@ MODELS = [
     ("qa", "deberta", "bpe"),
     ("multiple_choice", "ernie", "wordpiece"),
     ("fill_mask", "albert", "unigram_albert"),
+    ("classification", "modernbert", "bpe_modern"),
+    pytest.param(*("ner", "modernbert", "bpe_modern"), marks=pytest.mark.soak),
+    ("qa", "modernbert", "bpe_modern"),
+    pytest.param(*("fill_mask", "modernbert", "bpe_modern"), marks=pytest.mark.soak),
 ]
 """Task, family and tokenizer: each of these at least once, and offsets with every tokenizer."""
 

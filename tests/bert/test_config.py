@@ -20,6 +20,7 @@ OF_RELATIVES = {
     "inner_group_num",
     "relative_attention_num_buckets",
     "qa_dropout",
+    "modern",
     *DISTANCES,
 }
 """Fields that only relatives have in their files."""

@@ -68,11 +68,22 @@ def drawn_changes(data: st.DataObject, model_type: str) -> dict[str, Any]:
             "num_hidden_groups": st.integers(1, 2),
             "inner_group_num": st.integers(1, 2),
         },
+        "modernbert": {
+            **dict.fromkeys(
+                ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias", "decoder_bias"), st.booleans()
+            ),
+            "classifier_pooling": st.sampled_from(["cls", "mean"]),
+            "classifier_activation": st.sampled_from(["gelu", "relu"]),
+            "local_attention": st.sampled_from([4, 8, 9, 64]),
+            "global_attn_every_n_layers": st.integers(1, 3),
+            "global_rope_theta": st.sampled_from([160_000.0, 100.0]),
+            "local_rope_theta": st.sampled_from([10_000.0, 50.0]),
+        },
     }
     own = of_families.get(model_type, {})
     if model_type in ("deberta", "deberta-v2"):
         return changes | drawn_distances(data, model_type, width)
-    if model_type not in ("distilbert", "mpnet"):
+    if model_type not in ("distilbert", "mpnet", "modernbert"):
         own["type_vocab_size"] = st.sampled_from([1, 2, 4])
     return changes | {key: data.draw(strategy) for key, strategy in own.items()}
 
@@ -423,7 +434,7 @@ def test_what_a_family_lacks_is_zero_and_is_not_trained(tmp_path: Path) -> None:
     config = BertConfig.read(tmp_path)
     assert read_weights(tmp_path)[SEGMENTS].tolist() == [[0.0] * 32] * 2
     for model in (our_model(config, SPECS["ner"]), our_model(config, SPECS["classification"])):
-        table = model.bert.embeddings.token_type_embeddings.weight
+        table = model.get_parameter("bert.embeddings.token_type_embeddings.weight")
         assert not table.requires_grad and not table.any()
 
 

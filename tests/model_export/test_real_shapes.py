@@ -16,7 +16,15 @@ from model_export.verify.texts import EncodedText, shipped_texts
 
 pytestmark = pytest.mark.slow
 
-MODELS = ["distilbert-base", "electra-small", "albert-base", "mpnet-base", "deberta-base", "deberta-v3-small"]
+MODELS = [
+    "distilbert-base",
+    "electra-small",
+    "albert-base",
+    "mpnet-base",
+    "deberta-base",
+    "deberta-v3-small",
+    "modernbert-base",
+]
 FEW_LAYERS = {"deberta-v2-xlarge": 2}
 """Models of which some layers are enough: the others are alike."""
 FEW_WORDS = {"vocab_size": 1000}  # the tokenizer has fewer; the table would be most of the file

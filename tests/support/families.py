@@ -20,6 +20,7 @@ CLASSES = {
     "electra": "Electra",
     "albert": "Albert",
     "mpnet": "MPNet",
+    "modernbert": "ModernBert",
     "deberta": "Deberta",
     "deberta-v2": "DebertaV2",
 }
@@ -55,6 +56,17 @@ SHAPES: dict[str, dict[str, Any]] = {
         "inner_group_num": 1,
     },
     "mpnet": {**_SHAPE, "layer_norm_eps": 1e-5, "max_position_embeddings": 130},
+    # Texts are longer than its windows, and the biases that the hub's files lack are there.
+    "modernbert": {
+        **_SHAPE,
+        "num_hidden_layers": 4,
+        "local_attention": 12,
+        "norm_bias": True,
+        "attention_bias": True,
+        "mlp_bias": True,
+        "classifier_bias": True,
+        "pad_token_id": 0,
+    },
     "deberta": _DEBERTA,
     "deberta-v2": {
         **_DEBERTA,
@@ -69,6 +81,7 @@ DROPOUT = {
     "distilbert": {"dropout": 0.0, "attention_dropout": 0.0, "qa_dropout": 0.0, "seq_classif_dropout": 0.0},
     "electra": {**_DROPOUT, "summary_last_dropout": 0.0},
     "albert": {**_DROPOUT, "classifier_dropout_prob": 0.0},
+    "modernbert": {},
 }
 
 

@@ -82,6 +82,22 @@ def _bpe() -> tokenizers.Tokenizer:
     return backend
 
 
+def _bpe_modern() -> tokenizers.Tokenizer:
+    """ModernBERT's: bytes after NFC, BERT's names behind the pieces, and runs of blanks that are found in texts."""
+    backend = tokenizers.Tokenizer(models.BPE(unk_token=None))
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(TRAINING_TEXTS * 3, trainer)
+    backend.add_tokens([AddedToken(" " * blanks, normalized=True) for blanks in range(8, 1, -1)])
+    special = ("[UNK]", "[CLS]", "[SEP]", "[PAD]")
+    backend.add_special_tokens([*special, AddedToken("[MASK]", lstrip=True)])
+    backend.post_processor = _template(backend, "[CLS]", "[SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1")
+    return backend
+
+
 def _unigram() -> tokenizers.Tokenizer:
     """XLM-R's: Unigram over words, <s> A </s></s> B </s>, a mask that takes the space before it."""
     backend = tokenizers.Tokenizer(models.Unigram())
@@ -145,6 +161,7 @@ _MAKERS: dict[str, tuple[Callable[[], tokenizers.Tokenizer], str]] = {
     "wordpiece": (_wordpiece, "BertTokenizer"),
     "wordpiece_mpnet": (_wordpiece_mpnet, "MPNetTokenizer"),
     "bpe": (_bpe, "RobertaTokenizer"),
+    "bpe_modern": (_bpe_modern, "PreTrainedTokenizerFast"),
     "unigram": (_unigram, "XLMRobertaTokenizer"),
     "unigram_albert": (_unigram_albert, "AlbertTokenizer"),
     "unigram_deberta": (_unigram_deberta, "DebertaV2Tokenizer"),

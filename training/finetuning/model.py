@@ -30,11 +30,6 @@ if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the
 
 # Every linear layer of the encoder; the pooler belongs to the head.
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
-LAYER_PARTS = (
-    "attention.self.query", "attention.self.key", "attention.self.value",
-    "attention.output.dense", "intermediate.dense", "output.dense",
-)  # fmt: skip
-"""The same layers by name, within a layer of the encoder."""
 PEFT = "base_model.model."
 """Beginning of the names in a file of peft."""
 HEAD = "head.safetensors"
@@ -52,7 +47,7 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
         load_into(model, folder)
     if settings.lora is None:
         return model, model
-    return model, add_lora(model, settings.lora, task.head_modules)
+    return model, add_lora(model, settings.lora)
 
 
 def is_random(base: str) -> bool:
@@ -88,7 +83,7 @@ def with_dropout(config: BertConfig, hidden: float | None, attention: float | No
     return config if attention is None else replace(config, attention_probs_dropout_prob=attention)
 
 
-def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...]) -> nn.Module:
+def add_lora(model: BertHead, lora: LoraSettings) -> nn.Module:
     """Freeze the encoder and put trainable matrices beside its linear layers; the head is trained whole."""
     import peft
 
@@ -97,7 +92,7 @@ def add_lora(model: BertHead, lora: LoraSettings, head_modules: tuple[str, ...])
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=LORA_TARGETS,
-        modules_to_save=list(head_modules),
+        modules_to_save=model.head_modules,
     )
     adapted: nn.Module = peft.get_peft_model(model, config)
     return adapted
@@ -136,7 +131,7 @@ def save_adapter(
     if hub_model := origin(base_folder(base)):
         config |= {"base_model_name_or_path": hub_model["repo"], "revision": hub_model["commit"]}
     if family.layer_names:
-        config["target_modules"] = family.own_modules(LAYER_PARTS, architecture)
+        config["target_modules"] = family.own_modules(family.linear_layers, architecture)
     # The same factor for every matrix: alpha over the rank.
     config["rank_pattern"] = {name: count * config["r"] for name, count in family.joined.items()}
     config["alpha_pattern"] = {name: count * config["lora_alpha"] for name, count in family.joined.items()}

@@ -83,8 +83,6 @@ class FinetuneTask(ABC):
 
     architecture: str
     """Name of the head in `transformers`."""
-    head_modules: tuple[str, ...]
-    """Modules that LoRA trains whole."""
 
     def __init__(self, tokenizer: Tokenizer, spec: TaskSpec) -> None:
         """Keep tokenizer and spec for encoding and decoding."""

@@ -23,7 +23,6 @@ class ChoiceFinetuning(FinetuneTask):
     """One right ending of several."""
 
     architecture = "BertForMultipleChoice"
-    head_modules = ("classifier", "pooler")
     metrics = ("accuracy",)
 
     def model(self, config: BertConfig) -> BertHead:

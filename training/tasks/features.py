@@ -9,6 +9,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bert.config import BertConfig
@@ -47,6 +48,8 @@ class LayerMix(nn.Module):
 
 class BiLstmTagger(BertHead):
     """A label of K for each token, from a two-layer BiLSTM over the states of a frozen encoder."""
+
+    has_scores = False  # but those of its own layers
 
     def __init__(self, config: BertConfig, num_labels: int, settings: FeatureSettings) -> None:
         """Make the head. Raises ConfigError where the model has fewer layers than the settings read."""
@@ -92,7 +95,8 @@ class BiLstmTagger(BertHead):
         with torch.autocast(input_ids.device.type, enabled=False):
             wide = [state.float() for state in states]
             read = self.mix(wide) if self.mix is not None else torch.cat(list(wide), -1)
-            logits: Tensor = self.classifier(self._lstm(self.dropped(read), attention_mask))
+            read = F.dropout(read, self.config.token_dropout, self.training)
+            logits: Tensor = self.classifier(self._lstm(read, attention_mask))
         return logits
 
     def _lstm(self, read: Tensor, attention_mask: Tensor | None) -> Tensor:

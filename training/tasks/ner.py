@@ -30,7 +30,6 @@ class NerFinetuning(FinetuneTask):
     """Named entities. Words are the tokenizer's own, as in the service; a long sentence is read in windows."""
 
     architecture = "BertForTokenClassification"
-    head_modules = ("classifier",)
 
     @property
     def metrics(self) -> tuple[str, ...]:

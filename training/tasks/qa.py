@@ -50,7 +50,6 @@ class QaFinetuning(FinetuneTask):
     """Spans in a paragraph; a window without the answer points to [CLS]."""
 
     architecture = "BertForQuestionAnswering"
-    head_modules = ("qa_outputs",)
     metrics = ("f1", "exact_match", "has_answer_f1", "no_answer_f1", "f1_served", "best_f1")
 
     def model(self, config: BertConfig) -> BertHead:

@@ -38,7 +38,6 @@ class SequenceFinetuning(FinetuneTask):
     """Labels from the pooled [CLS]."""
 
     architecture = "BertForSequenceClassification"
-    head_modules = ("classifier", "pooler")
 
     windows = False
     """A text over the limit is read in windows and not cut."""

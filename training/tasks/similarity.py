@@ -24,7 +24,6 @@ class SimilarityFinetuning(FinetuneTask):
     """Two separately encoded texts and their similarity."""
 
     architecture = "BertModel"
-    head_modules = ()
     metrics = ("spearman", "pearson")
 
     highest: float = 1.0

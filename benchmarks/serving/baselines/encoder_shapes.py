@@ -79,6 +79,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "conv_kernel_size": 3,
         "conv_act": "gelu",
     },
+    "modernbert-base": {"model_type": "modernbert", "pad_token_id": 1},
     "tiny": {
         "model_type": "electra",
         "embedding_size": 16,

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from bert.config import BertConfig
 from bert.nn.checkpoint import save_weights
+from bert.nn.encoder import BertEmbeddings
 from bert.nn.losses import Loss
 from bert.nn.pretraining_heads import BertForReplacedTokenDetection, ElectraGenerator, generator_config
 from training.pretraining.batch import PretrainBatch
@@ -32,9 +33,9 @@ class ReplacedToken(Objective):
         """Make both models with fresh weights; `generator_width` is a share of the discriminator's width."""
         super().__init__()
         self.model = BertForReplacedTokenDetection(config)
-        self.generator = ElectraGenerator(
-            generator_config(config, generator_width), self.model.bert.embeddings
-        )
+        embeddings = self.model.bert.embeddings
+        assert isinstance(embeddings, BertEmbeddings)
+        self.generator = ElectraGenerator(generator_config(config, generator_width), embeddings)
         self.weights = {"mlm": 1.0, "replaced_token": discriminator_weight}
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor:

@@ -1,0 +1,115 @@
+"""ModernBERT's operators on a CUDA GPU: one row without padding, float16. T tokens, H width, N texts, P positions."""
+
+import numpy as np
+from onnx import TensorProto
+
+from bert.checkpoint.tensor_names import EMBEDDING
+from bert.relatives.modern import ModernShape
+from model_export.graph.cpu_ops import MASKED_SCORE
+from model_export.graph.cuda_ops import CudaOps
+from model_export.graph.graph_builder import MICROSOFT
+from model_export.graph.modern.rotation import shape_of, tables
+from model_export.graph.relative_bias import text_places
+
+
+class ModernCudaOps(CudaOps):
+    """Writes ModernBERT's layers for the layout "flat"."""
+
+    @property
+    def shape(self) -> ModernShape:
+        """Part of the config that BERT has not."""
+        return shape_of(self.config)
+
+    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
+        """Declare the inputs: BERT's without segments."""
+        for name in ("input_ids", "position_ids", *(["text_ids"] if text_ids else [])):
+            self.w.input(name, ["tokens"])
+        self.w.input("token_offset", ["texts", "longest"])
+        self.w.input("cumulative_lengths", ["texts_and_1"])
+        self.w.input("positions", ["positions"])
+
+    def words(self) -> str:
+        """Write the word embeddings; (T, H). Also what every attention shares."""
+        w = self.w
+        self._places = w.node(
+            "Unsqueeze", w.node("Cast", "position_ids", to=TensorProto.INT64), w.constant("axis_1", [1])
+        )
+        self._masks = [[], [self._window_mask()]] if any(self.shape.sliding) else [[]]
+        return w.node("Gather", self._tensor(EMBEDDING), "input_ids")
+
+    def norm(self, x: str, name: str) -> str:
+        """Write LayerNorm(x); shapes stay."""
+        parameters = self._parameters(name)
+        return self.w.node("LayerNormalization", x, *parameters, axis=-1, epsilon=self.config.layer_norm_eps)
+
+    def add_and_norm(self, x: str, residual: str, norm: str) -> tuple[str, str]:
+        """Write x + residual, and its LayerNorm."""
+        normed, _, _, total = self.w.nodes(
+            "SkipLayerNormalization",
+            *(x, residual, *self._parameters(norm)),
+            outputs=4,
+            domain=MICROSOFT,
+            epsilon=self.config.layer_norm_eps,
+        )
+        return total, normed
+
+    def of_norm(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:
+        """Write x W + b, or outputs `begin` to `end` of it; (T, in) → (T, out)."""
+        part = "" if end is None else f".{begin}_{end}"
+        weight = self._half(f"{name}.weight.T{part}", self._weights[f"{name}.weight"][begin:end].T)
+        bias = self._weights.get(f"{name}.bias")
+        if bias is None:
+            return self.w.node("MatMul", x, weight)
+        return self.w.node("Gemm", x, weight, self._half(f"{name}.bias{part}", bias[begin:end]))
+
+    def of_any(self, x: str, name: str) -> str:
+        """Write x W + b; (T, in) → (T, H)."""
+        return self.of_norm(x, name)
+
+    def attend(self, query: str, key: str, value: str, layer: int) -> str:
+        """Write attention of queries and keys that are not yet rotated; (T, H) each to the same."""
+        return self.w.node(
+            "PackedMultiHeadAttention",
+            *(self._rotated(query, layer), self._rotated(key, layer), value, ""),
+            *("token_offset", "cumulative_lengths", *self._masks[self.shape.sliding[layer]]),
+            domain=MICROSOFT,
+            num_heads=self.config.num_attention_heads,
+        )
+
+    def queries_at_heads(self, x: str) -> str:
+        """Return x: there is no packed attention of some queries."""
+        return x
+
+    def attend_at_heads(self, query: str, key: str, value: str, layer: int) -> str:
+        """Write attention and take the head positions; (T, H) → (P, H)."""
+        return self.w.node("Gather", self.attend(query, key, value, layer), "positions", axis=0)
+
+    def _parameters(self, name: str) -> list[str]:
+        """Write a norm's scale, and its shift where it has one."""
+        kinds = ("weight", "bias") if self.shape.norm_bias else ("weight",)
+        return [self._tensor(f"{name}.{kind}") for kind in kinds]
+
+    def _rotated(self, x: str, layer: int) -> str:
+        """Write (T, H) rotated by the tokens' places."""
+        w = self.w
+        name, cos, sin = tables(self.config, layer)
+        middle = w.constant("axis_1", [1])
+        rotated = w.node(
+            "RotaryEmbedding",
+            *(w.node("Unsqueeze", x, middle), self._places),
+            *(self._half(f"{name}.cos", cos), self._half(f"{name}.sin", sin)),
+            domain=MICROSOFT,
+            num_heads=self.config.num_attention_heads,
+        )
+        return w.node("Squeeze", rotated, middle)
+
+    def _window_mask(self) -> str:
+        """Write what is added to the scores of layers with a window, (1, 1, longest, longest)."""
+        w, places = self.w, text_places(self.w)
+        distance = w.node(
+            "Abs", w.node("Sub", w.node("Unsqueeze", places, w.constant("axis_1", [1])), places)
+        )
+        near = w.node("LessOrEqual", distance, w.constant("window", np.array(self.shape.window, np.int64)))
+        numbers = (np.array(number, np.float16) for number in (0, MASKED_SCORE))
+        allowed, masked = (w.constant(f"mask_{number:g}", number) for number in numbers)
+        return w.node("Unsqueeze", w.node("Where", near, allowed, masked), w.constant("axes_0_1", [0, 1]))
