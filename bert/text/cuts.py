@@ -24,19 +24,24 @@ def cut_pattern(backend: tokenizers.Tokenizer) -> re.Pattern[str] | None:
     """Return a pattern before whose matches a text can be cut; None for a tokenizer of which that is not known."""
     if splits_at_spaces(backend):
         return SPLIT_CHINESE if backend.normalizer.handle_chinese_chars else SPLIT
-    if not all(token.special for token in backend.get_added_tokens_decoder().values()):
-        return None  # others are looked for in the text before it is split
+    if not all(map(_leaves_spaces, backend.get_added_tokens_decoder().values())):
+        return None
     normalizations = _steps(backend.normalizer, "normalizers")
     match [(step["type"], step) for step in _steps(backend.pre_tokenizer, "pretokenizers")]:
         case [("ByteLevel", {"use_regex": True})]:
             exact = all(step["type"] == "NFC" for step in normalizations)
-        case [("WhitespaceSplit", _), ("Metaspace", {"prepend_scheme": "always"})] | [
-            ("Metaspace", {"prepend_scheme": "always", "split": True})
-        ]:
+        case [("WhitespaceSplit", _), ("Metaspace", {"prepend_scheme": "always"})]:
             exact = all(_is_by_character(step) for step in normalizations)
         case _:
             exact = False
     return SPLIT_SPACE if exact else None
+
+
+def _leaves_spaces(token: tokenizers.AddedToken) -> bool:
+    """Tell whether a token is never found over a single space, though looked for in the text before it is split."""
+    is_run = len(token.content) > 1 and not token.content.strip(" ")
+    takes_more = token.lstrip or token.rstrip
+    return token.special or (not takes_more and (is_run or " " not in token.content))
 
 
 def _is_by_character(step: dict[str, Any]) -> bool:
