@@ -70,7 +70,7 @@ class BertConfig:
     relative_attention_num_buckets: int = 0
     """Rows of the table of attention biases by distance (`bert.relatives.relative_positions`); 0 is no such table."""
     modern: ModernShape | None = None
-    """What ModernBERT's body has beside; None for BERT's body."""
+    """Shape of ModernBERT's body: rotations, windows, biases; None for BERT's body."""
     position_biased_input: bool = True
     """Embeddings have a table of positions."""
     pos_att_type: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ from bert.relatives.distances import row_table
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """What the scores of all layers depend on beside the hidden states."""
+    """Inputs of every layer's attention scores other than the hidden states."""
 
     mask: Tensor | None
     """Added to the scores, (B or 1, 1, T or 1, T); None where all is seen."""

@@ -25,7 +25,7 @@ from bert.nn.disentangled import (
 from bert.relatives.relative_positions import bucket_table
 
 Bias = Tensor | Distances | None
-"""What all layers' scores depend on beside the hidden states: a sum that broadcasts to (B, A, T, T), or distances."""
+"""Second input of every layer's attention: a bias that broadcasts to (B, A, T, T), or vectors of distances."""
 
 
 class BertEmbeddings(nn.Module):

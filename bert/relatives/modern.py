@@ -24,7 +24,7 @@ class ModernShape:
     """The numbers that fix ModernBERT's graph beside those that BERT has too; names and defaults are Hugging Face's."""
 
     sliding: tuple[bool, ...]
-    """Of each layer, whether a token sees only those at most `window` places away."""
+    """True for each layer in which a token sees only those at most `window` places away."""
     local_attention: int = 128
     full_theta: float = _THETAS[_FULL]
     """Base of the rotations' wavelengths in the layers that see the whole text."""

@@ -39,7 +39,7 @@ class Scoring:
     temperature: float | None = None
     """Divisor of the logits before softmax or sigmoid; None is 1."""
     activation: Activation | None = None
-    """What is taken instead of the model's own."""
+    """Activation that replaces the model's own; None keeps that."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a value that breaks a rule."""

@@ -1,4 +1,4 @@
-"""What each call sends, how a long list is split, and how the parts are joined. No HTTP here.
+"""Bodies of each call: a long list is split into requests, and their results are joined. No HTTP here.
 
 A call holds groups of lists. The lists of one group (`text` and `text_pair`) have an item for each row and are split
 together; a call with two groups (texts and candidates) is split along both.

@@ -41,7 +41,7 @@ class BertError(Exception):
     items: range | None = None
     """Places in your list of the texts that the failed request held; None where there was no list."""
     results: list[Any] | None = None
-    """For a list: one place for each of your texts, with its complete result or None."""
+    """Complete result of each text of a list, None where there is none yet."""
 
     def __str__(self) -> str:
         tried = f" (tried {self.attempts} times)" if self.attempts > 1 else ""

@@ -1,4 +1,4 @@
-"""What the service answers, as dataclasses with the fields of docs/api.md. Fields that they do not know are left out."""
+"""Results of the service as dataclasses with the fields of docs/api.md. Unknown fields are left out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -201,7 +201,7 @@ class ModelInfo:
 
 @dataclass(slots=True)
 class CallInfo:
-    """What calls cost and who answered. Pass one as `info=`; it adds up over the calls that get it."""
+    """Tokens, models and request ids of calls. Pass one as `info=`; it adds up over the calls that get it."""
 
     model: str = ""
     """The model that answered last."""

@@ -74,7 +74,7 @@ class Attempts:
 
 @dataclass(frozen=True)
 class Wiring:
-    """What every request of a client has in common."""
+    """Settings that every request of a client shares."""
 
     base_url: str
     headers: Mapping[str, str] = field(repr=False)  # they hold the API key
