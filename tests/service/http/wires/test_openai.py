@@ -59,10 +59,12 @@ def test_dimensions_are_the_first_numbers_of_length_one(client: Client, wired: L
 
     first = vector(32)[:8]
     np.testing.assert_allclose(vector(8), first / np.linalg.norm(first), atol=1e-6)
-    for other in (33, 1000, 0):
-        with pytest.raises(
-            openai.BadRequestError, match=f"is {other}, and model 'meaning' gives 32"
-        ) as caught:
+    for other, rule in (
+        (33, "is 33, and model 'meaning' gives 32"),
+        (1000, "is 1000, and model 'meaning' gives 32"),
+        (0, "a whole number of at least 1, not 0"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=rule) as caught:
             client(wired).embeddings.create(model="meaning", input="a", dimensions=other)
         assert caught.value.body["param"] == "dimensions"
 
