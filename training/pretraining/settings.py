@@ -13,7 +13,7 @@ from training.core.schedules import Schedule
 from training.pretraining.recipes import Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
-Examples = Literal["pairs", "sentence_order", "full_sentences", "single"]
+Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single"]
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives over pairs → the examples with their labels."""
 
@@ -109,7 +109,7 @@ class PretrainSettings(CommandSettings):
         0.1,
         ge=0,
         le=1,
-        description="all but full_sentences: share of documents whose examples have a random shorter length",
+        description="all but full_sentences and chunks: share of documents whose examples have a random shorter length",
     )
     masking: MaskingSettings = Field(
         default_factory=lambda: MaskingSettings(), description="which tokens are predicted"

@@ -1,4 +1,4 @@
-"""One segment of running text: full sentences over the borders of documents (RoBERTa), or inside one document."""
+"""One segment of running text: full sentences or full rows over the borders of documents, or sentences inside one."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -41,6 +41,31 @@ class SingleSegments(Builder):
             packer.add(_sentences(text, document))
             packer.close()
         return packer.plan
+
+
+@dataclass(frozen=True)
+class Chunks(Builder):
+    """Running text cut every `max_tokens`, over the borders of sentences and documents, with a [SEP] between documents.
+
+    No place is left for padding but in a shard's last example, and where a document ends one place before the end:
+    a token and its [SEP] take two. Each epoch has a new order of documents, so the cuts fall elsewhere.
+    """
+
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
+        plan, pieces, free = ExampleRanges(), list[tuple[int, int]](), self.max_tokens - 1  # all but [CLS]
+        for document in rng.permutation(text.document_count).tolist():
+            start, end = (text.sentences[text.documents[number]] for number in (document, document + 1))
+            while start < end:
+                stop = min(end, start + free - 1)
+                pieces.append((start, stop))
+                free -= stop - start + 1
+                start = stop
+                if free < 2:
+                    plan.add(pieces)
+                    pieces, free = [], self.max_tokens - 1
+        if pieces:
+            plan.add(pieces)
+        return plan
 
 
 @dataclass(slots=True)

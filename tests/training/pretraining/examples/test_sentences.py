@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.pretraining_documents import CLS, FIRST, SEP, built, document, numbered, special_ids
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import Example
-from training.pretraining.examples.sentences import FullSentences, SingleSegments
+from training.pretraining.examples.sentences import Chunks, FullSentences, SingleSegments
 
 SHAPES = st.lists(st.lists(st.integers(1, 40), max_size=10), max_size=6)
 
@@ -25,7 +25,7 @@ def pieces(example: Example) -> list[list[int]]:
     shape=SHAPES,
     max_tokens=st.integers(4, 60),
     seed=st.integers(0, 2**32),
-    kind=st.sampled_from(["full_sentences", "single"]),
+    kind=st.sampled_from(["full_sentences", "chunks", "single"]),
 )
 def test_no_token_is_lost_or_doubled(shape: Any, max_tokens: int, seed: int, kind: str) -> None:
     found = built(
@@ -37,11 +37,18 @@ def test_no_token_is_lost_or_doubled(shape: Any, max_tokens: int, seed: int, kin
         assert len(example.ids) <= max_tokens and not example.segment_ids.any() and example.pair_label == -1
 
 
-@given(shape=SHAPES, max_tokens=st.integers(4, 60), seed=st.integers(0, 2**32))
-def test_each_piece_is_running_text_of_one_document(shape: Any, max_tokens: int, seed: int) -> None:
+@given(
+    shape=SHAPES,
+    max_tokens=st.integers(4, 60),
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(["full_sentences", "chunks"]),
+)
+def test_each_piece_is_running_text_of_one_document(
+    shape: Any, max_tokens: int, seed: int, kind: str
+) -> None:
     documents = numbered(shape)
     owner = {int(token): i for i, d in enumerate(documents) for token in d.tokens}
-    for example in built(FullSentences(max_tokens, special_ids()), documents, np.random.default_rng(seed)):
+    for example in built(BUILDERS[kind](max_tokens, special_ids()), documents, np.random.default_rng(seed)):
         owners = []
         for piece in pieces(example):
             assert piece == list(range(piece[0], piece[0] + len(piece)))
@@ -73,11 +80,32 @@ def test_full_sentences_cross_documents() -> None:
     assert len(found[0].ids) == 1 + 3 * 4
 
 
-def test_documents_come_in_another_order_each_time() -> None:
-    documents = numbered([[3]] * 8)
+@given(shape=SHAPES, max_tokens=st.integers(4, 60), seed=st.integers(0, 2**32))
+def test_chunks_leave_no_place_for_another_token(shape: Any, max_tokens: int, seed: int) -> None:
+    documents = numbered(shape)
+    lasts = {int(document.tokens[-1]) for document in documents if len(document.tokens)}
+    found = built(Chunks(max_tokens, special_ids()), documents, np.random.default_rng(seed))
+    for example in found[:-1]:
+        short = max_tokens - len(example.ids)
+        assert short == 0 or (short == 1 and example.ids[-2] in lasts)
+
+
+def test_chunks_worked_by_hand() -> None:
+    documents = numbered([[3, 2], [4], [9]])  # 10-12, 13-14; 15-18; 19-27
+    found = [pieces(e) for e in built(Chunks(8, special_ids()), documents, InOrder(np.random.PCG64(0)))]
+    assert found == [
+        [[10, 11, 12, 13, 14]],  # [CLS] 5 [SEP] is 7: a token and a [SEP] do not fit
+        [[15, 16, 17, 18], [19]],
+        [[20, 21, 22, 23, 24, 25]],
+        [[26, 27]],
+    ]
+
+
+@pytest.mark.parametrize("kind", ["full_sentences", "chunks"])
+def test_documents_come_in_another_order_each_time(kind: str) -> None:
+    documents, build = numbered([[3]] * 8), BUILDERS[kind](64, special_ids())
     orders = {
-        tuple(built(FullSentences(64, special_ids()), documents, np.random.default_rng(seed))[0].ids.tolist())
-        for seed in range(10)
+        tuple(built(build, documents, np.random.default_rng(seed))[0].ids.tolist()) for seed in range(10)
     }
     assert len(orders) == 10
 
@@ -102,7 +130,7 @@ def test_every_tenth_documents_single_segments_are_short() -> None:
     assert min(len(example.ids) for example in found) < 10
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "single", "sentence_order"])
+@pytest.mark.parametrize("kind", ["full_sentences", "chunks", "single", "sentence_order"])
 def test_nothing_gives_no_example(kind: str) -> None:
     make = BUILDERS[kind](32, special_ids())
     if kind == "sentence_order":

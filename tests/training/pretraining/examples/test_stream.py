@@ -124,7 +124,7 @@ def test_an_epoch_holds_every_example_once(corpus: Corpus, kind: str, dupes: int
     rng = np.random.default_rng(0)
     made = [len(built(BUILDERS[kind](20, SPECIAL, 0.0), shard, rng)) for shard in shards(SHARDS)]
     for epoch in epochs(stream(corpus, kind, dupes=dupes), 2):
-        if kind in ("full_sentences", "single"):  # each token has a number of its own
+        if kind in ("full_sentences", "chunks", "single"):  # each token has a number of its own
             tokens = Counter(token for _, ids, _, _ in epoch for token in ids if token >= FIRST)
             assert set(tokens.values()) == {max(1, dupes)}
             assert len(tokens) == sum(sum(map(sum, shard)) for shard in SHARDS)
@@ -248,7 +248,7 @@ def test_tiny_corpora_give_batches_without_end(tmp_path: Path, kind: str) -> Non
     assert [len(batch) for batch in batches] == [10] * 3
 
 
-@pytest.mark.parametrize("kind", ["full_sentences", "single", "sentence_order"])
+@pytest.mark.parametrize("kind", ["full_sentences", "chunks", "single", "sentence_order"])
 def test_one_document_is_enough_without_next_sentence(tmp_path: Path, kind: str) -> None:
     assert len(prints(stream(write(tmp_path, shards([[[5, 6]]])), kind).batches(3), 2)) == 2
 
