@@ -1,0 +1,1 @@
+"""Each pretraining recipe beside the same recipe written with transformers' modules."""

@@ -1,0 +1,77 @@
+"""Optimisers and learning rates of the papers, in the few lines that their formulas take.
+
+They are written from the published code and share nothing with `training`, which they check.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+Update = Callable[[nn.Parameter, Tensor, dict[str, Tensor], float, float], None]
+"""Changes a weight: weight, gradient, its moments, learning rate, decay."""
+Schedule = Callable[[int, int, int], float]
+"""Share of the peak rate: step from 0, steps of the warm-up, steps of the run."""
+
+
+def decays(model: nn.Module) -> dict[str, bool]:
+    """Return, by parameter name, whether it decays: all weights but biases and those of LayerNorm."""
+    norms = {
+        f"{name}.{own}" for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)
+        for own, _ in module.named_parameters(recurse=False)
+    }  # fmt: skip
+    return {
+        name: name not in norms and name.split(".")[-1] not in ("bias", "q_bias", "v_bias")
+        for name, _ in model.named_parameters()
+    }
+
+
+@dataclass
+class Adam:
+    """Adam with decoupled decay; with `corrected`, moments are divided by 1 - beta^t."""
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    corrected: bool = True
+
+    def __call__(
+        self, weight: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float
+    ) -> None:
+        """Take a step."""
+        weight.sub_(rate * (self.direction(gradient, state) + decay * weight))
+
+    def direction(self, gradient: Tensor, state: dict[str, Tensor]) -> Tensor:
+        """Update the moments; return the first over the root of the second."""
+        if not state:
+            state |= {"m": torch.zeros_like(gradient), "v": torch.zeros_like(gradient), "t": torch.zeros(())}
+        state["t"] += 1
+        state["m"] = self.beta1 * state["m"] + (1 - self.beta1) * gradient
+        state["v"] = self.beta2 * state["v"] + (1 - self.beta2) * gradient**2
+        m, v = state["m"], state["v"]
+        if self.corrected:
+            m, v = m / (1 - self.beta1 ** float(state["t"])), v / (1 - self.beta2 ** float(state["t"]))
+        return m / (v.sqrt() + self.epsilon)
+
+
+@dataclass
+class Lamb(Adam):
+    """LAMB as google-research/albert has it: no correction; biases and LayerNorm keep the plain rate."""
+
+    corrected: bool = False
+
+    def __call__(
+        self, weight: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float
+    ) -> None:
+        """Take a step as long as a share of the weight's own norm."""
+        update = self.direction(gradient, state) + decay * weight
+        length, norm = float(weight.norm()), float(update.norm())
+        trust = length / norm if decay and length > 0 and norm > 0 else 1.0
+        weight.sub_(rate * trust * update)
+
+
+def linear_from_peak(step: int, warmup: int, steps: int) -> float:
+    """Up over the warm-up, then straight down to 0 (fairseq); each step has the rate at its middle."""
+    at = step + 0.5
+    return at / warmup if at < warmup else (steps - at) / (steps - warmup)

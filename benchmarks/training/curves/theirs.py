@@ -1,0 +1,106 @@
+"""A plain training loop around transformers' modules: the other side of the comparison."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.training.curves.inputs import Inputs, padded
+from benchmarks.training.curves.models import (
+    LeftToRight,
+    MaskedWords,
+    MaskedWordsAndPairs,
+    Reference,
+    SpanBoundary,
+    masked_loss,
+)
+from benchmarks.training.curves.optimizers import Adam, Schedule, Update, decays, linear_from_peak
+from training.pretraining.examples.base import MaskedExample
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A recipe as its paper and published code have it."""
+
+    model: type[Reference]
+    optimizer: Update
+    schedule: Schedule = linear_from_peak
+    max_norm: float = 1.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """Numbers that both sides are given."""
+
+    steps: int
+    rate: float
+    """Peak learning rate."""
+    warmup: int
+    """Steps of the warm-up."""
+    weight_decay: float
+    pad_id: int
+
+
+_GOOGLE = Adam(0.9, 0.999, 1e-6, corrected=False)
+_CORRECTED = Adam(0.9, 0.999, 1e-6)
+PAPERS = {
+    "bert": Paper(MaskedWordsAndPairs, _GOOGLE),
+    "no_nsp": Paper(MaskedWords, _GOOGLE),
+    "left_to_right": Paper(LeftToRight, _GOOGLE),
+    "whole_word": Paper(MaskedWordsAndPairs, _GOOGLE),
+    "ernie": Paper(MaskedWordsAndPairs, _GOOGLE),
+    "spanbert": Paper(SpanBoundary, _CORRECTED),
+    "macbert": Paper(MaskedWordsAndPairs, _CORRECTED),
+}
+
+
+@dataclass
+class TheirLoop:
+    """Steps of a run over batches of examples."""
+
+    paper: Paper
+    run: Run
+    reference: Reference
+    _state: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def start(cls, recipe: str, run: Run, folder: Path) -> "TheirLoop":
+        """Load the weights of a folder."""
+        paper = PAPERS[recipe]
+        return cls(paper, run, paper.model(folder).train())
+
+    def steps(self, batches: Iterable[Sequence[MaskedExample]]) -> Iterator[float]:
+        """Train on each batch; yield its loss before the update."""
+        decayed = decays(self.reference)
+        for step, examples in zip(range(self.run.steps), batches, strict=False):
+            loss = self.reference.loss(padded(examples, self.run.pad_id))
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(self.reference.parameters(), self.paper.max_norm)
+            self._update(self.run.rate * self.paper.schedule(step, self.run.warmup, self.run.steps), decayed)
+            yield float(loss.detach())
+
+    @torch.no_grad()
+    def _update(self, rate: float, decayed: dict[str, bool]) -> None:
+        for name, weight in self.reference.named_parameters():
+            if weight.grad is not None:
+                decay = self.run.weight_decay if decayed[name] else 0.0
+                self.paper.optimizer(weight, weight.grad, self._state.setdefault(name, {}), rate, decay)
+                weight.grad = None
+
+    @torch.no_grad()
+    def held_out_loss(self, examples: Sequence[MaskedExample], size: int = 64) -> float | None:
+        """Return the mean loss of masked words, without dropout; None without a head for them."""
+        self.reference.eval()
+        total, count = 0.0, 0
+        for start in range(0, len(examples), size):
+            batch: Inputs = padded(examples[start : start + size], self.run.pad_id)
+            logits = self.reference.scores(batch)
+            if logits is None:
+                break
+            loss, positions = masked_loss(logits, batch.labels)
+            total, count = total + loss, count + positions
+        self.reference.train()
+        return total / count if count else None

@@ -1,0 +1,101 @@
+"""Each recipe's first steps beside the same recipe written with transformers' modules, from the same weights.
+
+The two sides share the examples and nothing else. Dropout is off, so losses and weights must agree.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.training.curves import ours
+from benchmarks.training.curves.theirs import PAPERS, Run, TheirLoop
+from training.core.distributed import Processes
+from training.corpus.prepare import prepare
+from training.corpus.settings import PrepareSettings
+from training.corpus.shards import Corpus
+from training.pretraining.data import Batches, masking
+from training.pretraining.examples.base import SpecialIds
+from training.pretraining.settings import PretrainSettings
+from training.pretraining.trainer import make_loop
+
+STEPS = 12
+WARMUP = 4
+SYLLABLES = ["ba", "de", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu"]
+RATE, DECAY = 1e-2, 0.3
+"""High, so that a wrong detail of the optimiser shows in a few steps."""
+MASKING_FILES = {"macbert": {"vectors": "vectors.npy"}, "ernie": {"phrases": "phrases.txt"}}
+"""Files that a recipe's masking asks its user for, in the corpus' folder."""
+
+
+def made_up_text(documents: int) -> list[str]:
+    """Documents of sentences of made-up words of one to four syllables."""
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(SYLLABLES, rng.integers(1, 5))) for _ in range(150)]
+
+    def sentence() -> str:
+        return " ".join(rng.choice(words, rng.integers(4, 12))).capitalize() + "."
+
+    return [" ".join(sentence() for _ in range(8)) for _ in range(documents)]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    texts = folder / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in made_up_text(60)))
+    prepared = folder / "prepared"
+    prepare(
+        PrepareSettings(sources=[str(texts)], output_dir=prepared, vocab_size=256, processes=1, held_out=0.1)
+    )
+    vectors = np.random.default_rng(1).normal(size=(Corpus.open(prepared).vocab_size, 8))
+    np.save(prepared / "vectors.npy", vectors.astype(np.float32))
+    words = sorted({word for text in made_up_text(60) for word in text.lower().replace(".", "").split()})
+    phrases = [f"{first} {second}" for first in words[:20] for second in words[:20]]
+    (prepared / "phrases.txt").write_text("\n".join(phrases) + "\n")
+    return prepared
+
+
+def settings_of(recipe: str, corpus: Path) -> PretrainSettings:
+    """Return the settings of a tiny run without dropout."""
+    model = {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+    }  # fmt: skip
+    values: dict[str, Any] = {
+        "corpus": corpus, "output_dir": Path("unused"), "recipe": recipe, "model": model, "max_tokens": 48,
+        "batch_size": 8, "max_steps": STEPS, "learning_rate": RATE, "warmup_ratio": WARMUP / STEPS,
+        "weight_decay": DECAY, "device": "cpu", "seed": 7,
+    }  # fmt: skip
+    if recipe in MASKING_FILES:
+        values["masking"] = {name: corpus / file for name, file in MASKING_FILES[recipe].items()}
+    return PretrainSettings(**values)
+
+
+def trained_by_us(settings: PretrainSettings, start: Path, end: Path) -> list[float]:
+    """Train with the project's own loop; write the weights before and after, return the losses."""
+    objective = ours.fresh_objective(settings)
+    ours.save(objective, start)
+    corpus, alone = Corpus.open(settings.corpus), Processes(0, 1, torch.device("cpu"))
+    mask = masking(settings, corpus, SpecialIds.load(corpus.tokenizer_folder))
+    loop = make_loop(settings, objective, Batches(settings, corpus, mask, alone), alone)
+    losses = [numbers["loss"] for numbers in loop.steps()]
+    ours.save(objective, end)
+    return losses
+
+
+@pytest.mark.parametrize("recipe", PAPERS)
+def test_the_first_steps_are_those_of_transformers(recipe: str, corpus: Path, tmp_path: Path) -> None:
+    settings = settings_of(recipe, corpus)
+    expected = trained_by_us(settings, tmp_path / "start", tmp_path / "end")
+    run = Run(STEPS, RATE, WARMUP, DECAY, SpecialIds.load(corpus).pad)
+    loop = TheirLoop.start(recipe, run, tmp_path / "start")
+    losses = list(loop.steps(ours.batches(settings)))
+    assert losses[0] == pytest.approx(expected[0], abs=1e-5)
+    assert losses == pytest.approx(expected, abs=2e-5)
+    same = PAPERS[recipe].model(tmp_path / "end").state_dict()
+    for name, weight in loop.reference.state_dict().items():
+        assert torch.allclose(weight, same[name], atol=1e-4), name
