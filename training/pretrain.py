@@ -20,6 +20,7 @@ from training.corpus.shards import INDEX, Corpus
 from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
+from training.pretraining.new_model import new_config
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings, fingerprint
@@ -87,7 +88,7 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
     if settings.distillation is not None:
         _check_pieces(corpus, settings.distillation.teacher)
     if settings.base is None:
-        return build(settings, new_config(settings, corpus.vocab_size, special.pad))
+        return build(settings, new_config(settings.model, corpus.vocab_size, special.pad))
     folder = resolve_base(settings.base)
     config = BertConfig.read(folder)
     _check_pieces(corpus, folder)
@@ -107,9 +108,9 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
 
 
 def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
-    """Return the config of a base with the run's dropout: a BERT's, where a file of BERT can hold the body.
+    """Return the config of a base with the run's dropout: its own family's, or a BERT's where the heads are BERT's.
 
-    Raises ConfigError where it cannot, and the objective has heads that only BERT has.
+    Raises ConfigError where a file of BERT cannot hold the body, and the objective has heads that only BERT has.
     """
     shape, plain = settings.model, config.is_plain_body and config.mlm_act == config.hidden_act
     if not plain and settings.objective != "mlm":
@@ -117,14 +118,14 @@ def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
             f"{settings.base} is {config.model_type!r}, whose body is not BERT's: it goes on with the objective 'mlm', "
             f"and not with {settings.objective!r}"
         )
+    stays = settings.objective == "mlm"
     return replace(
         config,
         hidden_dropout_prob=shape.hidden_dropout_prob,
         attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
-        classifier_dropout=None if plain else config.classifier_dropout,
-        qa_dropout=0.0,
-        # A relative goes on as a BERT, whose heads every objective knows.
-        model_type="bert" if plain else config.model_type,
+        classifier_dropout=config.classifier_dropout if stays else None,
+        qa_dropout=config.qa_dropout if stays else 0.0,
+        model_type=config.model_type if stays else "bert",
     )
 
 
@@ -143,14 +144,6 @@ def _check_pieces(corpus: Corpus, folder: Path) -> None:
             f"{ours.id_to_token(differing)!r} there and {theirs.id_to_token(differing)!r} here; prepare it with --tokenizer "
             f"{folder}"
         )
-
-
-def new_config(settings: PretrainSettings, vocab_size: int, pad_id: int) -> BertConfig:
-    """Return the configuration of a new model over a vocabulary."""
-    shape = settings.model.model_dump()
-    multiple = shape.pop("vocab_multiple")
-    shape["intermediate_size"] = shape["intermediate_size"] or 4 * shape["hidden_size"]
-    return BertConfig(**shape, vocab_size=-(-vocab_size // multiple) * multiple, pad_token_id=pad_id)
 
 
 def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:

@@ -30,7 +30,8 @@ from training.pretrain import make_objective
 from training.pretraining import trainer as pretraining
 from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.settings import MaskingSettings, ModelSettings, PretrainSettings
+from training.pretraining.new_model import ModelSettings
+from training.pretraining.settings import MaskingSettings, PretrainSettings
 from training.tasks.base import Feature, FinetuneTask
 from training.tasks.registry import make_task
 

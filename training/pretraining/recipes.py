@@ -1,7 +1,7 @@
 """`recipe: bert` and its relatives: the settings of each paper, under one name.
 
-A recipe holds the objective, the examples, the masking, and what its paper changes in the optimiser. Length, batch, rate
-and shape are the run's own; `configs/` has the published ones. Settings beside a recipe win.
+A recipe holds the family of a new model, the objective, the examples, the masking, and what its paper changes in the
+optimiser. Length, batch, rate and size are the run's own; `configs/` has the published ones. Settings beside a recipe win.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,10 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
     "bert": {"objective": "mlm+nsp", "examples": "pairs", "masking": _PAPER, **_NO_CORRECTION},
     "no_nsp": {"objective": "mlm", "examples": "single", "masking": _PAPER, **_NO_CORRECTION},
     "left_to_right": {"objective": "left_to_right", "examples": "single", **_NO_CORRECTION},
-    "roberta": {"objective": "mlm", "examples": "full_sentences", "masking": {"kind": "tokens"}, "adam_beta2": 0.98},
+    "roberta": {
+        "objective": "mlm", "examples": "full_sentences", "masking": {"kind": "tokens"}, "adam_beta2": 0.98,
+        "model": {"model_type": "roberta"},
+    },
     "whole_word": {
         "objective": "mlm+nsp", "examples": "pairs", "masking": {**_PAPER, "kind": "whole_words"}, **_NO_CORRECTION,
     },
@@ -42,6 +45,10 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     name = given.get("recipe")
     recipe = next((recipe for known, recipe in RECIPES.items() if known == name), {})
     merged = {**recipe, **given}
+    shape = given.get("model", {})
+    if "model" in merged and isinstance(shape, Mapping):
+        # A base has a family of its own.
+        merged["model"] = dict(shape) if given.get("base") else {**recipe.get("model", {}), **shape}
     masking, asked = recipe.get("masking"), given.get("masking")
     if masking and isinstance(asked, Mapping) and asked.get("kind", masking["kind"]) == masking["kind"]:
         merged["masking"] = {**masking, **asked}  # another kind has no use for them

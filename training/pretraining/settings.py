@@ -8,8 +8,9 @@ from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings, SettingsPart
-from training.command_line import REMOVED_IN, drop_removed, fill_in
+from training.command_line import REMOVED_IN, fill_in
 from training.core.schedules import Schedule
+from training.pretraining.new_model import ModelSettings
 from training.pretraining.recipes import Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
@@ -38,28 +39,6 @@ class MaskingSettings(SettingsPart):
     """Text file with a phrase a line, for phrases."""
     vectors: Path | None = None
     """File .npy with a vector a piece (V, D), for similar_words; None takes the base's embeddings."""
-
-
-class ModelSettings(SettingsPart):
-    """Shape of a new model, by default that of BERT base."""
-
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: Annotated[int, Field(ge=1)] | None = None
-    """Width of the feed-forward layers; None for four times the hidden size."""
-    hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    max_position_embeddings: int = 512
-    initializer_range: Annotated[float, Field(gt=0)] = 0.02
-    """Standard deviation of fresh weights. The paper's suits its width; narrow models learn sooner from a larger one."""
-    vocab_multiple: Annotated[int, Field(ge=1)] = 1
-    """Number that the rows of the embedding table are padded to a multiple of; 64 is faster on GPUs."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_removed(cls, given: Any) -> Any:
-        return drop_removed(given, "embeddings", "random", "word embeddings start from random numbers")
 
 
 class DistillationSettings(SettingsPart):

@@ -21,7 +21,7 @@ from tests.support.pretraining_runs import SMALL
 from training.corpus.shards import Corpus
 from training.pretrain import make_objective, pretrain, run_fingerprint
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 
 
@@ -55,13 +55,18 @@ def test_a_base_of_the_same_pieces_is_taken(corpus: Path, base: Path) -> None:
     assert opened(corpus, base, objective="mlm") is not None
 
 
-def test_a_relative_of_bert_goes_on_as_a_bert(corpus: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("objective_name", ["mlm", "span"])
+def test_a_relative_with_berts_body_goes_on_as_itself_or_a_bert(
+    objective_name: str, corpus: Path, tmp_path: Path
+) -> None:
     pieces = Corpus.open(corpus).vocab_size
     theirs = relative("distilbert", SPECS["fill_mask"], vocab_size=pieces)
     theirs.save_pretrained(tmp_path / "distilbert")
-    objective = opened(corpus, tmp_path / "distilbert", objective="mlm")
-    assert isinstance(objective, MaskedLanguageModel)
-    assert objective.model.config.model_type == "bert"
+    masking = {"masking": {"kind": "spans"}} if objective_name == "span" else {}
+    objective = opened(corpus, tmp_path / "distilbert", objective=objective_name, **masking)
+    assert isinstance(objective, Objective)
+    expected = "distilbert" if objective_name == "mlm" else "bert"
+    assert objective.model.config.model_type == expected
     ids = torch.arange(5, 12)[None]
     with torch.no_grad():
         torch.testing.assert_close(
@@ -69,7 +74,10 @@ def test_a_relative_of_bert_goes_on_as_a_bert(corpus: Path, tmp_path: Path) -> N
         )
 
 
-@pytest.mark.parametrize("model_type", ["electra", "albert", "mpnet", "deberta", "deberta-v2"])
+@pytest.mark.parametrize(
+    "model_type",
+    ["roberta", "distilbert", "electra", "albert", "mpnet", "deberta", "deberta-v2", "modernbert"],
+)
 def test_another_body_goes_on_as_itself(model_type: str, corpus: Path, tmp_path: Path) -> None:
     pieces = Corpus.open(corpus).vocab_size
     relative(model_type, SPECS["fill_mask"], vocab_size=pieces).save_pretrained(tmp_path / "base")
@@ -86,6 +94,8 @@ def test_another_body_goes_on_as_itself(model_type: str, corpus: Path, tmp_path:
     assert load_into(ours, saved) == []
     with torch.no_grad():
         torch.testing.assert_close(ours(ids), theirs.eval()(ids).logits, atol=1e-5, rtol=1e-5)
+    if model_type in ("roberta", "distilbert"):
+        return
     with pytest.raises(
         ConfigError, match="it goes on with the objective 'mlm', and not with 'replaced_token'"
     ):
