@@ -5,7 +5,7 @@ from typing import Literal
 
 RAMP_STAIRS = 16
 """Workers that make batches ahead start again at each new size: so it must not change at each step."""
-Schedule = Literal["linear", "one_cycle", "warmup_stable_decay", "constant"]
+Schedule = Literal["linear", "google", "one_cycle", "warmup_stable_decay", "constant"]
 
 
 def rate_share(
@@ -15,7 +15,9 @@ def rate_share(
 
     `warmup` and `decay` are shares of the run, `final` is the share of the peak that the run ends at.
 
-    - linear: up over the warm-up, then straight down to the end (Devlin et al. 2018);
+    - linear: up over the warm-up, then straight down to the end (fairseq and transformers);
+    - google: a straight line down from the first step to the end, which the warm-up's line replaces at the start, so the
+      rate drops from the peak to the line where the warm-up ends (google-research/bert, `optimization.py`);
     - one_cycle: up over the warm-up, then half a cosine down (Smith & Topin 2017; Geiping & Goldstein 2022);
     - warmup_stable_decay: up, flat, and down over the last `decay` of the run (Hu et al. 2024, arXiv 2404.06395);
     - constant: up, then flat.
@@ -30,6 +32,8 @@ def rate_share(
     if schedule == "warmup_stable_decay":
         left = (1.0 - done) / decay if decay > 0 else 1.0
         return final + (1.0 - final) * max(0.0, min(1.0, left))
+    if schedule == "google":
+        rest = min(1.0, done)
     return final + (1.0 - final) * (1.0 - rest)
 
 

@@ -51,9 +51,12 @@ class Plan:
         return max(self.world, size - size % self.world)
 
     def rate(self, step: int, seconds: float) -> float:
-        """Return the learning rate of the step after `step` steps: taken at its middle, so that none is 0."""
+        """Return the learning rate of the step after `step` steps: taken at its middle, so that none is 0.
+
+        The schedule `google` takes it at its beginning, as its code does: the first step has rate 0.
+        """
         settings = self.settings
-        half = 0.5 / settings.max_steps if settings.max_steps else 0.0
+        half = 0.5 / settings.max_steps if settings.max_steps and settings.schedule != "google" else 0.0
         done = self.done(step, seconds) + half
         share = rate_share(
             settings.schedule, done, settings.warmup_ratio, settings.decay_ratio, settings.final_ratio

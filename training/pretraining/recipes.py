@@ -13,29 +13,35 @@ Recipe = Literal[
 ]  # fmt: skip
 
 _PAPER = {"kind": "tokens", "rate": 0.15, "static_dupes": 10}
-_NO_CORRECTION = {"bias_correction": False}
+_GOOGLE: dict[str, Any] = {"schedule": "google"}
+"""Rate of google-research/bert, albert and electra, of ERNIE, and of SpanBERT's fork of fairseq."""
+_ADAM: dict[str, Any] = {**_GOOGLE, "bias_correction": False}
+"""Rate and optimiser of google-research/bert."""
 RECIPES: dict[Recipe, dict[str, Any]] = {
-    "bert": {"objective": "mlm+nsp", "examples": "pairs", "masking": _PAPER, **_NO_CORRECTION},
-    "no_nsp": {"objective": "mlm", "examples": "single", "masking": _PAPER, **_NO_CORRECTION},
-    "left_to_right": {"objective": "left_to_right", "examples": "single", **_NO_CORRECTION},
+    "bert": {"objective": "mlm+nsp", "examples": "pairs", "masking": _PAPER, **_ADAM},
+    "no_nsp": {"objective": "mlm", "examples": "single", "masking": _PAPER, **_ADAM},
+    "left_to_right": {"objective": "left_to_right", "examples": "single", **_ADAM},
     "roberta": {
         "objective": "mlm", "examples": "full_sentences", "masking": {"kind": "tokens"}, "adam_beta2": 0.98,
         "model": {"model_type": "roberta"},
     },
     "whole_word": {
-        "objective": "mlm+nsp", "examples": "pairs", "masking": {**_PAPER, "kind": "whole_words"}, **_NO_CORRECTION,
+        "objective": "mlm+nsp", "examples": "pairs", "masking": {**_PAPER, "kind": "whole_words"}, **_ADAM,
     },
-    "spanbert": {"objective": "span", "examples": "single", "masking": {"kind": "spans"}, "short_share": 0.0},
+    "spanbert": {
+        "objective": "span", "examples": "single", "masking": {"kind": "spans"}, "short_share": 0.0,
+        **_GOOGLE, "adam_epsilon": 1e-8, "weight_decay": 0.1,
+    },
     "albert": {
         "objective": "mlm+sop", "examples": "sentence_order",
-        "masking": {"kind": "spans", "span_shares": [0.5455, 0.2727, 0.1818]},
+        "masking": {"kind": "spans", "span_shares": [0.5455, 0.2727, 0.1818]}, **_GOOGLE,
     },
     "electra": {
         "objective": "replaced_token", "examples": "full_sentences",
-        "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0},
+        "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0}, **_GOOGLE,
     },
-    "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}},
-    "ernie": {"objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"}, **_NO_CORRECTION},
+    "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}, **_GOOGLE},
+    "ernie": {"objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"}, **_GOOGLE, "adam_epsilon": 1e-8},
     "distilbert": {"objective": "distillation", "examples": "full_sentences", "masking": {"kind": "tokens"}},
 }  # fmt: skip
 

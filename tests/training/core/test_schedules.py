@@ -7,6 +7,20 @@ import pytest
 from training.core.schedules import Schedule, ramp, rate_share
 
 
+def googles_rate(step: int, total: int, warmup: int) -> float:
+    """`create_optimizer` of google-research/bert, as a share of the peak."""
+    decayed = 1.0 - min(step, total) / total  # tf.train.polynomial_decay, power 1, end 0
+    return step / warmup if step < warmup else decayed
+
+
+def test_google_decays_from_the_first_step() -> None:
+    shares = [rate_share("google", step / 1000, warmup=0.1) for step in range(1000)]
+    assert shares == pytest.approx([googles_rate(step, 1000, 100) for step in range(1000)])
+    assert [shares[step] for step in (0, 50, 99, 100, 550)] == pytest.approx([0.0, 0.5, 0.99, 0.9, 0.45])
+    assert rate_share("google", 1.2, warmup=0.1) == 0.0
+    assert rate_share("google", 0.5, warmup=0.1, final=0.2) == pytest.approx(0.6)
+
+
 @pytest.mark.parametrize("schedule", ["linear", "one_cycle", "warmup_stable_decay", "constant"])
 def test_each_schedule_rises_from_zero_to_the_peak(schedule: Schedule) -> None:
     shares = [rate_share(schedule, done, warmup=0.1, decay=0.2) for done in (0.0, 0.05, 0.1)]

@@ -40,6 +40,12 @@ def test_no_step_is_lost_on_a_rate_of_zero() -> None:
     assert min(rates) > 0 and max(rates) == pytest.approx(1e-4, rel=0.06)
 
 
+def test_googles_rate_is_that_of_its_code_step_by_step() -> None:
+    plan = Plan(settings(schedule="google", warmup_ratio=0.05, learning_rate=2.0))
+    assert [plan.rate(step, 0.0) for step in (0, 1, 4)] == pytest.approx([0.0, 0.4, 1.6])
+    assert [plan.rate(step, 0.0) for step in (5, 50, 99)] == pytest.approx([1.9, 1.0, 0.02])
+
+
 @pytest.mark.parametrize(
     ("values", "rule"),
     [
