@@ -1,15 +1,20 @@
-"""The paper's optimiser, with bias correction, which its code left out."""
+"""Optimisers by name, the rate of a step, and the clipping of gradients."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
+
+from training.core.lamb import Lamb
 
 BETA1 = 0.9
+_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": partial(AdamW, fused=True), "lamb": Lamb}
+"""All but AdamW read `corrections` of a group, which `set_rate` sets before each step."""
 
 
 def optimizer(
@@ -19,16 +24,18 @@ def optimizer(
     weight_decay: float,
     epsilon: float,
     beta2: float = 0.999,
-) -> AdamW:
-    """AdamW with bias correction (Mosbach et al. 2020: without it small data collapses), β 0.9/`beta2`."""
+    name: str = "adamw",
+) -> Optimizer:
+    """Return an optimiser with β 0.9/`beta2` that neither decays biases and norms nor adapts the length of their steps."""
     decayed = [p for name, p in parameters.items() if is_decayed(name)]
     kept = [p for name, p in parameters.items() if not is_decayed(name)]
     groups = [
-        {"params": chosen, "weight_decay": decay, "decay": decay, "epsilon": epsilon}
-        for chosen, decay in ((decayed, weight_decay), (kept, 0.0))
+        # `decay` and `epsilon` are for `set_rate`, `adapts` for LAMB.
+        {"params": chosen, "weight_decay": decay, "decay": decay, "epsilon": epsilon, "adapts": adapts}
+        for chosen, decay, adapts in ((decayed, weight_decay, True), (kept, 0.0, False))
         if chosen
-    ]  # `decay` and `epsilon` are for `set_rate`
-    return AdamW(groups, lr=rate, betas=(BETA1, beta2), eps=epsilon, fused=True)
+    ]
+    return _OPTIMIZERS[name](groups, lr=rate, betas=(BETA1, beta2), eps=epsilon)
 
 
 def is_decayed(name: str) -> bool:
@@ -37,10 +44,18 @@ def is_decayed(name: str) -> bool:
     return not (name.rsplit(".", 1)[-1].startswith("bias") or "layernorm" in name.lower().replace("_", ""))
 
 
-def set_rate(optimizer: AdamW, rate: float, step: int, *, bias_correction: bool = True) -> None:
-    """Set the learning rate of the step after `step`; without bias correction, take torch's out again."""
+def set_rate(optimizer: Optimizer, rate: float, step: int, *, bias_correction: bool = True) -> None:
+    """Set the learning rate of the step after `step`, and whether its moments are corrected for their bias.
+
+    Without the correction small data collapses (Mosbach et al. 2020); the code of BERT's paper has none.
+    """
     for group in optimizer.param_groups:
         beta1, beta2 = group["betas"]
+        if not isinstance(optimizer, AdamW):
+            corrections = (1.0 - beta1 ** (step + 1), 1.0 - beta2 ** (step + 1))
+            group["lr"], group["corrections"] = rate, corrections if bias_correction else (1.0, 1.0)
+            continue
+        # torch's correction is always on: without, it is taken out again.
         second = 1.0 if bias_correction else math.sqrt(1.0 - beta2 ** (step + 1))
         factor = 1.0 if bias_correction else (1.0 - beta1 ** (step + 1)) / second
         group["lr"] = rate * factor

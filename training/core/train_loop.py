@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import AdamW
+from torch.optim import Optimizer
 
 from bert.nn.losses import Loss
 from training.core import optim
@@ -78,7 +78,7 @@ class TrainLoop:
         self,
         objective: nn.Module,
         trained: nn.Module,
-        optimizer: AdamW,
+        optimizer: Optimizer,
         data: DataSource,
         schedule: RateSchedule,
         settings: LoopSettings,

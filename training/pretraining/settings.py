@@ -14,6 +14,7 @@ from training.pretraining.new_model import ModelSettings
 from training.pretraining.recipes import Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
+Optimizer = Literal["adamw", "lamb"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single"]
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives over pairs → the examples with their labels."""
@@ -118,15 +119,18 @@ class PretrainSettings(CommandSettings):
         0.0, ge=0, description="length of the run by the clock instead, training time only"
     )
 
+    optimizer: Optimizer = Field(
+        "adamw", description="rule of a step; lamb, for large batches, makes it as long as each tensor"
+    )
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate")
     schedule: Schedule = Field("linear", description="course of the learning rate")
     warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the run over which the rate rises")
     decay_ratio: float = Field(0.2, ge=0, le=1, description="warmup_stable_decay: share over which it falls")
     final_ratio: float = Field(0.0, ge=0, le=1, description="rate at the end, as a share of the peak")
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
-    adam_beta2: float = Field(0.999, gt=0, lt=1, description="memory of AdamW's second moment")
-    adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of AdamW")
-    bias_correction: bool = Field(True, description="AdamW's; the paper's code had none")
+    adam_beta2: float = Field(0.999, gt=0, lt=1, description="memory of the second moment")
+    adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of the optimiser")
+    bias_correction: bool = Field(True, description="of the moments; BERT's and ALBERT's code have none")
     max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
 
     precision: Literal["auto", "fp32", "bf16"] = Field(

@@ -40,6 +40,7 @@ def make_loop(
         weight_decay=settings.weight_decay,
         epsilon=settings.adam_epsilon,
         beta2=settings.adam_beta2,
+        name=settings.optimizer,
     )
     return TrainLoop(
         objective,

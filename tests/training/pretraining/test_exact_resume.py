@@ -68,8 +68,13 @@ def test_two_killed_processes_change_no_bit_either(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharding", [pytest.param("none", marks=pytest.mark.soak), "full"])
-def test_two_processes_have_the_losses_of_one(corpus: Path, tmp_path: Path, sharding: str) -> None:
+@pytest.mark.parametrize(
+    ("sharding", "optimizer"),
+    [pytest.param("none", "adamw", marks=pytest.mark.soak), ("full", "adamw"), ("full", "lamb")],
+)
+def test_two_processes_have_the_losses_of_one(
+    corpus: Path, tmp_path: Path, sharding: str, optimizer: str
+) -> None:
     model = {
         "hidden_size": 16,
         "num_hidden_layers": 2,
@@ -80,6 +85,7 @@ def test_two_processes_have_the_losses_of_one(corpus: Path, tmp_path: Path, shar
         "model": {**model, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
         "microbatch_size": 3,
         "max_steps": 20,
+        "optimizer": optimizer,
     }
     trained(corpus, tmp_path / "one", 1, 0, **still)
     trained(corpus, tmp_path / "two", 2, 0, **still, sharding=sharding)

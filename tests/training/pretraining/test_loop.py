@@ -78,9 +78,10 @@ def losses(loop: TrainLoop, steps: int = 1000) -> list[float]:
         {"batch_size": 13},
         {"masking": {"static_dupes": 2}},
         {"ramp_from": 2, "ramp_share": 0.8},
+        {"optimizer": "lamb"},
         {"phases": [{"max_tokens": 32, "share": 0.5}, {"max_tokens": 48, "share": 0.5, "batch_size": 4}]},
     ],
-    ids=["plain", "odd batch", "static masks", "ramp", "phases"],
+    ids=["plain", "odd batch", "static masks", "ramp", "lamb", "phases"],
 )
 @pytest.mark.parametrize("killed_after", [1, 6, 11])
 def test_a_resumed_run_has_the_same_losses_to_the_last_bit(
