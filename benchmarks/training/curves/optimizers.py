@@ -75,3 +75,8 @@ def linear_from_peak(step: int, warmup: int, steps: int) -> float:
     """Up over the warm-up, then straight down to 0 (fairseq); each step has the rate at its middle."""
     at = step + 0.5
     return at / warmup if at < warmup else (steps - at) / (steps - warmup)
+
+
+def linear_from_start(step: int, warmup: int, steps: int) -> float:
+    """Google's `create_optimizer`: up over the warm-up, then on a line that falls from the first step to 0."""
+    return step / warmup if step < warmup else 1 - step / steps

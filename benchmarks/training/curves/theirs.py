@@ -17,7 +17,7 @@ from benchmarks.training.curves.models import (
     SpanBoundary,
     masked_loss,
 )
-from benchmarks.training.curves.optimizers import Adam, Schedule, Update, decays, linear_from_peak
+from benchmarks.training.curves.optimizers import Adam, Schedule, Update, decays, linear_from_start
 from training.pretraining.examples.base import MaskedExample
 
 
@@ -27,7 +27,7 @@ class Paper:
 
     model: type[Reference]
     optimizer: Update
-    schedule: Schedule = linear_from_peak
+    schedule: Schedule = linear_from_start
     max_norm: float = 1.0
 
 
@@ -46,13 +46,14 @@ class Run:
 
 _GOOGLE = Adam(0.9, 0.999, 1e-6, corrected=False)
 _CORRECTED = Adam(0.9, 0.999, 1e-6)
+_SMALL_EPSILON = Adam(0.9, 0.999, 1e-8)
 PAPERS = {
     "bert": Paper(MaskedWordsAndPairs, _GOOGLE),
     "no_nsp": Paper(MaskedWords, _GOOGLE),
     "left_to_right": Paper(LeftToRight, _GOOGLE),
     "whole_word": Paper(MaskedWordsAndPairs, _GOOGLE),
-    "ernie": Paper(MaskedWordsAndPairs, _GOOGLE),
-    "spanbert": Paper(SpanBoundary, _CORRECTED),
+    "ernie": Paper(MaskedWordsAndPairs, _SMALL_EPSILON),
+    "spanbert": Paper(SpanBoundary, _SMALL_EPSILON),
     "macbert": Paper(MaskedWordsAndPairs, _CORRECTED),
 }
 
