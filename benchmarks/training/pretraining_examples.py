@@ -22,6 +22,7 @@ from training.pretraining.examples.base import SpecialIds
 from training.pretraining.examples.stream import ExampleStream
 from training.pretraining.masking import KINDS, strategy
 from training.pretraining.masking.phrases import PhraseList
+from training.pretraining.masking.word_neighbours import of_pieces
 
 VOCABULARY = 30522
 SPECIAL = SpecialIds(101, 102, 0, 103, 100, np.arange(999, VOCABULARY, dtype=np.int32))
@@ -53,7 +54,9 @@ def report(corpus: Corpus, examples: str, masking: str, max_tokens: int) -> None
     mask = strategy(
         masking,
         SPECIAL,
-        similar=rng.choice(SPECIAL.plain, (VOCABULARY, 8)),
+        similar=of_pieces(corpus, rng.normal(size=(VOCABULARY, 8)), SPECIAL)
+        if masking == "similar_words"
+        else None,
         phrases=PhraseList(rng.choice(SPECIAL.plain, (20_000, 2)).tolist()),
     )
     stream = ExampleStream(corpus, "train", BUILDERS[examples](max_tokens, SPECIAL), mask, 0)

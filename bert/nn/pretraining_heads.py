@@ -15,6 +15,8 @@ from bert.nn.heads import BertHead
 
 SPAN_POSITION_SIZE = 200
 """Width of the embedding of a position in a span (facebookresearch/SpanBERT, pair_bert.py)."""
+SPAN_TARGETS = 15
+"""Tokens of a span that are predicted from its borders, from the first on (there `--max-pair-targets`)."""
 
 
 class SpanBoundaryHead(nn.Module):
@@ -24,10 +26,10 @@ class SpanBoundaryHead(nn.Module):
     """
 
     def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
-        """Make the layers; a span may be as long as a row, so no position is without an embedding."""
+        """Make the layers."""
         super().__init__()
         width = config.hidden_size
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, SPAN_POSITION_SIZE)
+        self.position_embeddings = nn.Embedding(SPAN_TARGETS, SPAN_POSITION_SIZE)
         self.linear1 = nn.Linear(2 * width + SPAN_POSITION_SIZE, width)
         self.layer_norm1 = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.linear2 = nn.Linear(width, width)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bert.errors import ConfigError
 from bert.nn.losses import IGNORED
+from bert.nn.pretraining_heads import SPAN_TARGETS
 from training.pretraining.examples.base import MaskedExample
 
 Ints = NDArray[np.int64]
@@ -44,8 +45,10 @@ class PretrainBatch:
     """(N,) flat indices of each example's [CLS]"""
     pair_labels: Tensor
     """(N,) 0 or 1; IGNORED where an example is no pair"""
-    spans: Tensor | None
-    """(M, 2) flat indices of the tokens just outside the masked span of a position"""
+    bounded: Tensor | None
+    """(S,) those of the masked positions, by their place in `masked`, that are predicted from the borders of their span"""
+    borders: Tensor | None
+    """(S, 2) flat indices of the tokens just outside the span of each of them"""
     tokens: int
     """Number of real tokens"""
     pairs: int
@@ -99,6 +102,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
     owners = laid([np.full(n, k) for n, k in zip(lengths, order, strict=True)], -1)
     pair_labels = np.array([e.pair_label if e.pair_label >= 0 else IGNORED for e in examples], np.int64)
     masked = [e.positions + start for e, start in zip(examples, starts, strict=True)]
+    bounded, borders = _borders(examples, starts)
     return PretrainBatch(
         input_ids=laid([e.ids for e in examples], pad_id),
         segment_ids=laid([e.segment_ids for e in examples], 0),
@@ -110,7 +114,8 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
         labels=torch.from_numpy(np.concatenate([e.labels for e in examples]).astype(np.int64)),
         firsts=torch.from_numpy(starts),
         pair_labels=torch.from_numpy(pair_labels),
-        spans=_borders(examples, starts),
+        bounded=bounded,
+        borders=borders,
         tokens=int(size.sum()),
         pairs=int((pair_labels != IGNORED).sum()),
     )
@@ -147,12 +152,23 @@ def _starts(rows: Sequence[Sequence[int]], lengths: Sequence[int], width: int) -
     return starts, order
 
 
-def _borders(examples: Sequence[MaskedExample], starts: Ints) -> Tensor | None:
-    """Return the tokens just outside each position's span."""
-    # [CLS] and [SEP] are never masked, so that a token stands on either side.
-    found = [
-        example.spans + np.array([-1, 1]) + start
-        for example, start in zip(examples, starts, strict=True)
-        if example.spans is not None
-    ]
-    return torch.from_numpy(np.concatenate(found).astype(np.int64)) if len(found) == len(examples) else None
+def _borders(examples: Sequence[MaskedExample], starts: Ints) -> tuple[Tensor | None, Tensor | None]:
+    """Return the masked positions inside bounded spans, and the tokens just outside these spans; None without spans.
+
+    As in facebookresearch/SpanBERT, `masking.py`: a span at the edge of the text, beside [CLS] or [SEP], has no borders, and
+    of a long one the first SPAN_TARGETS tokens count.
+    """
+    bounded, borders, before = [], [], 0
+    for example, start in zip(examples, starts, strict=True):
+        if example.spans is None:
+            return None, None
+        beside = example.spans + np.array([-1, 1])
+        place = example.positions - example.spans[:, 0]
+        counted = ~example.special[beside].any(axis=1) & (place < SPAN_TARGETS)
+        bounded.append(np.flatnonzero(counted) + before)
+        borders.append(beside[counted] + start)
+        before += len(example.positions)
+    return (
+        torch.from_numpy(np.concatenate(bounded).astype(np.int64)),
+        torch.from_numpy(np.concatenate(borders).astype(np.int64)),
+    )

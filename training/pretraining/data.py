@@ -4,7 +4,6 @@ import logging
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -20,12 +19,12 @@ from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
 from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples import BUILDERS
-from training.pretraining.examples.base import Ints, MaskedExample, SpecialIds
+from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
-from training.pretraining.masking import strategy
+from training.pretraining.masking import strategy, word_neighbours
 from training.pretraining.masking.base import Masking
-from training.pretraining.masking.ngrams import similar_pieces
 from training.pretraining.masking.phrases import read_phrases
+from training.pretraining.masking.similar_words import SimilarWords
 from training.pretraining.plan import Plan
 from training.pretraining.settings import PretrainSettings
 
@@ -179,17 +178,20 @@ def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> 
         chosen.mask_share,
         chosen.random_share,
         phrases=read_phrases(chosen.phrases, Tokenizer.load(folder)) if chosen.phrases else None,
-        similar=_similar(settings, folder) if chosen.kind == "similar_words" else None,
+        similar=_similar(settings, corpus, special) if chosen.kind == "similar_words" else None,
         span_shares=chosen.span_shares,
     )
 
 
-def _similar(settings: PretrainSettings, tokenizer: Path) -> Ints:
-    if settings.masking.vectors is not None:
-        return similar_pieces(tokenizer, settings.masking.vectors)
+def _similar(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> SimilarWords:
+    vectors = settings.masking.vectors
+    if vectors is not None and vectors.suffix != ".npy":
+        return word_neighbours.of_words(vectors, Tokenizer.load(corpus.tokenizer_folder), special)
+    if vectors is not None:
+        return word_neighbours.of_pieces(corpus, vectors, special)
     if settings.base is None:
         raise ConfigError(
             "masking kind 'similar_words' needs vectors to find them by: masking.vectors, or a base to take them from"
         )
     weights = read_weights(resolve_base(settings.base))
-    return similar_pieces(tokenizer, weights["bert.embeddings.word_embeddings.weight"])
+    return word_neighbours.of_pieces(corpus, weights["bert.embeddings.word_embeddings.weight"], special)

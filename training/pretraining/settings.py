@@ -16,6 +16,12 @@ from training.pretraining.recipes import Recipe, with_recipe
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Optimizer = Literal["adamw", "lamb"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single"]
+_OF_KINDS = {
+    "phrases": ("phrases",),
+    "vectors": ("similar_words",),
+    "span_shares": ("spans", "ngrams", "similar_words"),
+}
+"""Settings of masking → the kinds that read them."""
 PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 """Objectives over pairs → the examples with their labels."""
 
@@ -23,7 +29,7 @@ PAIR_LABELS: dict[str, str] = {"mlm+nsp": "pairs", "mlm+sop": "sentence_order"}
 class MaskingSettings(SettingsPart):
     """Choice of the tokens to predict, and their replacements."""
 
-    kind: Literal["tokens", "whole_words", "spans", "similar_words", "phrases"] = "tokens"
+    kind: Literal["tokens", "whole_words", "spans", "ngrams", "similar_words", "phrases"] = "tokens"
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of the tokens that are predicted."""
     max_predictions: Annotated[int, Field(ge=0)] = 0
@@ -35,11 +41,13 @@ class MaskingSettings(SettingsPart):
     static_dupes: Annotated[int, Field(ge=0)] = 0
     """Copies of the corpus that are masked once (the paper's dupe_factor, 5 to 10); 0 masks afresh at each draw."""
     span_shares: list[float] = Field(default_factory=list)
-    """Shares of spans of 1, 2, … words, for spans (ALBERT: 6/11, 3/11, 2/11); empty for SpanBERT's 1 to 10 words."""
+    """Shares of 1, 2, … words in a row. Empty for the paper's: spans 1 to 10 words (SpanBERT), ngrams 6/11, 3/11, 2/11
+    (ALBERT), similar_words 0.4, 0.3, 0.2, 0.1 (MacBERT)."""
     phrases: Path | None = None
     """Text file with a phrase a line, for phrases."""
     vectors: Path | None = None
-    """File .npy with a vector a piece (V, D), for similar_words; None takes the base's embeddings."""
+    """For similar_words: word2vec's text format, a word and its vector a line, or .npy with a vector a piece (V, D). None
+    takes the base's embeddings."""
 
 
 class DistillationSettings(SettingsPart):
@@ -217,9 +225,11 @@ def _masking(settings: PretrainSettings) -> None:
     masking = settings.masking
     if masking.kind == "phrases" and masking.phrases is None:
         raise ValueError("masking kind 'phrases' needs masking.phrases, a file with a phrase a line")
-    for name, kind in (("phrases", "phrases"), ("vectors", "similar_words"), ("span_shares", "spans")):
-        if getattr(masking, name) and masking.kind != kind:
-            raise ValueError(f"masking.{name} is for masking kind {kind!r}, and not for {masking.kind!r}")
+    for name, kinds in _OF_KINDS.items():
+        if getattr(masking, name) and masking.kind not in kinds:
+            raise ValueError(
+                f"masking.{name} is for masking kind {' or '.join(map(repr, kinds))}, and not for {masking.kind!r}"
+            )
     if settings.objective == "left_to_right" and masking != MaskingSettings():
         raise ValueError("objective 'left_to_right' masks nothing: leave masking out")
 

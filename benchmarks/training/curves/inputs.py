@@ -28,6 +28,8 @@ class Inputs:
     """(B, T) original ids at the positions to predict, NO_LABEL elsewhere."""
     pair_labels: Tensor
     """(B,) labels of pairs, -1 without one."""
+    edges: Tensor
+    """(B, T) True at special tokens and padding."""
     spans: list[list[tuple[int, int, int]]]
     """Positions to predict that lie in a span, of each example: position, first and last of its span."""
 
@@ -43,6 +45,7 @@ def padded(examples: Sequence[MaskedExample], pad_id: int) -> Inputs:
     ids, original = torch.full(shape, pad_id), torch.full(shape, pad_id)
     segments, mask = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.int64)
     labels = torch.full(shape, NO_LABEL)
+    edges = torch.ones(shape, dtype=torch.bool)
     spans = []
     for row, example in enumerate(examples):
         length = len(example.ids)
@@ -50,9 +53,10 @@ def padded(examples: Sequence[MaskedExample], pad_id: int) -> Inputs:
         original[row, :length] = torch.from_numpy(example.original)
         segments[row, :length] = torch.from_numpy(example.segment_ids)
         mask[row, :length] = 1
+        edges[row, :length] = torch.from_numpy(example.special)
         positions = torch.from_numpy(example.positions).long()
         labels[row, positions] = torch.from_numpy(example.labels).long()
         found = [] if example.spans is None else example.spans.tolist()
         spans.append([(at, *span) for at, span in zip(positions.tolist(), found, strict=False)])
     pair_labels = torch.tensor([example.pair_label for example in examples])
-    return Inputs(ids, original, segments, mask, labels, pair_labels, spans)
+    return Inputs(ids, original, segments, mask, labels, pair_labels, edges, spans)

@@ -123,6 +123,9 @@ class SpanBoundary(MaskedWords):
         found = []
         for row, spans in enumerate(batch.spans):
             for at, first, last in spans:
+                # Words at the edge of the text have no border on one side.
+                if batch.edges[row, [first - 1, last + 1]].any() or at - first >= self.places.num_embeddings:
+                    continue
                 found.append((row, first - 1, last + 1, at - first, int(batch.labels[row, at])))
         rows, left, right, place, label = torch.tensor(found).T
         inner = torch.cat([hidden[rows, left], hidden[rows, right], self.places(place)], -1)

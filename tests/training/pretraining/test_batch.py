@@ -80,21 +80,25 @@ def test_examples_alone_in_their_rows_are_masked_by_key() -> None:
 def test_the_tokens_outside_a_span_are_next_to_it(lengths: list[int], packed: bool) -> None:
     drawn = examples(3, 40, lengths)
     batch = collate(drawn, PAD, MAX_TOKENS, packed)
-    assert batch.spans is not None
-    masked, k = set(batch.masked.tolist()), 0
+    assert batch.bounded is not None and batch.borders is not None
+    masked, real, k, place = set(batch.masked.tolist()), batch.real.flatten(), 0, 0
     for example in drawn:
         assert example.spans is not None
         for first, last in example.spans.tolist():
-            left, right = batch.spans[k].tolist()
-            at, offset = int(batch.masked[k]), int(batch.masked[k] - batch.spans[k, 0]) - 1
-            assert (at - offset, right - left - 2) == (left + 1, last - first)
-            assert left not in masked and right not in masked
-            k += 1
+            if not example.special[[first - 1, last + 1]].any():
+                assert int(batch.bounded[k]) == place
+                left, right = batch.borders[k].tolist()
+                at, offset = int(batch.masked[place]), int(batch.masked[place]) - left - 1
+                assert (at - offset, right - left - 2) == (left + 1, last - first)
+                assert left not in masked and right not in masked and real[left] and real[right]
+                k += 1
+            place += 1
+    assert k == len(batch.bounded) == len(batch.borders)
 
 
 def test_masking_without_spans_gives_none() -> None:
     batch = collate(without_spans(examples(0, 40, [9, 5])), PAD, MAX_TOKENS, packed=False)
-    assert batch.spans is None
+    assert batch.bounded is None and batch.borders is None
 
 
 def test_an_example_that_is_no_pair_is_ignored() -> None:

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from bert.settings import SettingsError, read_settings
+from training.pretraining.masking import KINDS
 from training.pretraining.recipes import RECIPES, Recipe
 from training.pretraining.settings import PretrainSettings, fingerprint
 
@@ -64,5 +65,5 @@ def test_every_objective_and_masking_has_a_recipe() -> None:
     recipes = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in FILES]
     fields = PretrainSettings.model_fields
     assert {recipe["objective"] for recipe in recipes} == set(fields["objective"].annotation.__args__)  # type: ignore[union-attr]
-    kinds = {"tokens", "whole_words", "spans", "similar_words", "phrases"}
+    kinds = set(KINDS)
     assert {recipe.get("masking", {}).get("kind", "tokens") for recipe in recipes} == kinds

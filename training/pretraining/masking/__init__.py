@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from bert.errors import ConfigError
-from training.pretraining.examples.base import Ints, SpecialIds
+from training.pretraining.examples.base import SpecialIds
 from training.pretraining.masking.base import Masking
-from training.pretraining.masking.ngrams import SimilarWordMasking
+from training.pretraining.masking.ngrams import NGramMasking
 from training.pretraining.masking.phrases import PhraseList, PhraseMasking
+from training.pretraining.masking.similar_words import SimilarWordMasking, SimilarWords
 from training.pretraining.masking.spans import SpanMasking
 from training.pretraining.masking.tokens import TokenMasking, WholeWordMasking
 
-KINDS = ("tokens", "whole_words", "spans", "similar_words", "phrases")
+KINDS = ("tokens", "whole_words", "spans", "ngrams", "similar_words", "phrases")
 
 
 def strategy(
@@ -22,12 +23,12 @@ def strategy(
     random_share: float = 0.1,
     *,
     phrases: PhraseList | None = None,
-    similar: Ints | None = None,
+    similar: SimilarWords | None = None,
     span_shares: Sequence[float] = (),
 ) -> Masking:
     """Return the masking of a name in KINDS; raises ConfigError for shares out of range or what a kind lacks.
 
-    "phrases" needs `phrases` (`phrases.read_phrases`), "similar_words" needs `similar` (`ngrams.similar_pieces`).
+    "phrases" needs `phrases` (`phrases.read_phrases`), "similar_words" needs `similar` (`word_neighbours`).
     """
     shared = (special, rate, max_predictions, mask_share, random_share)
     match kind:
@@ -37,8 +38,10 @@ def strategy(
             return WholeWordMasking(*shared)
         case "spans":
             return SpanMasking(*shared, tuple(span_shares))
+        case "ngrams":
+            return NGramMasking(*shared, tuple(span_shares))
         case "similar_words" if similar is not None:
-            return SimilarWordMasking(*shared, similar)
+            return SimilarWordMasking(*shared, tuple(span_shares), similar)
         case "phrases" if phrases is not None:
             return PhraseMasking(*shared, phrases)
     raise ConfigError(f"masking kind {kind!r} must be one of {', '.join(KINDS)}, with what it needs")

@@ -106,7 +106,9 @@ class Masking(ABC):
 
     def _budgets(self, batch: MaskingBatch) -> Offsets:
         """Return the number of positions to choose in each example (B,)."""
-        budgets: Offsets = np.maximum(1, np.rint(batch.lengths * self.rate).astype(np.int64))
+        return self._bounded(np.maximum(1, np.rint(batch.lengths * self.rate).astype(np.int64)))
+
+    def _bounded(self, budgets: Offsets) -> Offsets:
         return np.minimum(budgets, self.max_predictions) if self.max_predictions else budgets
 
     @abstractmethod
@@ -119,12 +121,12 @@ class Masking(ABC):
         masked = action < self.mask_share
         random = ~masked & (action < self.mask_share + self.random_share)
         kept = batch.ids[chosen.positions]
-        ids: Ints = np.where(masked, self._instead(batch, chosen.positions), kept)
+        ids: Ints = np.where(masked, self._instead(batch, chosen), kept)
         ids[random] = self._random(batch, chosen.positions[random])
         return ids
 
-    def _instead(self, batch: MaskingBatch, positions: Offsets) -> Ints | int:
-        """Return the usual replacement: [MASK]."""
+    def _instead(self, batch: MaskingBatch, chosen: Chosen) -> Ints | int:
+        """Return the usual replacement of the chosen positions: [MASK]."""
         return self.special.mask
 
     def _random(self, batch: MaskingBatch, positions: Offsets) -> Ints:

@@ -1,4 +1,4 @@
-"""Runs of whole words: SpanBERT's spans, and what n-grams share with them.
+"""SpanBERT's spans of whole words.
 
 Joshi et al. 2019 (arXiv 1907.10529, 3.1): span lengths are geometric with p = 0.2, cut off at 10 words, 3.8 in the mean;
 a span starts at a uniformly drawn token's word; [MASK], random or kept is drawn once for a span.
@@ -24,15 +24,15 @@ GEOMETRIC, MAX_WORDS = 0.2, 10
 class SpanMasking(Masking):
     """Spans of words with at least a word between two of them: the boundary objective predicts from the tokens beside.
 
-    In the reference spans may touch, grow into one another, and end inside a word where the budget does.
+    Their number is that of facebookresearch/SpanBERT, `masking.py`: `rate` of the text's tokens, special ones not
+    counted, rounded up. In that code spans may touch, grow into one another, and end inside a word where the budget does.
     """
 
     shares: tuple[float, ...] = ()
     """Shares of spans of 1, 2, … words; empty for the geometric ones."""
 
     def __post_init__(self) -> None:
-        if self.shares and not (min(self.shares) >= 0 and sum(self.shares) > 0):
-            raise ConfigError(f"span_shares {list(self.shares)} must not be negative, and not all 0")
+        check_shares(self.shares)
 
     @property
     def length_shares(self) -> NDArray[np.float64]:
@@ -42,50 +42,56 @@ class SpanMasking(Masking):
         whole: NDArray[np.float64] = shares / shares.sum()
         return whole
 
+    def _budgets(self, batch: MaskingBatch) -> Offsets:
+        text = np.bincount(batch.owner[~batch.special], minlength=len(batch.lengths))
+        return self._bounded(np.ceil(text * self.rate).astype(np.int64))
+
     def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
         anchors = batch.shuffled(np.flatnonzero(~batch.special))
-        first, last = runs(batch, budgets, anchors, self.length_shares, apart=True)
+        first, last = _spans(batch, budgets, anchors, self.length_shares)
         size = last - first
         spans = np.repeat(np.stack([first, last - 1], axis=1), size, axis=0)
         return Chosen(ranges(first, last), np.repeat(first, size), spans)
 
 
-def runs(
-    batch: MaskingBatch,
-    budgets: Offsets,
-    anchors: Offsets,
-    length_shares: NDArray[np.float64],
-    *,
-    apart: bool = False,
-) -> tuple[Offsets, Offsets]:
-    """Return runs of whole words as flat first tokens and tokens after the last (R,), ascending.
+def check_shares(shares: Sequence[float]) -> None:
+    """Raise ConfigError for shares that are no probabilities; none at all are right."""
+    if shares and not (min(shares) >= 0 and sum(shares) > 0):
+        raise ConfigError(f"span_shares {list(shares)} must not be negative, and not all 0")
 
-    A run of 1, 2, … words, by `length_shares`, starts at each of the `anchors` (tokens in the order to try them). It ends
-    early at a special token, at a taken word, and at one that would exceed the example's budget (B,). Runs that are `apart`
-    have a word or a special token between them.
+
+def drawn_lengths(batch: MaskingBatch, tokens: Offsets, shares: NDArray[np.float64]) -> list[int]:
+    """Draw a number of words, 1 and up by `shares`, for each of some tokens."""
+    drawn = np.searchsorted(np.cumsum(shares)[:-1], batch.uniform(tokens, LENGTH), side="right") + 1
+    lengths: list[int] = drawn.tolist()
+    return lengths
+
+
+def _spans(
+    batch: MaskingBatch, budgets: Offsets, anchors: Offsets, shares: NDArray[np.float64]
+) -> tuple[Offsets, Offsets]:
+    """Return spans as flat first tokens and tokens after the last (R,), ascending.
+
+    A span starts at the word of each of the `anchors` (tokens in the order to try them). It ends early at a special token,
+    at a taken word, and at one that would exceed the example's budget (B,).
     """
     starts, stops = words(batch, ~batch.continues)
     word = (np.searchsorted(starts, anchors, side="right") - 1).tolist()
-    drawn = np.searchsorted(np.cumsum(length_shares)[:-1], batch.uniform(anchors, LENGTH), side="right") + 1
     borders = np.searchsorted(batch.owner[anchors], np.arange(len(budgets) + 1)).tolist()
     lengths = [*(stops - starts).tolist(), 0]
     follows = [False, *(starts[1:] == stops[:-1]).tolist(), False]
-    wanted = drawn.tolist()
+    wanted = drawn_lengths(batch, anchors, shares)
     found: list[tuple[int, int]] = []
     for a, b, budget in zip(borders, borders[1:], budgets.tolist(), strict=False):
-        found.extend(_runs(zip(word[a:b], wanted[a:b], strict=True), lengths, follows, budget, apart))
+        found.extend(_spans_of(zip(word[a:b], wanted[a:b], strict=True), lengths, follows, budget))
     pairs = np.array(sorted(found), np.int64).reshape(-1, 2)
     return starts[pairs[:, 0]], stops[pairs[:, 1] - 1]
 
 
-def _runs(
-    tries: Iterable[tuple[int, int]],
-    lengths: Sequence[int],
-    follows: Sequence[bool],
-    budget: int,
-    apart: bool,
+def _spans_of(
+    tries: Iterable[tuple[int, int]], lengths: Sequence[int], follows: Sequence[bool], budget: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield one example's runs as first word and word after the last; `follows` says what continues the text."""
+    """Yield one example's spans as first word and word after the last; `follows` says what continues the text."""
     taken: set[int] = set()
     for first, wanted in tries:
         word = first
@@ -96,6 +102,6 @@ def _runs(
             word += 1
         if word > first:
             yield first, word
-            taken.update(range(first - (apart and follows[first]), word + (apart and follows[word])))
+            taken.update(range(first - follows[first], word + follows[word]))
         if not budget:
             return

@@ -12,7 +12,8 @@ from training.pretraining.objectives.mlm import MaskedLanguageModel
 class SpanBoundary(MaskedLanguageModel):
     """MLM plus the span-boundary objective (Joshi et al. 2019, arXiv 1907.10529), equally weighted.
 
-    The boundary head serves training only: the saved model is a BERT with an MLM head.
+    Tokens of spans at the edge of the text have no boundary loss: there is no token of text beyond. The boundary head
+    serves training only: the saved model is a BERT with an MLM head.
     """
 
     def __init__(self, config: BertConfig) -> None:
@@ -22,19 +23,21 @@ class SpanBoundary(MaskedLanguageModel):
         self.weights["span_boundary"] = 1.0
 
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
-        """Return the number of masked positions, twice."""
-        return dict.fromkeys(self.weights, len(batch.labels))
+        """Return the numbers of masked positions, and of those in a span with a border on either side."""
+        return {"mlm": len(batch.labels), "span_boundary": 0 if batch.bounded is None else len(batch.bounded)}
 
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
-        """Return `mlm` and `span_boundary`, both over the masked positions. Raises TrainingError without spans."""
-        if batch.spans is None:
+        """Return `mlm` and `span_boundary`. Raises TrainingError for a batch without spans."""
+        if batch.bounded is None or batch.borders is None:
             raise TrainingError("the span-boundary objective needs masking by spans")
         hidden = encode(self.model, batch)
         words = self.model.score(select(hidden, batch.masked))
-        offsets = batch.masked - batch.spans[:, 0] - 1  # places in the span, from 0
-        from_borders = self.boundary(select(hidden, batch.spans), offsets)
-        targets = len(batch.labels)
+        places = batch.masked[batch.bounded] - batch.borders[:, 0] - 1  # in the span, from 0
+        from_borders = self.boundary(select(hidden, batch.borders), places)
+        targets = self.targets(batch)
         return {
-            "mlm": cross_entropy(words, batch.labels, targets),
-            "span_boundary": cross_entropy(from_borders, batch.labels, targets),
+            "mlm": cross_entropy(words, batch.labels, targets["mlm"]),
+            "span_boundary": cross_entropy(
+                from_borders, batch.labels[batch.bounded], targets["span_boundary"]
+            ),
         }

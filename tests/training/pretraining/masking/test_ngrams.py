@@ -1,145 +1,103 @@
-"""MacBERT's n-grams and similar words, against slow obvious versions."""
+"""ALBERT's n-grams against its procedure, written down once more, slowly and plainly."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bert.errors import DataError
+from bert.errors import ConfigError
 from tests.support.pretraining_documents import FIRST, MASK, special_ids
 from training.pretraining.examples.base import Example
-from training.pretraining.masking.ngrams import (
-    NGRAM_SHARES,
-    SimilarWordMasking,
-    nearest_pieces,
-    similar_pieces,
-)
+from training.pretraining.masking.counter_rng import LENGTH, ORDER, uniform
+from training.pretraining.masking.ngrams import NGramMasking
 
-SPECIAL = special_ids(200)
-SIMILAR = np.full((200, 3), -1, np.int32)
-SIMILAR[FIRST:190, 0] = np.arange(FIRST, 190) + 1
-SIMILAR[FIRST:100, 1] = np.arange(FIRST, 100) + 2
-"""Pieces up to 99 have two similar ones, up to 189 one, the last ten none."""
+SPECIAL = special_ids()
+WORDS = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=20), min_size=1, max_size=3)
+"""Segments of words of so many pieces."""
 
 
-def example(ids: Any, continues: Any = ()) -> Example:
-    ids = np.array([SPECIAL.cls, *ids, SPECIAL.sep], np.int32)
-    special = np.zeros(len(ids), bool)
-    special[[0, -1]] = True
-    return Example(ids, np.zeros(len(ids), np.int8), np.isin(np.arange(len(ids)), continues), special)
+def example(segments: Any) -> Example:
+    continues, special = [False], [True]
+    for segment in segments:
+        for pieces in segment:
+            continues += [False] + [True] * (pieces - 1)
+            special += [False] * pieces
+        continues, special = [*continues, False], [*special, True]
+    ids = np.where(special, SPECIAL.sep, np.arange(len(special)) % 900 + FIRST).astype(np.int32)
+    ids[0] = SPECIAL.cls
+    return Example(ids, np.zeros(len(ids), np.int8), np.array(continues), np.array(special))
 
 
 def keys(count: int) -> Any:
     return np.random.default_rng(1).integers(2**64, size=count, dtype=np.uint64)
 
 
-def test_similar_words_80_percent_random_10_kept_10() -> None:
-    masking = SimilarWordMasking(SPECIAL, similar=SIMILAR)
-    masked = masking.many([example([50] * 98)] * 1500, keys(1500))
-    new = np.concatenate([one.ids[one.positions] for one in masked])
-    assert not (new == MASK).any()
-    assert np.mean(new == 51) == pytest.approx(0.4, abs=0.02) == np.mean(new == 52)
-    assert np.mean(new == 50) == pytest.approx(0.1, abs=0.01)
-    assert np.mean(~np.isin(new, (50, 51, 52))) == pytest.approx(0.1, abs=0.01)
+def flat(words: list[list[int]]) -> list[int]:
+    return [place for word in words for place in word]
 
 
-def test_a_piece_without_similar_ones_becomes_a_random_one() -> None:
-    masking = SimilarWordMasking(SPECIAL, mask_share=1.0, random_share=0.0, similar=SIMILAR)
-    masked = masking.many([example([195] * 98)] * 200, keys(200))
-    new = np.concatenate([one.ids[one.positions] for one in masked])
-    assert len(np.unique(new)) > 150 and np.isin(new, SPECIAL.plain).all()
-    nothing = SimilarWordMasking(SPECIAL, similar=np.zeros((200, 0), np.int32))
-    assert len(nothing.many([example([195] * 98)], keys(1))[0].positions) == 15
+def reference(masking: NGramMasking, segments: Any, key: int, shares: list[float]) -> list[int]:
+    """`create_masked_lm_predictions` of google-research/albert; n-grams stay in their segment."""
+
+    def draw(place: int, purpose: int) -> float:
+        return float(uniform(np.array([key], np.uint64), np.array([place]), purpose)[0])
+
+    place, candidates = 1, list[list[list[int]]]()  # each word, and the words after it in its segment
+    for segment in segments:
+        words = []
+        for pieces in segment:
+            words.append(list(range(place, place + pieces)))
+            place += pieces
+        candidates += [words[i : i + len(shares)] for i in range(len(words))]
+        place += 1
+    budget = max(1, round(place * masking.rate))
+    masked = list[int]()
+    for words in sorted(candidates, key=lambda words: draw(words[0][0], ORDER)):
+        if len(masked) >= budget:
+            break
+        u, n, reached = draw(words[0][0], LENGTH), 1, shares[0]
+        while reached < u:
+            reached += shares[n]
+            n += 1
+        n = min(n, len(words))
+        while n and len(masked) + len(flat(words[:n])) > budget:
+            n -= 1
+        ngram = flat(words[:n])
+        if ngram and not set(ngram) & set(masked):
+            masked += ngram
+    return sorted(masked)
 
 
-def test_ngrams_are_of_1_to_4_words_by_their_shares() -> None:
-    masking = SimilarWordMasking(SPECIAL, 4 / 400, similar=SIMILAR)
-    masked = masking.many([example([50] * 398)] * 2000, keys(2000))  # four words in each example
-    in_a_row = np.mean([np.ptp(one.positions) == 3 for one in masked])
-    assert in_a_row == pytest.approx(NGRAM_SHARES[3], abs=0.03)  # the first n-gram has four words
+@given(segments=WORDS, key=st.integers(0, 2**64 - 1), rate=st.floats(0.05, 0.9))
+def test_with_the_same_draws_the_ngrams_are_alberts(segments: Any, key: int, rate: float) -> None:
+    masking, given_example = NGramMasking(SPECIAL, rate), example(segments)
+    (masked,) = masking.many([given_example], np.array([key], np.uint64))
+    assert masked.positions.tolist() == reference(masking, segments, key, [6 / 11, 3 / 11, 2 / 11])
+    assert masked.spans is None
+
+
+def test_a_number_of_words_has_a_probability_of_one_over_it() -> None:
+    # A budget of three: the first n-gram is never shortened.
+    masked = NGramMasking(SPECIAL, 3 / 602).many([example([[1] * 600])] * 4000, keys(4000))
+    together = np.mean([np.ptp(one.positions) == 2 for one in masked])
+    assert together == pytest.approx(2 / 11, abs=0.025)  # three first; later ones seldom lie side by side
     apart = np.mean([(np.diff(one.positions) > 1).all() for one in masked])
-    assert apart == pytest.approx(
-        NGRAM_SHARES[0] ** 3, abs=0.03
-    )  # three times one word; there is room for one more
-    gaps = [np.diff(one.positions).tolist() for one in masked]
-    three_and_one = np.mean([(each[:2] == [1, 1]) != (each[1:] == [1, 1]) for each in gaps])
-    # Three, then one: 0.2. Or one, then three or the four that find room for three: 0.4 * (0.2 + 0.1).
-    assert three_and_one == pytest.approx(0.32, abs=0.03)
+    assert apart == pytest.approx((6 / 11) ** 2, abs=0.03)  # one, one, and room for one more
 
 
-def test_the_pieces_of_a_word_share_a_fate() -> None:
-    masking = SimilarWordMasking(SPECIAL, similar=SIMILAR)
-    continues = np.arange(2, 99, 2)  # words of two pieces
-    seen = set()
-    for one in masking.many([example([60] * 98, continues)] * 200, keys(200)):
-        assert (one.positions.reshape(-1, 2)[:, 1] - one.positions.reshape(-1, 2)[:, 0] == 1).all()
-        for word in one.ids[one.positions].reshape(-1, 2).tolist():
-            kinds = {"kept" if i == 60 else "similar" if i in (61, 62) else "random" for i in word}
-            seen.add(frozenset(kinds))
-    assert {frozenset({"kept"}), frozenset({"similar"}), frozenset({"random"})} <= seen
-    assert all(
-        len(kinds) == 1 or "random" in kinds for kinds in seen
-    )  # a random piece may look like the others
+def test_each_piece_has_its_own_draw() -> None:
+    masked = NGramMasking(SPECIAL, shares=(0.0, 0.0, 1.0)).many([example([[2] * 100])] * 200, keys(200))
+    alike = [(one.ids[one.positions] == MASK).reshape(-1, 2) for one in masked]
+    mixed = np.mean(np.concatenate(alike).sum(axis=1) == 1)
+    assert mixed == pytest.approx(2 * 0.8 * 0.2, abs=0.03)
 
 
-def slow_nearest(vectors: Any, plain: list[int], groups: Any, piece: int, count: int) -> list[int]:
-    def cosine(other: int) -> float:
-        return float(
-            vectors[piece] @ vectors[other] / np.linalg.norm(vectors[piece]) / np.linalg.norm(vectors[other])
-        )
-
-    others = [o for o in plain if o != piece and groups[o] == groups[piece] and vectors[o].any()]
-    found = sorted(others, key=cosine, reverse=True)[:count]
-    return found + [-1] * (count - len(found))
-
-
-def test_nearest_pieces_are_those_of_the_slow_search() -> None:
-    rng = np.random.default_rng(0)
-    special = special_ids(60)
-    vectors, groups = rng.normal(size=(60, 5)).astype(np.float32), rng.integers(2, size=60)
-    groups[57:] = 2  # a group of three
-    vectors[20] = 0.0  # never trained: near to nothing
-    found = nearest_pieces(vectors, special, groups, 4)
-    for piece in range(FIRST, 60):
-        expected = (
-            [-1] * 4 if piece == 20 else slow_nearest(vectors, special.plain.tolist(), groups, piece, 4)
-        )
-        assert found[piece].tolist() == expected
-    assert (found[:FIRST] == -1).all()
-
-
-def test_a_group_of_one_has_no_neighbours() -> None:
-    special = special_ids(12)
-    assert (nearest_pieces(np.eye(12), special, np.arange(12), 2) == -1).all()
-
-
-def vocabulary(folder: Path) -> None:
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##a", "##b"]
-    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-
-
-def test_word_starts_are_near_word_starts(tmp_path: Path) -> None:
-    vocabulary(tmp_path)
-    vectors = (
-        np.random.default_rng(0).normal(size=(16, 4)).astype(np.float32)
-    )  # filled up to a multiple of 16
-    np.save(tmp_path / "vectors.npy", vectors)
-    found = similar_pieces(tmp_path, tmp_path / "vectors.npy", 2)
-    assert found.tolist() == similar_pieces(tmp_path, vectors, 2).tolist()
-    assert [sorted(row) for row in found[5:8].tolist()] == [[6, 7], [5, 7], [5, 6]]
-    assert found[8:].tolist() == [[9, -1], [8, -1]]
-
-
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    vocabulary(tmp_path)
-    np.save(tmp_path / "short.npy", np.zeros((3, 4)))
-    np.save(tmp_path / "whole.npy", np.zeros((10, 4), np.int64))
-    np.save(tmp_path / "nan.npy", np.full((10, 4), np.nan))
-    (tmp_path / "text.npy").write_text("0.1 0.2", encoding="utf-8")
-    for name, says in {
-        "short": r"10 rows of finite numbers.*\(3, 4\)", "whole": "floating-point", "nan": "finite",
-        "text": "cannot be read", "missing": "cannot be read",
-    }.items():  # fmt: skip
-        with pytest.raises(DataError, match=says):
-            similar_pieces(tmp_path, tmp_path / f"{name}.npy")
+def test_lengths_may_be_given_as_shares() -> None:
+    (masked,) = NGramMasking(SPECIAL, 0.015, shares=(0.0, 0.0, 0.0, 0.0, 0.0, 1.0)).many(
+        [example([[1] * 400])], keys(1)
+    )
+    assert np.ptp(masked.positions) == 5 and len(masked.positions) == 6
+    with pytest.raises(ConfigError, match="must not be negative, and not all 0"):
+        NGramMasking(SPECIAL, shares=(-1.0, 2.0))

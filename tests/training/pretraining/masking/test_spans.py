@@ -1,5 +1,6 @@
 """SpanBERT's spans: their lengths, their shape, and the runs of words behind them against a slow procedure."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,8 @@ def reference(masking: SpanMasking, given_example: Example, key: int) -> list[tu
     def draw(place: int, purpose: int) -> float:
         return float(uniform(np.array([key], np.uint64), np.array([place]), purpose)[0])
 
-    total, masked, beside, spans = len(given_example.ids), set[int](), set[int](), []
-    budget = max(1, round(total * masking.rate))
+    masked, beside, spans = set[int](), set[int](), []
+    budget = math.ceil(int((~given_example.special).sum()) * masking.rate)
 
     def word_end(start: int) -> int:
         end = start + 1
@@ -89,6 +90,17 @@ def test_with_the_same_draws_the_spans_are_the_slow_procedures(segments: Any, ke
     assert masked.spans is not None
     assert sorted(set(map(tuple, masked.spans.tolist()))) == expected
     assert masked.positions.tolist() == [i for first, last in expected for i in range(first, last + 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "masked"), [(1, 1), (6, 1), (7, 2), (20, 3), (21, 4), (100, 15), (510, 77)]
+)
+def test_the_number_is_that_of_the_papers_code(words: int, masked: int) -> None:
+    """`math.ceil(sent_length * self.mask_ratio)` over the text without [CLS] and [SEP]."""
+    found = SpanMasking(SPECIAL).many([example([[1] * words])] * 20, keys(20))
+    assert max(len(one.positions) for one in found) == masked
+    few = SpanMasking(SPECIAL, max_predictions=2).many([example([[1] * words])] * 20, keys(20))
+    assert max(len(one.positions) for one in few) == min(2, masked)
 
 
 def test_lengths_are_geometric_and_cut_off_at_10_words() -> None:

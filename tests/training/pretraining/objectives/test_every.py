@@ -47,7 +47,7 @@ def test_packed_rows_give_what_padded_ones_give(name: str, seed: int, lengths: l
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_weight_gets_a_gradient(name: str) -> None:
     objective = make(name)
-    _, found = gradients(objective, batch(0, objective.model.config.vocab_size, [9, 24, 5]))
+    _, found = gradients(objective, batch(0, objective.model.config.vocab_size, [9, 24, 24]))
     assert found.keys() == dict(objective.named_parameters()).keys()
     assert all(gradient.any() for gradient in found.values())
 
