@@ -20,13 +20,14 @@ from training.corpus.shards import INDEX, Corpus
 from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
-from training.pretraining.new_model import new_config
+from training.pretraining.new_model import new_config, with_longer_texts
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings, fingerprint
 from training.pretraining.trainer import PretrainTrainer, make_loop
 from training.report.pretraining import PretrainReport, run_report, write_report
 
+DROPOUT = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 logger = logging.getLogger(__name__)
 
 
@@ -90,7 +91,7 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
     if settings.base is None:
         return build(settings, new_config(settings.model, corpus.vocab_size, special.pad))
     folder = resolve_base(settings.base)
-    config = BertConfig.read(folder)
+    config = with_longer_texts(BertConfig.read(folder), settings.model)
     _check_pieces(corpus, folder)
     if corpus.vocab_size > config.vocab_size:
         raise ConfigError(
@@ -119,10 +120,11 @@ def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
             f"and not with {settings.objective!r}"
         )
     stays = settings.objective == "mlm"
+    # ModernBERT's own is none, which is not the default here.
+    rates = {name for name in DROPOUT if config.modern is None or name in shape.model_fields_set}
     return replace(
         config,
-        hidden_dropout_prob=shape.hidden_dropout_prob,
-        attention_probs_dropout_prob=shape.attention_probs_dropout_prob,
+        **shape.model_dump(include=rates),
         classifier_dropout=config.classifier_dropout if stays else None,
         qa_dropout=config.qa_dropout if stays else 0.0,
         model_type=config.model_type if stays else "bert",

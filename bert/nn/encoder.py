@@ -123,6 +123,7 @@ class BertLayer(nn.Module):
 class LayerStack(nn.Module):
     """The layers of any body."""
 
+    layer: nn.ModuleList
     checkpointing = False  # see recompute_activations
 
 

@@ -44,8 +44,10 @@ class BertHead(nn.Module):
         return [*named, "pooler"] if getattr(self.bert, "pooler", None) is not None else named
 
     def _linear(self, outputs: int) -> nn.Linear:
-        layer = nn.Linear(self.config.hidden_size, outputs)
-        initialize(layer, self.config.initializer_range)
+        width, config = self.config.hidden_size, self.config
+        layer = nn.Linear(width, outputs)
+        # ModernBERT's scores start with a variance of 1 (AnswerDotAI/ModernBERT, initialization.py: final_out).
+        initialize(layer, config.initializer_range if config.modern is None else width**-0.5)
         return layer
 
     def forward(
@@ -228,6 +230,9 @@ class BertForMaskedLM(BertHead):
         """Make the head, H to V."""
         super().__init__(config)
         self.cls = PretrainingHeads(config, self.bert.embeddings.word_embeddings, nsp=False)
+        if config.modern is not None:
+            # Its own code draws this head as a layer that widens, unlike the one of its classifiers.
+            initialize(self.head.dense, config.initializer_range)
 
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (..., H), all positions or a selection: logits (..., V)."""

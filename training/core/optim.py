@@ -11,9 +11,14 @@ from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
 
 from training.core.lamb import Lamb
+from training.core.stable_adamw import StableAdamW
 
 BETA1 = 0.9
-_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"adamw": partial(AdamW, fused=True), "lamb": Lamb}
+_OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "adamw": partial(AdamW, fused=True),
+    "lamb": Lamb,
+    "stable_adamw": StableAdamW,
+}
 """All but AdamW read `corrections` of a group, which `set_rate` sets before each step."""
 
 
@@ -40,8 +45,8 @@ def optimizer(
 
 def is_decayed(name: str) -> bool:
     """Everything decays but biases and LayerNorm (google-research/bert, optimization.py)."""
-    # An LSTM's are called bias_ih_l0 and the like; BERT writes LayerNorm, other heads layer_norm.
-    return not (name.rsplit(".", 1)[-1].startswith("bias") or "layernorm" in name.lower().replace("_", ""))
+    # An LSTM's are called bias_ih_l0 and the like; BERT writes LayerNorm, other heads layer_norm or norm.
+    return not (name.rsplit(".", 1)[-1].startswith("bias") or "norm" in name.lower())
 
 
 def set_rate(optimizer: Optimizer, rate: float, step: int, *, bias_correction: bool = True) -> None:
@@ -70,6 +75,9 @@ def trainable(model: nn.Module) -> dict[str, Parameter]:
 
 
 def clip(parameters: Mapping[str, Parameter], max_norm: float) -> float:
-    """Scale gradients so that their global norm, over all processes, is at most `max_norm`; return the norm before."""
-    norm = torch.nn.utils.clip_grad_norm_(parameters.values(), max_norm, foreach=True)
+    """Scale gradients so that their global norm, over all processes, is at most `max_norm`; return the norm before.
+
+    A `max_norm` of 0 leaves them as they are.
+    """
+    norm = torch.nn.utils.clip_grad_norm_(parameters.values(), max_norm or math.inf, foreach=True)
     return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)

@@ -6,10 +6,16 @@ from typing import Literal
 RAMP_STAIRS = 16
 """Workers that make batches ahead start again at each new size: so it must not change at each step."""
 Schedule = Literal["linear", "google", "one_cycle", "warmup_stable_decay", "constant"]
+DecayShape = Literal["linear", "sqrt"]
 
 
 def rate_share(
-    schedule: Schedule, done: float, warmup: float, decay: float = 0.0, final: float = 0.0
+    schedule: Schedule,
+    done: float,
+    warmup: float,
+    decay: float = 0.0,
+    final: float = 0.0,
+    shape: DecayShape = "linear",
 ) -> float:
     """Return the rate at `done` (0 to 1) of the run, as a share of the peak.
 
@@ -19,7 +25,8 @@ def rate_share(
     - google: a straight line down from the first step to the end, which the warm-up's line replaces at the start, so the
       rate drops from the peak to the line where the warm-up ends (google-research/bert, `optimization.py`);
     - one_cycle: up over the warm-up, then half a cosine down (Smith & Topin 2017; Geiping & Goldstein 2022);
-    - warmup_stable_decay: up, flat, and down over the last `decay` of the run (Hu et al. 2024, arXiv 2404.06395);
+    - warmup_stable_decay: up, flat, and down over the last `decay` of the run (Hu et al. 2024, arXiv 2404.06395), straight
+      or as 1 - sqrt, which falls fast at first (Hägele et al. 2024, arXiv 2405.18392; ModernBERT);
     - constant: up, then flat.
     """
     if done < warmup:
@@ -30,8 +37,8 @@ def rate_share(
     if schedule == "one_cycle":
         return final + (1.0 - final) * 0.5 * (1.0 + math.cos(math.pi * rest))
     if schedule == "warmup_stable_decay":
-        left = (1.0 - done) / decay if decay > 0 else 1.0
-        return final + (1.0 - final) * max(0.0, min(1.0, left))
+        left = max(0.0, min(1.0, (1.0 - done) / decay)) if decay > 0 else 1.0
+        return final + (1.0 - final) * (left if shape == "linear" else 1.0 - math.sqrt(1.0 - left))
     if schedule == "google":
         rest = min(1.0, done)
     return final + (1.0 - final) * (1.0 - rest)

@@ -4,6 +4,7 @@ After Chowdhery et al. 2022 (PaLM, arXiv 2204.02311, appendix B). Padding, maske
 checkpointing are not needed, so they lower the MFU.
 """
 
+import math
 import re
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from torch.utils.benchmark import Timer
 
 from bert.nn.attention import BertSelfAttention
 from bert.nn.encoder import BertLayers
+from bert.nn.modern_encoder import ModernLayers
 from training.pretraining.objectives.base import Objective
 
 PASSES = 3
@@ -21,7 +23,7 @@ SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192)}
 """Sides of the square matrices to try: no size is the fastest everywhere."""
 SECONDS = 0.1
 """Time to measure each size."""
-_AT_PREDICTED = re.compile(r"\b(cls|pooler|boundary|generator_predictions|generator_lm_head)\b")
+_AT_PREDICTED = re.compile(r"\b(cls|head|pooler|boundary|generator_predictions|generator_lm_head)\b")
 """Layers that run at predicted positions only, by name; pooler and pair head run at fewer, and count for nearly nothing."""
 
 
@@ -33,7 +35,9 @@ class Flops(NamedTuple):
     predicted: float = 0.0
     """Additional FLOPs of one predicted token."""
     attended: float = 0.0
-    """FLOPs of one token for each token that it attends to."""
+    """FLOPs of one token for each token that it attends to, in layers that see the whole example."""
+    in_window: float = 0.0
+    """The same in the layers that see a window only."""
 
 
 def count_flops(objective: Objective) -> Flops:
@@ -44,7 +48,7 @@ def count_flops(objective: Objective) -> Flops:
 
 
 def _forward(model: nn.Module) -> Flops:
-    token = predicted = attended = 0.0
+    token = predicted = attended = in_window = 0.0
     times = {
         f"{name}.layer.{number}.": layers.order.count(number)
         for name, layers in model.named_modules()
@@ -56,11 +60,15 @@ def _forward(model: nn.Module) -> Flops:
         count = next((found for prefix, found in times.items() if name.startswith(prefix)), 1)
         if isinstance(module, BertSelfAttention):
             attended += 4 * count * module.query.out_features  # scores, and their use
+        elif isinstance(module, ModernLayers):
+            width = module.LayerNorm.normalized_shape[0]
+            attended += 4 * width * module.shape.sliding.count(False)
+            in_window += 4 * width * module.shape.sliding.count(True)
         elif isinstance(module, nn.Linear) and _AT_PREDICTED.search(name):
             predicted += 2 * module.weight.numel()
         elif isinstance(module, nn.Linear):
             token += 2 * count * module.weight.numel()
-    return Flops(token, predicted, attended)
+    return Flops(token, predicted, attended, in_window)
 
 
 class Utilisation:
@@ -70,12 +78,22 @@ class Utilisation:
         """`predicted_share` is that of all tokens; `peak_flops` are the FLOPs a second of all processes at their best."""
         self.flops, self.peak_flops = count_flops(objective), peak_flops
         self.predicted_share = 1.0 if objective.predicts_all else predicted_share
+        shape = objective.model.config.modern
+        self.window = math.inf if shape is None else shape.window
 
     def share(self, tokens_per_second: float, mean_length: float) -> float:
-        """Return the MFU, 0 to 1. A token attends to `mean_length` tokens, also in packed rows."""
+        """Return the MFU, 0 to 1. A token attends to `mean_length` tokens, also in packed rows, or to its window of them."""
         flops = self.flops
         needed = flops.token + self.predicted_share * flops.predicted + mean_length * flops.attended
+        needed += mean_in_window(mean_length, self.window) * flops.in_window
         return tokens_per_second * needed / self.peak_flops
+
+
+def mean_in_window(length: float, window: float) -> float:
+    """Return how many tokens of an example are at most `window` places from one of its tokens, on average."""
+    if length <= window + 1:
+        return length
+    return 2 * window + 1 - window * (window + 1) / length
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype) -> float:

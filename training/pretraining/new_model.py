@@ -4,11 +4,13 @@ Each family's defaults are those of its published base model, so `model_type: al
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from bert.config import BertConfig
+from bert.errors import ConfigError
 from bert.families import FAMILIES
 from bert.relatives.modern import ModernShape
 from bert.settings import SettingsPart
@@ -25,7 +27,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
     "deberta-v2": {"layer_norm_eps": 1e-7, "position_buckets": 256},
     "modernbert": {
-        "num_hidden_layers": 22, "intermediate_size": 1152, "layer_norm_eps": 1e-5, "max_position_embeddings": 1024,
+        "num_hidden_layers": 22, "layer_norm_eps": 1e-5, "max_position_embeddings": 1024,
         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
     },
 }  # fmt: skip
@@ -49,6 +51,10 @@ _OF_FAMILIES = {
     "global_attn_every_n_layers": 3,
 }
 """Settings that few families read → their defaults."""
+_OF_MODERNBERT = ("local_attention", "global_attn_every_n_layers", "global_rope_theta")
+
+STRETCHABLE = ("max_position_embeddings", "global_rope_theta")
+"""Settings that may be given beside a ModernBERT as base: its longest text and its rotations."""
 
 
 class ModelSettings(SettingsPart):
@@ -60,7 +66,7 @@ class ModelSettings(SettingsPart):
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: Annotated[int, Field(ge=1)] | None = None
-    """Width of the feed-forward layers; None for four times the hidden size."""
+    """Width of the feed-forward layers; None for four times the hidden size, in modernbert for one and a half times."""
     hidden_act: str = "gelu"
     hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
     attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -80,6 +86,8 @@ class ModelSettings(SettingsPart):
     """Tokens that a sliding layer's token sees, both sides together, for modernbert."""
     global_attn_every_n_layers: Annotated[int, Field(ge=1)] = 3
     """Every n-th layer sees the whole text, for modernbert."""
+    global_rope_theta: Annotated[float, Field(gt=0)] | None = None
+    """Base of the wavelengths of positions in those layers, for modernbert; None for 160,000, or what a base has."""
 
     @model_validator(mode="before")
     @classmethod
@@ -91,9 +99,7 @@ class ModelSettings(SettingsPart):
 
     @model_validator(mode="after")
     def _read_by_family(self) -> "ModelSettings":
-        known = {"modernbert": ("local_attention", "global_attn_every_n_layers")}.get(
-            self.model_type, FAMILIES[self.model_type].own_keys
-        )
+        known = _OF_MODERNBERT if self.model_type == "modernbert" else FAMILIES[self.model_type].own_keys
         for name, default in _OF_FAMILIES.items():
             if name not in known and getattr(self, name) != default:
                 raise ValueError(
@@ -104,15 +110,40 @@ class ModelSettings(SettingsPart):
 
 def new_config(shape: ModelSettings, vocab_size: int, pad_id: int) -> BertConfig:
     """Return the configuration of a new model over a vocabulary. Raises ConfigError for a shape that breaks a rule."""
-    values = shape.model_dump(exclude={"vocab_multiple", "local_attention", "global_attn_every_n_layers"})
-    values["intermediate_size"] = shape.intermediate_size or 4 * shape.hidden_size
+    values = shape.model_dump(exclude={"vocab_multiple", *_OF_MODERNBERT})
+    usual = 3 * shape.hidden_size // 2 if shape.model_type == "modernbert" else 4 * shape.hidden_size
+    values["intermediate_size"] = shape.intermediate_size or usual
     values["vocab_size"] = -(-vocab_size // shape.vocab_multiple) * shape.vocab_multiple
+    theta = shape.global_rope_theta
     if shape.model_type == "modernbert":
         every = shape.global_attn_every_n_layers
         sliding = tuple(bool(layer % every) for layer in range(shape.num_hidden_layers))
-        values["modern"] = ModernShape(sliding, local_attention=shape.local_attention)
+        body = ModernShape(sliding, local_attention=shape.local_attention)
+        values["modern"] = body if theta is None else replace(body, full_theta=theta)
+    elif theta is not None:
+        raise ConfigError(f"global_rope_theta ({theta:g}) means nothing to model_type {shape.model_type!r}")
     of_heads = ("classifier_dropout", "qa_dropout")
     values |= {
         name: value for name, value in FAMILIES[shape.model_type].config_defaults.items() if name in of_heads
     }
     return BertConfig(**values, **_FIXED.get(shape.model_type, {}), pad_token_id=pad_id)
+
+
+def with_longer_texts(config: BertConfig, shape: ModelSettings) -> BertConfig:
+    """Return the config of a ModernBERT base that goes on with more positions or slower rotations: no weight hangs on them.
+
+    Raises ConfigError for another base, whose positions are weights.
+    """
+    asked = shape.model_dump(include=set(STRETCHABLE), exclude_defaults=True)
+    if not asked:
+        return config
+    if config.modern is None:
+        names = ", ".join(f"model.{name}" for name in asked)
+        raise ConfigError(
+            f"a base of the family {config.model_type!r} has a shape of its own: leave out {names}"
+        )
+    return replace(
+        config,
+        max_position_embeddings=asked.get("max_position_embeddings", config.max_position_embeddings),
+        modern=replace(config.modern, full_theta=asked.get("global_rope_theta", config.modern.full_theta)),
+    )

@@ -59,6 +59,11 @@ class Plan:
         half = 0.5 / settings.max_steps if settings.max_steps and settings.schedule != "google" else 0.0
         done = self.done(step, seconds) + half
         share = rate_share(
-            settings.schedule, done, settings.warmup_ratio, settings.decay_ratio, settings.final_ratio
+            settings.schedule,
+            done,
+            settings.warmup_ratio,
+            settings.decay_ratio,
+            settings.final_ratio,
+            settings.decay_shape,
         )
         return settings.learning_rate * share

@@ -9,12 +9,12 @@ from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings, SettingsPart
 from training.command_line import REMOVED_IN, fill_in
-from training.core.schedules import Schedule
-from training.pretraining.new_model import ModelSettings
+from training.core.schedules import DecayShape, Schedule
+from training.pretraining.new_model import STRETCHABLE, ModelSettings
 from training.pretraining.recipes import Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
-Optimizer = Literal["adamw", "lamb"]
+Optimizer = Literal["adamw", "lamb", "stable_adamw"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single"]
 _OF_KINDS = {
     "phrases": ("phrases",),
@@ -128,18 +128,23 @@ class PretrainSettings(CommandSettings):
     )
 
     optimizer: Optimizer = Field(
-        "adamw", description="rule of a step; lamb, for large batches, makes it as long as each tensor"
+        "adamw",
+        description="rule of a step; lamb, for large batches, makes it as long as each tensor, stable_adamw shortens it "
+        "where gradients are larger than before",
     )
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate")
     schedule: Schedule = Field("linear", description="course of the learning rate")
     warmup_ratio: float = Field(0.01, ge=0, lt=1, description="share of the run over which the rate rises")
     decay_ratio: float = Field(0.2, ge=0, le=1, description="warmup_stable_decay: share over which it falls")
+    decay_shape: DecayShape = Field(
+        "linear", description="warmup_stable_decay: straight down, or as 1 - sqrt, fast at first"
+    )
     final_ratio: float = Field(0.0, ge=0, le=1, description="rate at the end, as a share of the peak")
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
     adam_beta2: float = Field(0.999, gt=0, lt=1, description="memory of the second moment")
     adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of the optimiser")
     bias_correction: bool = Field(True, description="of the moments; BERT's and ALBERT's code have none")
-    max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
+    max_grad_norm: float = Field(1.0, ge=0, description="clip of the global gradient norm; 0 does not clip")
 
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
@@ -235,8 +240,8 @@ def _masking(settings: PretrainSettings) -> None:
 
 
 def _base(settings: PretrainSettings) -> None:
-    dropout = {"hidden_dropout_prob", "attention_probs_dropout_prob"}
-    given = settings.model.model_dump(exclude_defaults=True, exclude=dropout)
+    free = {"hidden_dropout_prob", "attention_probs_dropout_prob", *STRETCHABLE}
+    given = settings.model.model_dump(exclude_defaults=True, exclude=free)
     if settings.base is not None and given:
         names = ", ".join(f"model.{name}" for name in given)
         raise ValueError(f"base {settings.base!r} has a shape of its own: leave out {names}")

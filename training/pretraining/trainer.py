@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 from bert.files import atomic_dir
 from bert.nn.checkpoint import save_weights
-from bert.nn.encoder import BertLayers, recompute_activations
+from bert.nn.encoder import LayerStack, recompute_activations
 from bert.tokenizer import Tokenizer
 from training.core import optim
 from training.core.checkpoints import CheckpointStore
@@ -61,7 +61,7 @@ def _joined(objective: Objective, settings: PretrainSettings, processes: Process
         recompute_activations(objective)
     if settings.compile:
         # Layer by layer: how many positions are masked changes with every batch, the layers do not see it.
-        for layers in [module for module in objective.modules() if isinstance(module, BertLayers)]:
+        for layers in [module for module in objective.modules() if isinstance(module, LayerStack)]:
             for layer in layers.layer:
                 layer.compile(dynamic=None)
     if processes.world == 1 or settings.sharding == "none":

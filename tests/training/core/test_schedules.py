@@ -44,6 +44,13 @@ def test_stable_holds_the_peak_until_the_decay() -> None:
     assert shares == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.0])
 
 
+def test_a_decay_by_the_square_root_falls_fast_at_first() -> None:
+    """Hägele et al. 2024, equation 2: 1 - sqrt of the share of the decay that is over."""
+    dones = (0.5, 0.8, 0.85, 0.9, 1.0, 1.2)
+    shares = [rate_share("warmup_stable_decay", d, 0.1, decay=0.2, final=0.1, shape="sqrt") for d in dones]
+    assert shares == pytest.approx([1.0, 1.0, 0.55, 1 - 0.9 * 0.5**0.5, 0.1, 0.1])
+
+
 def test_a_run_past_its_end_keeps_the_last_rate() -> None:
     assert rate_share("linear", 1.2, warmup=0.1) == 0.0
     assert rate_share("warmup_stable_decay", 1.2, warmup=0.1, decay=0.1) == 0.0

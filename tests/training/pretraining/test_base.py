@@ -124,6 +124,32 @@ def test_longer_examples_than_a_base_has_positions_are_refused(corpus: Path, bas
         opened(corpus, base, phases=[{"max_tokens": 32, "share": 0.5}, {"max_tokens": 128, "share": 0.5}])
 
 
+def test_a_modernbert_goes_on_with_longer_texts(corpus: Path, tmp_path: Path) -> None:
+    """Its positions are no weights: as in the paper, rotations become slower where texts become longer."""
+    pieces = Corpus.open(corpus).vocab_size
+    theirs = relative("modernbert", SPECS["fill_mask"], vocab_size=pieces)
+    theirs.save_pretrained(tmp_path / "base")
+    values: dict[str, Any] = {
+        **SMALL, "corpus": corpus, "output_dir": tmp_path / "run", "base": str(tmp_path / "base"), "objective": "mlm",
+        "model": {"max_position_embeddings": 500, "global_rope_theta": 16_000.0}, "max_tokens": 500,
+        "batch_size": 2, "max_steps": 1, "eval_examples": 1,
+    }  # fmt: skip
+    config = BertConfig.read(pretrain(PretrainSettings(**values)))
+    assert config.modern is not None and config.modern.full_theta == 16_000.0
+    assert config.max_position_embeddings == 500
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.0)
+
+
+def test_another_base_keeps_its_positions(corpus: Path, base: Path) -> None:
+    values: dict[str, Any] = {**SMALL, "corpus": corpus, "output_dir": base, "base": str(base)}
+    settings = PretrainSettings(**{**values, "model": {"max_position_embeddings": 80}})
+    found = Corpus.open(corpus)
+    with pytest.raises(
+        ConfigError, match=r"'bert' has a shape of its own: leave out model.max_position_embeddings"
+    ):
+        make_objective(settings, found, SpecialIds.load(found.tokenizer_folder))
+
+
 def test_what_a_base_lacks_is_told(corpus: Path, base: Path, caplog: pytest.LogCaptureFixture) -> None:
     opened(corpus, base, objective="mlm+nsp")
     assert "lacks" in caplog.text and "cls.seq_relationship" in caplog.text

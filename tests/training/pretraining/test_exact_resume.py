@@ -70,7 +70,12 @@ def test_two_killed_processes_change_no_bit_either(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sharding", "optimizer"),
-    [pytest.param("none", "adamw", marks=pytest.mark.soak), ("full", "adamw"), ("full", "lamb")],
+    [
+        pytest.param("none", "adamw", marks=pytest.mark.soak),
+        ("full", "adamw"),
+        ("full", "lamb"),
+        ("full", "stable_adamw"),
+    ],
 )
 def test_two_processes_have_the_losses_of_one(
     corpus: Path, tmp_path: Path, sharding: str, optimizer: str

@@ -79,9 +79,10 @@ def losses(loop: TrainLoop, steps: int = 1000) -> list[float]:
         {"masking": {"static_dupes": 2}},
         {"ramp_from": 2, "ramp_share": 0.8},
         {"optimizer": "lamb"},
+        {"optimizer": "stable_adamw", "max_grad_norm": 0},
         {"phases": [{"max_tokens": 32, "share": 0.5}, {"max_tokens": 48, "share": 0.5, "batch_size": 4}]},
     ],
-    ids=["plain", "odd batch", "static masks", "ramp", "lamb", "phases"],
+    ids=["plain", "odd batch", "static masks", "ramp", "lamb", "stable adamw", "phases"],
 )
 @pytest.mark.parametrize("killed_after", [1, 6, 11])
 def test_a_resumed_run_has_the_same_losses_to_the_last_bit(

@@ -4,6 +4,7 @@ import torch
 from bert.config import BertConfig
 from training.pretraining import mfu
 from training.pretraining.mfu import Utilisation, count_flops, matmul_peak
+from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.mlm import MaskedLanguageModel
 
 CPU = torch.device("cpu")
@@ -33,6 +34,25 @@ def test_layers_that_share_their_weights_cost_what_layers_do() -> None:
         flops = count_flops(MaskedLanguageModel(BertConfig.from_dict(shared)))
     assert flops.token == 6 * (12 * 12 * 768**2 + 128 * 768)
     assert flops.attended == 3 * 12 * 4 * 768
+
+
+@pytest.mark.parametrize(("length", "window"), [(1, 3), (4, 3), (5, 3), (9, 3), (200, 64), (7, 0)])
+def test_a_window_is_cut_at_both_ends_of_an_example(length: int, window: int) -> None:
+    pairs = sum(abs(i - j) <= window for i in range(length) for j in range(length))
+    assert mfu.mean_in_window(length, window) == pytest.approx(pairs / length)
+
+
+def test_the_sliding_layers_of_modernbert_cost_their_window() -> None:
+    with torch.device("meta"):
+        base = MaskedLanguageModel(new_config(ModelSettings(model_type="modernbert"), 50_368, 0))
+    flops = count_flops(base)
+    assert flops.token == 6 * 22 * (4 * 768**2 + 3 * 1152 * 768)
+    assert flops.predicted == 6 * 768 * (768 + 50_368)
+    assert (flops.attended, flops.in_window) == (3 * 8 * 4 * 768, 3 * 14 * 4 * 768)
+    using = Utilisation(base, 0.0, peak_flops=1.0)
+    assert using.share(1, 1024) - using.share(1, 512) == pytest.approx(
+        512 * flops.attended + 64 * 65 * (1 / 512 - 1 / 1024) * flops.in_window
+    )
 
 
 def test_the_peak_leaves_the_generator_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """New models of every family: their shapes, and the classes that transformers loads them as."""
 
+import math
 from pathlib import Path
 from typing import Any, get_args
 
@@ -8,8 +9,9 @@ import torch
 import transformers
 from pydantic import ValidationError
 
+from bert.errors import ConfigError
 from bert.nn.checkpoint import save_checkpoint
-from bert.nn.heads import BertForMaskedLM
+from bert.nn.heads import BertForMaskedLM, BertForSequenceClassification
 from training.pretraining.new_model import ModelSettings, ModelType, new_config
 
 SMALL: dict[str, Any] = {
@@ -52,6 +54,35 @@ def test_defaults_are_those_of_the_published_base(model_type: str, published: st
         assert found[name] == getattr(theirs, name), name
 
 
+def test_fresh_weights_of_modernbert_are_drawn_as_its_own_code_draws_them() -> None:
+    """AnswerDotAI/ModernBERT, initialization.py, full_megatron: in, out, emb and final_out, cut at two deviations."""
+    torch.manual_seed(0)
+    shape = ModelSettings(
+        model_type="modernbert",
+        hidden_size=128,
+        num_hidden_layers=8,
+        num_attention_heads=4,
+        initializer_range=0.1,
+    )
+    config = new_config(shape, 400, pad_id=0)
+    assert config.intermediate_size == 192
+    widening = ["query_key_value", "intermediate.dense", "word_embeddings", "head.dense"]
+    deep = 0.1 / math.sqrt(2 * 8)
+    found = BertForMaskedLM(config).requires_grad_(False).named_parameters()
+    for name, weight in found:
+        if weight.dim() == 1:
+            assert weight.unique().tolist() == [float("norm" in name.lower())], name  # norms 1, biases 0
+            continue
+        std = 0.1 if any(part in name for part in widening) else deep
+        assert "output.dense" in name or std == 0.1, name
+        # A normal cut at two deviations has 0.88 of its deviation.
+        assert float(weight.std()) == pytest.approx(0.8796 * std, rel=0.03), name
+        assert float(weight.abs().max()) <= 2 * std
+    labels = BertForSequenceClassification(config, 200).requires_grad_(False)
+    assert float(labels.classifier.weight.std()) == pytest.approx(0.8796 / math.sqrt(128), rel=0.03)
+    assert float(labels.head.dense.weight.std()) == pytest.approx(0.8796 * deep, rel=0.03)
+
+
 @pytest.mark.parametrize(
     ("model_type", "setting"),
     [("bert", {"embedding_size": 64}), ("roberta", {"num_hidden_groups": 1}), ("albert", {"position_buckets": 32}),
@@ -60,3 +91,10 @@ def test_defaults_are_those_of_the_published_base(model_type: str, published: st
 def test_a_setting_that_a_family_does_not_read_is_refused(model_type: str, setting: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match="means nothing to model_type"):
         ModelSettings(model_type=model_type, **setting)
+
+
+def test_only_modernbert_has_rotations() -> None:
+    with pytest.raises(ConfigError, match="global_rope_theta \\(500\\) means nothing to model_type 'bert'"):
+        new_config(ModelSettings(global_rope_theta=500), 60, 0)
+    modern = new_config(ModelSettings(model_type="modernbert", global_rope_theta=1e4), 60, 0).modern
+    assert modern is not None and modern.full_theta == modern.sliding_theta == 1e4

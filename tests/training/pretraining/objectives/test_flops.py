@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from bert.nn.heads import BertForMaskedLM
 from tests.support.objectives import batch, config, weighted
 from training.pretraining.mfu import Utilisation
+from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
 from training.pretraining.objectives.left_to_right import LeftToRight
@@ -22,12 +23,16 @@ CONFIG = config(
 TEACHER = config(
     vocab_size=500, hidden_size=64, num_hidden_layers=6, num_attention_heads=4, intermediate_size=256
 )
+MODERN = new_config(
+    ModelSettings(model_type="modernbert", hidden_size=64, num_hidden_layers=3, num_attention_heads=4), 500, 0
+)
 
 
 @pytest.mark.parametrize(
     "objective",
     [
         MaskedLanguageModel(CONFIG),
+        MaskedLanguageModel(MODERN),
         MaskedLanguageModelWithPairs(CONFIG),
         LeftToRight(CONFIG),
         SpanBoundary(CONFIG),
