@@ -24,7 +24,10 @@ _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
 """Purposes of a generator."""
 ALL: Final = slice(None)
 ORDER = 3
-"""Version of the examples, their order and their masks. A new one refuses to resume older runs, which would read some examples twice."""
+"""Version of the examples, their order and their masks.
+
+A new one refuses to resume older runs, which would read some examples twice.
+"""
 MIXED_SHARDS = 8
 """Number of shards whose examples are shuffled together: about 200 MB of memory at 16 MB a shard."""
 
