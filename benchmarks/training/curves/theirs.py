@@ -28,6 +28,7 @@ class Paper:
     model: type[Reference]
     optimizer: Update
     schedule: Schedule = linear_from_start
+    weight_decay: float = 0.01
     max_norm: float = 1.0
 
 
@@ -40,8 +41,9 @@ class Run:
     """Peak learning rate."""
     warmup: int
     """Steps of the warm-up."""
-    weight_decay: float
     pad_id: int
+    weight_decay: float | None = None
+    """Decay instead of the paper's."""
 
 
 _GOOGLE = Adam(0.9, 0.999, 1e-6, corrected=False)
@@ -53,7 +55,7 @@ PAPERS = {
     "left_to_right": Paper(LeftToRight, _GOOGLE),
     "whole_word": Paper(MaskedWordsAndPairs, _GOOGLE),
     "ernie": Paper(MaskedWordsAndPairs, _SMALL_EPSILON),
-    "spanbert": Paper(SpanBoundary, _SMALL_EPSILON),
+    "spanbert": Paper(SpanBoundary, _SMALL_EPSILON, weight_decay=0.1),
     "macbert": Paper(MaskedWordsAndPairs, _CORRECTED),
 }
 
@@ -85,9 +87,10 @@ class TheirLoop:
 
     @torch.no_grad()
     def _update(self, rate: float, decayed: dict[str, bool]) -> None:
+        everywhere = self.paper.weight_decay if self.run.weight_decay is None else self.run.weight_decay
         for name, weight in self.reference.named_parameters():
             if weight.grad is not None:
-                decay = self.run.weight_decay if decayed[name] else 0.0
+                decay = everywhere if decayed[name] else 0.0
                 self.paper.optimizer(weight, weight.grad, self._state.setdefault(name, {}), rate, decay)
                 weight.grad = None
 

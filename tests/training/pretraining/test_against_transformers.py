@@ -4,6 +4,7 @@ The two sides share the examples and nothing else. Dropout is off, so losses and
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 from benchmarks.training.curves import ours
+from benchmarks.training.curves.optimizers import Adam
 from benchmarks.training.curves.theirs import PAPERS, Run, TheirLoop
 from training.core.distributed import Processes
+from training.core.optim import BETA1
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
@@ -59,7 +62,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return prepared
 
 
-def settings_of(recipe: str, corpus: Path) -> PretrainSettings:
+def settings_of(recipe: str, corpus: Path, without: Sequence[str] = ()) -> PretrainSettings:
     """Return the settings of a tiny run without dropout."""
     model = {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
@@ -72,7 +75,7 @@ def settings_of(recipe: str, corpus: Path) -> PretrainSettings:
     }  # fmt: skip
     if recipe in MASKING_FILES:
         values["masking"] = {name: corpus / file for name, file in MASKING_FILES[recipe].items()}
-    return PretrainSettings(**values)
+    return PretrainSettings(**{name: value for name, value in values.items() if name not in without})
 
 
 def trained_by_us(settings: PretrainSettings, start: Path, end: Path) -> list[float]:
@@ -91,7 +94,7 @@ def trained_by_us(settings: PretrainSettings, start: Path, end: Path) -> list[fl
 def test_the_first_steps_are_those_of_transformers(recipe: str, corpus: Path, tmp_path: Path) -> None:
     settings = settings_of(recipe, corpus)
     expected = trained_by_us(settings, tmp_path / "start", tmp_path / "end")
-    run = Run(STEPS, RATE, WARMUP, DECAY, SpecialIds.load(corpus).pad)
+    run = Run(STEPS, RATE, WARMUP, SpecialIds.load(corpus).pad, DECAY)
     loop = TheirLoop.start(recipe, run, tmp_path / "start")
     losses = list(loop.steps(ours.batches(settings)))
     assert losses[0] == pytest.approx(expected[0], abs=1e-5)
@@ -99,3 +102,16 @@ def test_the_first_steps_are_those_of_transformers(recipe: str, corpus: Path, tm
     same = PAPERS[recipe].model(tmp_path / "end").state_dict()
     for name, weight in loop.reference.state_dict().items():
         assert torch.allclose(weight, same[name], atol=1e-4), name
+
+
+@pytest.mark.parametrize("recipe", PAPERS)
+def test_constants_are_those_of_the_paper(recipe: str, corpus: Path) -> None:
+    paper = PAPERS[recipe]
+    adam = paper.optimizer
+    settings = settings_of(recipe, corpus, without=["weight_decay"])
+    assert isinstance(adam, Adam)
+    assert settings.weight_decay == paper.weight_decay
+    assert settings.max_grad_norm == paper.max_norm
+    assert settings.adam_epsilon == adam.epsilon
+    assert (BETA1, settings.adam_beta2) == (adam.beta1, adam.beta2)
+    assert settings.bias_correction is adam.corrected

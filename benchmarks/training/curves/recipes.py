@@ -1,0 +1,35 @@
+"""The recipes at a scale of minutes on one core."""
+
+from pathlib import Path
+from typing import Any
+
+from training.pretraining.settings import PretrainSettings
+
+SHAPE = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
+    "initializer_range": 0.1,
+}  # fmt: skip
+"""Shape of the models; weights start larger than BERT's, as suits the width."""
+BASE = {**SHAPE, "num_hidden_layers": 4}
+"""Shape of the model that MacBERT goes on from and DistilBERT learns from."""
+MAX_TOKENS, BATCH_SIZE, WARMUP = 64, 16, 0.1
+RATE, UNCORRECTED_RATE = 1e-3, 5e-4
+"""Peak learning rates; Adam's first steps are three times as long without bias correction."""
+UNCORRECTED = ("bert", "no_nsp", "left_to_right", "whole_word", "electra")
+
+
+def settings_of(recipe: str, folder: Path, out: Path, steps: int, seed: int, **more: Any) -> PretrainSettings:
+    """Return the settings of a run; `folder` has the corpus, the phrases and the base."""
+    values: dict[str, Any] = {
+        "corpus": folder / "corpus", "output_dir": out, "recipe": recipe, "max_steps": steps, "seed": seed,
+        "max_tokens": MAX_TOKENS, "batch_size": BATCH_SIZE, "warmup_ratio": WARMUP, "device": "cpu",
+        "learning_rate": UNCORRECTED_RATE if recipe in UNCORRECTED else RATE,
+        "save_every_steps": 0, "eval_every_steps": max(1, steps // 8), "eval_examples": 256,
+    }  # fmt: skip
+    if recipe == "macbert":
+        values["base"] = str(folder / "base" / "model")
+    else:
+        values["model"] = SHAPE
+    if recipe == "ernie":
+        values["masking"] = {"phrases": folder / "phrases.txt"}
+    return PretrainSettings(**{**values, **more})
