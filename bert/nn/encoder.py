@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from bert.config import BertConfig
 from bert.nn.activation import activation
-from bert.nn.attention import BertSelfAttention
+from bert.nn.attention import BertSelfAttention, Mask, Seen, TextRows, score_dtype, visible
 from bert.nn.disentangled import (
     DisentangledSelfAttention,
     Distances,
@@ -24,8 +24,8 @@ from bert.nn.disentangled import (
 )
 from bert.relatives.relative_positions import bucket_table
 
-Bias = Tensor | Distances | None
-"""Second input of every layer's attention: a bias that broadcasts to (B, A, T, T), or vectors of distances."""
+LayerSeen = Seen | Distances
+"""Second input of every layer: what its attention sees, with vectors of distances in DeBERTa."""
 
 
 class BertEmbeddings(nn.Module):
@@ -82,9 +82,9 @@ class BertAttention(nn.Module):
         self.self = DisentangledSelfAttention(config) if config.pos_att_type else BertSelfAttention(config)
         self.output = BertResidual(config, config.hidden_size)
 
-    def forward(self, hidden: Tensor, bias: Bias) -> Tensor:
+    def forward(self, hidden: Tensor, seen: LayerSeen) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        attended: Tensor = self.output(self.self(hidden, bias), hidden)
+        attended: Tensor = self.output(self.self(hidden, seen), hidden)
         return attended
 
 
@@ -113,9 +113,9 @@ class BertLayer(nn.Module):
         self.intermediate = BertIntermediate(config)
         self.output = BertResidual(config, config.intermediate_size)
 
-    def forward(self, hidden: Tensor, bias: Bias) -> Tensor:
+    def forward(self, hidden: Tensor, seen: LayerSeen) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        attended = self.attention(hidden, bias)
+        attended = self.attention(hidden, seen)
         fed: Tensor = self.output(self.intermediate(attended), attended)
         return fed
 
@@ -144,36 +144,40 @@ class BertLayers(LayerStack):
             self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.conv = NeighbourConvolution(config) if config.conv_kernel_size > 0 else None
 
-    def forward(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Mask) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        *_, last = self.states(hidden, bias)
+        *_, last = self.states(hidden, mask)
         return last
 
-    def states(self, hidden: Tensor, bias: Tensor | None) -> Iterator[Tensor]:
+    def states(self, hidden: Tensor, mask: Mask) -> Iterator[Tensor]:
         """Yield the output (B, T, H) of each layer."""
-        embedded, mask, with_distances = hidden, bias, self._with_distances(hidden, bias)
+        embedded, seen = hidden, visible(mask, hidden, self.config, self.training)
+        with_distances = self._with_distances(hidden, seen)
         for place, number in enumerate(self.order):
             if self.checkpointing and self.training:
                 hidden = checkpoint(self.layer[number], hidden, with_distances, use_reentrant=False)
             else:
                 hidden = self.layer[number](hidden, with_distances)
             if place == 0 and self.conv is not None:
-                hidden = self.conv(embedded, hidden, mask)
+                assert not isinstance(seen, TextRows)
+                hidden = self.conv(embedded, hidden, seen)
             yield hidden
 
-    def _with_distances(self, hidden: Tensor, bias: Tensor | None) -> Bias:
-        """Return the bias with what depends on each pair's distance."""
-        if hasattr(self, "rel_embeddings"):
+    def _with_distances(self, hidden: Tensor, seen: Seen) -> LayerSeen:
+        """Return what attention sees, with what depends on each pair's distance."""
+        has_vectors = hasattr(self, "rel_embeddings")
+        if not (has_vectors or hasattr(self, "relative_attention_bias")):
+            return seen
+        assert not isinstance(seen, TextRows)
+        if has_vectors:
             vectors = self.rel_embeddings.weight
             vectors = self.LayerNorm(vectors) if hasattr(self, "LayerNorm") else vectors
-            return distances(self.config, bias, vectors, hidden.shape[1])
-        if not hasattr(self, "relative_attention_bias"):
-            return bias
+            return distances(self.config, seen, vectors, hidden.shape[1])
         buckets = torch.from_numpy(bucket_table(hidden.shape[1])).to(hidden.device)
         by_distance: Tensor = (
             self.relative_attention_bias(buckets).permute(2, 0, 1)[None].to(score_dtype(hidden))
         )
-        return by_distance if bias is None else by_distance + bias
+        return by_distance if seen is None else by_distance + seen
 
 
 class BertPooler(nn.Module):
@@ -214,61 +218,36 @@ class BertModel(nn.Module):
         self,
         input_ids: Tensor,
         segment_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        attention_mask: Mask = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """Encode ids (B, T) to hidden states (B, T, H).
 
         `attention_mask` is 1 at tokens and 0 at padding, (B, T), or says by pairs (B, T, T) which query sees which
-        key, as packed texts need. Leave it out where nothing is padded: attention is faster without.
+        key. Packed texts need this, or better their rows. Leave it out where nothing is padded: attention is faster
+        without.
         """
-        hidden, bias = self._embed(input_ids, segment_ids, attention_mask, position_ids)
-        encoded: Tensor = self.encoder(hidden, bias)
+        hidden = self._embed(input_ids, segment_ids, position_ids)
+        encoded: Tensor = self.encoder(hidden, attention_mask)
         return encoded
 
     def all_states(
-        self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Tensor | None = None
+        self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Mask = None
     ) -> list[Tensor]:
         """Encode ids (B, T) to L + 1 states (B, T, H): the embeddings, then the output of each layer."""
-        hidden, bias = self._embed(input_ids, segment_ids, attention_mask, None)
-        return [hidden, *self.encoder.states(hidden, bias)]
+        hidden = self._embed(input_ids, segment_ids, None)
+        return [hidden, *self.encoder.states(hidden, attention_mask)]
 
-    def _embed(
-        self,
-        input_ids: Tensor,
-        segment_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        position_ids: Tensor | None,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return embeddings (B, T, H), and the mask as a bias."""
+    def _embed(self, input_ids: Tensor, segment_ids: Tensor | None, position_ids: Tensor | None) -> Tensor:
+        """Return embeddings (B, T, H)."""
         if segment_ids is None:
             segment_ids = torch.zeros_like(input_ids)
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=input_ids.device).expand_as(input_ids)
-        embedded = self.embeddings(input_ids, segment_ids, position_ids)
+        embedded: Tensor = self.embeddings(input_ids, segment_ids, position_ids)
         if self.config.projects_embeddings:
             embedded = self.embeddings_project(embedded)
-        return embedded, attention_bias(attention_mask, embedded)
-
-
-def attention_bias(attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
-    """Return what a mask by key (B, T) or by pairs (B, T, T) adds to attention's scores: 0 where seen, else -inf almost.
-
-    It broadcasts to (B, A, T, T) and has the type that queries will have. Made once, where attention would make it
-    from the mask in each layer.
-    """
-    if attention_mask is None:
-        return None
-    dtype = score_dtype(hidden)
-    seen = attention_mask[:, None, None, :] if attention_mask.dim() == 2 else attention_mask[:, None]
-    bias = torch.zeros(seen.shape, dtype=dtype, device=hidden.device)
-    return bias.masked_fill_(~seen.bool(), torch.finfo(dtype).min)
-
-
-def score_dtype(hidden: Tensor) -> torch.dtype:
-    """Return the type that attention's scores of hidden states will have."""
-    device = hidden.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        return embedded
 
 
 def recompute_activations(model: nn.Module, on: bool = True) -> None:

@@ -8,16 +8,16 @@ for these fit.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from bert.config import BertConfig
 from bert.nn.activation import activation
-from bert.nn.attention import plain_attention
-from bert.nn.encoder import LayerStack, attention_bias, initialize, score_dtype
+from bert.nn.attention import Mask, Seen, TextRows, attend, score_dtype, visible
+from bert.nn.encoder import LayerStack, initialize
 from bert.relatives.modern import ModernShape
 
 Rotation = tuple[Tensor, Tensor]
@@ -63,18 +63,14 @@ class ModernSelfAttention(nn.Module):
         width, bias = config.hidden_size, shape_of(config).attention_bias
         self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
 
-    def forward(self, hidden: Tensor, bias: Tensor | None, rotation: Rotation) -> Tensor:
-        """Attend within hidden (B, T, H); `bias` is added to the scores and broadcasts to (B, A, T, T)."""
+    def forward(self, hidden: Tensor, seen: Seen, rotation: Rotation) -> Tensor:
+        """Attend within hidden (B, T, H)."""
         batch, tokens, width = hidden.shape
         joined = self.query_key_value(hidden).view(batch, tokens, 3, self.num_heads, width // self.num_heads)
         q, k, v = joined.permute(2, 0, 3, 1, 4)  # (B, A, T, D) each
         q, k = rotated(q, rotation), rotated(k, rotation)
         dropout = self.dropout_prob if self.training else 0.0
-        if q.device.type == "cpu" and q.dtype == torch.bfloat16 and q.requires_grad:
-            context = plain_attention(q, k, v, bias, dropout)
-        else:
-            context = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
-        return context.transpose(1, 2).flatten(2)  # (B, T, H)
+        return attend(q, k, v, seen, dropout).transpose(1, 2).flatten(2)  # (B, T, H)
 
 
 class ModernOutput(nn.Module):
@@ -107,9 +103,9 @@ class ModernAttention(nn.Module):
             dropout=config.attention_probs_dropout_prob,
         )
 
-    def forward(self, hidden: Tensor, bias: Tensor | None, rotation: Rotation) -> Tensor:
+    def forward(self, hidden: Tensor, seen: Seen, rotation: Rotation) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        attended: Tensor = self.output(self.self(self.LayerNorm(hidden), bias, rotation))
+        attended: Tensor = self.output(self.self(self.LayerNorm(hidden), seen, rotation))
         return attended
 
 
@@ -145,9 +141,9 @@ class ModernLayer(nn.Module):
             config, config.intermediate_size, bias=shape_of(config).mlp_bias, dropout=0.0
         )
 
-    def forward(self, hidden: Tensor, bias: Tensor | None, rotation: Rotation) -> Tensor:
+    def forward(self, hidden: Tensor, seen: Seen, rotation: Rotation) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        hidden = hidden + self.attention(hidden, bias, rotation)
+        hidden = hidden + self.attention(hidden, seen, rotation)
         fed: Tensor = hidden + self.output(self.intermediate(hidden))
         return fed
 
@@ -158,41 +154,42 @@ class ModernLayers(LayerStack):
     def __init__(self, config: BertConfig) -> None:
         """Make the layers."""
         super().__init__()
-        self.shape, self.head_size = shape_of(config), config.head_size
+        self.config, self.shape, self.head_size = config, shape_of(config), config.head_size
         self.layer = nn.ModuleList(ModernLayer(config, number) for number in range(config.num_hidden_layers))
         self.LayerNorm = norm(config)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None, position_ids: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""
-        *_, last = self.states(hidden, attention_mask, position_ids)
+        *_, last = self.states(hidden, mask, position_ids)
         return last
 
-    def states(self, hidden: Tensor, attention_mask: Tensor | None, position_ids: Tensor) -> Iterator[Tensor]:
+    def states(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Iterator[Tensor]:
         """Yield the output (B, T, H) of each layer, the last one's normalised."""
-        whole = attention_bias(attention_mask, hidden)
-        biases = {False: whole, True: self._within_window(hidden, whole)}
+        rows = TextRows.full(hidden) if mask is None else mask
+        whole = visible(rows, hidden, self.config, self.training)
+        seen = {False: whole, True: self._within_window(hidden, whole)}
         thetas = {self.shape.full_theta, self.shape.sliding_theta}
         rotations = {theta: rotation(position_ids, theta, self.head_size) for theta in thetas}
         for number, layer in enumerate(self.layer):
-            rotated_by = rotations[self.shape.theta(number)]
+            arguments = hidden, seen[self.shape.sliding[number]], rotations[self.shape.theta(number)]
             if self.checkpointing and self.training:
-                hidden = checkpoint(
-                    layer, hidden, biases[self.shape.sliding[number]], rotated_by, use_reentrant=False
-                )
+                hidden = checkpoint(layer, *arguments, use_reentrant=False)
             else:
-                hidden = layer(hidden, biases[self.shape.sliding[number]], rotated_by)
+                hidden = layer(*arguments)
             yield hidden if number < len(self.layer) - 1 else self.LayerNorm(hidden)
 
-    def _within_window(self, hidden: Tensor, bias: Tensor | None) -> Tensor | None:
-        """Return the bias of the sliding layers, which broadcasts to (B, A, T, T)."""
-        tokens = hidden.shape[1]
-        if not any(self.shape.sliding) or tokens <= self.shape.window + 1:
-            return bias
+    def _within_window(self, hidden: Tensor, seen: Seen) -> Seen:
+        """Return what the sliding layers see: tokens that are no further away than the window."""
+        tokens, window = hidden.shape[1], self.shape.window
+        if not any(self.shape.sliding) or tokens <= window + 1:
+            return seen
+        if isinstance(seen, TextRows):
+            return replace(seen, window=(window, window))
         dtype, places = score_dtype(hidden), torch.arange(tokens, device=hidden.device)
-        outside = (places[:, None] - places).abs() > self.shape.window
-        if bias is None:
-            bias = torch.zeros((1, 1, tokens, tokens), dtype=dtype, device=hidden.device)
-        return bias.masked_fill(outside, torch.finfo(dtype).min)
+        outside = (places[:, None] - places).abs() > window
+        if seen is None:
+            seen = torch.zeros((1, 1, tokens, tokens), dtype=dtype, device=hidden.device)
+        return seen.masked_fill(outside, torch.finfo(dtype).min)
 
 
 class ModernModel(nn.Module):
@@ -214,7 +211,7 @@ class ModernModel(nn.Module):
         self,
         input_ids: Tensor,
         segment_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
+        attention_mask: Mask = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """Encode ids (B, T) to hidden states (B, T, H); arguments are those of BertModel. Segments are not read."""
@@ -224,7 +221,7 @@ class ModernModel(nn.Module):
         return encoded
 
     def all_states(
-        self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Tensor | None = None
+        self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Mask = None
     ) -> list[Tensor]:
         """Encode ids (B, T) to L + 1 states (B, T, H): the embeddings, then the output of each layer."""
         hidden = self.embeddings(input_ids)

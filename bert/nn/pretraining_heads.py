@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from bert.config import BertConfig
 from bert.nn.activation import activation
-from bert.nn.encoder import BertEmbeddings, BertLayers, attention_bias, initialize
+from bert.nn.attention import Mask
+from bert.nn.encoder import BertEmbeddings, BertLayers, initialize
 from bert.nn.heads import BertHead
 
 SPAN_POSITION_SIZE = 200
@@ -110,13 +111,13 @@ class ElectraEncoder(nn.Module):
         self.embeddings = embeddings  # after the others: it is not drawn again
 
     def forward(
-        self, input_ids: Tensor, segment_ids: Tensor, attention_mask: Tensor | None, position_ids: Tensor
+        self, input_ids: Tensor, segment_ids: Tensor, attention_mask: Mask, position_ids: Tensor
     ) -> Tensor:
         """Encode ids (R, T) to hidden states (R, T, G); arguments are those of BertModel."""
         hidden = self.embeddings(input_ids, segment_ids, position_ids)
         if hasattr(self, "embeddings_project"):
             hidden = self.embeddings_project(hidden)
-        encoded: Tensor = self.encoder(hidden, attention_bias(attention_mask, hidden))
+        encoded: Tensor = self.encoder(hidden, attention_mask)
         return encoded
 
 

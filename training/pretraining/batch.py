@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bert.errors import ConfigError
+from bert.nn.attention import TextRows
 from bert.nn.losses import IGNORED
 from bert.nn.pretraining_heads import SPAN_TARGETS
 from training.pretraining.examples.base import MaskedExample
@@ -37,6 +38,8 @@ class PretrainBatch:
     """(R, T) bool, False at padding"""
     owners: Tensor | None
     """(R, T) index of the token's example in its row, -1 at padding; None where each row holds a single one"""
+    stretches: Tensor
+    """(S + 1,) int32 flat indices: first token of each example and of the padding after them in a row, and R * T"""
     masked: Tensor
     """(M,) flat indices"""
     labels: Tensor
@@ -60,14 +63,16 @@ class PretrainBatch:
         return len(self.firsts)
 
     @property
-    def attention_mask(self) -> Tensor | None:
-        """True where attention may look: (R, T) by key, (R, T, T) by pairs in packed rows, None for everywhere.
+    def rows(self) -> TextRows:
+        """The examples in their rows: attention stays inside each."""
+        real = None if self.tokens == self.real.numel() else self.real
+        return TextRows(self.stretches, self.owners, real)
 
-        It is computed on the batch's device: sending (R, T, T) there would cost more.
-        """
-        if self.owners is not None:
-            return self.owners[:, :, None] == self.owners[:, None, :]
-        return None if self.tokens == self.real.numel() else self.real
+    @property
+    def attention_mask(self) -> TextRows | None:
+        """The same; None where each row is a whole example, and attention may look everywhere."""
+        rows = self.rows
+        return None if rows.owners is None and rows.real is None else rows
 
     def to(self, device: torch.device) -> "PretrainBatch":
         """Return the batch on a device."""
@@ -110,6 +115,7 @@ def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, pac
         original_ids=laid([e.original for e in examples], pad_id),
         real=owners >= 0,
         owners=owners if len(rows) < len(examples) else None,
+        stretches=_stretches(starts, size, len(rows), width),
         masked=torch.from_numpy(np.concatenate(masked).astype(np.int64)),
         labels=torch.from_numpy(np.concatenate([e.labels for e in examples]).astype(np.int64)),
         firsts=torch.from_numpy(starts),
@@ -150,6 +156,14 @@ def _starts(rows: Sequence[Sequence[int]], lengths: Sequence[int], width: int) -
             starts[i], order[i] = start, place
             start += lengths[i]
     return starts, order
+
+
+def _stretches(starts: Ints, sizes: Ints, rows: int, width: int) -> Tensor:
+    """Return where examples, and the padding at the end of a row, begin; and the number of places."""
+    used = np.bincount(starts // width, weights=sizes, minlength=rows).astype(np.int64)
+    padding = (np.arange(rows) * width + used)[used < width]
+    borders = np.sort(np.concatenate([starts, padding, [rows * width]]))
+    return torch.from_numpy(borders.astype(np.int32))
 
 
 def _borders(examples: Sequence[MaskedExample], starts: Ints) -> tuple[Tensor | None, Tensor | None]:

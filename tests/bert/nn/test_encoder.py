@@ -9,8 +9,8 @@ from transformers.models.bert import modeling_bert
 from bert.config import ACTIVATIONS, BertConfig
 from bert.nn import attention
 from bert.nn.activation import activation
-from bert.nn.attention import plain_attention
-from bert.nn.encoder import BertModel, attention_bias, recompute_activations
+from bert.nn.attention import attention_bias, plain_attention
+from bert.nn.encoder import BertModel, recompute_activations
 from bert.nn.heads import BertForPreTraining
 from tests.support.bert_reference import (
     assert_same,

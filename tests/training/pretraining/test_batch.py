@@ -53,8 +53,10 @@ def test_every_token_is_found_again(lengths: list[int], packed: bool, seed: int)
 def test_a_token_sees_the_tokens_of_its_example(lengths: list[int], packed: bool) -> None:
     batch = collate(examples(0, 40, lengths), PAD, MAX_TOKENS, packed)
     rows, width = batch.input_ids.shape
-    mask = torch.ones(rows, width, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
-    sees = (mask if mask.dim() == 3 else mask[:, None].expand(rows, width, width)).contiguous()
+    mask = None if batch.attention_mask is None else batch.attention_mask.mask(width)
+    sees = (
+        torch.ones(rows, width, width, dtype=torch.bool) if mask is None else mask.expand(rows, width, width)
+    )
     for length, start in zip(lengths, batch.firsts.tolist(), strict=True):
         row, first = divmod(start, width)
         seen = torch.zeros(width, dtype=torch.bool)
@@ -71,8 +73,24 @@ def test_full_rows_need_no_mask() -> None:
 
 
 def test_examples_alone_in_their_rows_are_masked_by_key() -> None:
-    mask = collate(examples(0, 40, [MAX_TOKENS, MAX_TOKENS - 1]), PAD, MAX_TOKENS, packed=True).attention_mask
-    assert mask is not None and mask.shape == (2, MAX_TOKENS) and int((~mask).sum()) == 1
+    rows = collate(examples(0, 40, [MAX_TOKENS, MAX_TOKENS - 1]), PAD, MAX_TOKENS, packed=True).attention_mask
+    assert rows is not None
+    mask = rows.mask(MAX_TOKENS)
+    assert mask is not None and mask.shape == (2, 1, MAX_TOKENS) and int((~mask).sum()) == 1
+
+
+@settings(max_examples=20)
+@given(lengths=LENGTHS, packed=st.booleans())
+def test_stretches_begin_where_examples_and_padding_do(lengths: list[int], packed: bool) -> None:
+    batch = collate(examples(0, 40, lengths), PAD, MAX_TOKENS, packed)
+    row_of_each = torch.arange(batch.real.numel()) // batch.real.shape[1]
+    number = torch.full(batch.real.shape, -1).flatten()
+    for example, (length, start) in enumerate(zip(lengths, batch.firsts.tolist(), strict=True)):
+        number[start : start + length] = example
+    here = torch.stack([row_of_each, number])
+    first = torch.cat([torch.tensor([True]), (here[:, 1:] != here[:, :-1]).any(0)])
+    assert batch.stretches.dtype == torch.int32
+    assert batch.stretches.tolist() == [*first.nonzero().flatten().tolist(), batch.real.numel()]
 
 
 @settings(max_examples=20)

@@ -7,6 +7,7 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bert.nn.attention import Mask
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from training.pretraining.batch import PretrainBatch
@@ -53,9 +54,7 @@ class Objective(nn.Module, ABC):
         """
 
 
-def encode(
-    model: BertHead, batch: PretrainBatch, ids: Tensor | None = None, mask: Tensor | None = None
-) -> Tensor:
+def encode(model: BertHead, batch: PretrainBatch, ids: Tensor | None = None, mask: Mask = None) -> Tensor:
     """Return hidden states (R, T, H) of the batch, with other ids (R, T) or another mask if given."""
     hidden: Tensor = model.bert(
         batch.input_ids if ids is None else ids,

@@ -1,9 +1,11 @@
 """The paper's ablation: the next token from those left of it (Devlin et al. 2018, section 5.1)."""
 
-import torch
+from dataclasses import replace
+
 from torch import Tensor
 
 from bert.config import BertConfig
+from bert.nn.attention import TextRows
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import IGNORED, Loss
 from training.pretraining.batch import PretrainBatch
@@ -38,15 +40,9 @@ class LeftToRight(Objective):
         return {"next_token": cross_entropy(logits, labels.flatten(), self.targets(batch)["next_token"])}
 
 
-def causal_mask(batch: PretrainBatch) -> Tensor:
-    """Return (1 or R, T, T), True where a token may look: itself and to the left, inside its example."""
-    width = batch.input_ids.shape[1]
-    causal = torch.ones(1, width, width, dtype=torch.bool, device=batch.input_ids.device).tril()
-    if batch.owners is None:  # padding stands to the right, out of sight
-        return causal
-    mask = batch.attention_mask
-    assert mask is not None
-    return causal & mask
+def causal_mask(batch: PretrainBatch) -> TextRows:
+    """Return rows in which a token looks at itself and to the left, inside its example."""
+    return replace(batch.rows, window=(-1, 0))
 
 
 def next_tokens(batch: PretrainBatch) -> Tensor:

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bert.config import BertConfig
+from bert.nn import attention
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.encoder import recompute_activations
 from bert.nn.heads import BertForSequenceClassification
+from tests.support import varlen
 from tests.support.bert_reference import assert_same
 from tests.support.every_objective import MAKERS, make
 from tests.support.objectives import MAX_TOKENS, batch, gradients
@@ -42,6 +44,24 @@ def test_packed_rows_give_what_padded_ones_give(name: str, seed: int, lengths: l
     assert packed.keys() == found.keys()
     for parameter_name, gradient in found.items():
         assert_same(packed[parameter_name], gradient, parameter_name)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_kernel_of_gpus_gives_what_masks_give(
+    name: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = make(name, 3).double()
+    seen = batch(3, objective.model.config.vocab_size, [9, 24, 5, 11, 3], packed)
+    losses, found = gradients(objective, seen)
+    varlen.CALLS.clear()
+    monkeypatch.setattr(attention, "varlen_attn", varlen.varlen_reference)
+    monkeypatch.setattr(attention, "knows_texts", lambda *arguments: True)
+    by_kernel, gradients_by_kernel = gradients(objective, seen)
+    assert varlen.CALLS and {call["stretches"] for call in varlen.CALLS} == {len(seen.stretches) - 1}
+    assert by_kernel == pytest.approx(losses, abs=1e-5, rel=1e-5)
+    for parameter_name, gradient in found.items():
+        assert_same(gradients_by_kernel[parameter_name], gradient, parameter_name)
 
 
 @pytest.mark.parametrize("name", MAKERS)
