@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
+from bert.packing import CostModel
 from bert.tasks.spec import TaskSpec
 
 SCHEMA_VERSION = 2
@@ -23,6 +24,7 @@ _COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embed
 _OBJECTS = (
     "session",
     "packing",
+    "attention",
     "files",
     "parity",
     "dev_score",
@@ -33,6 +35,7 @@ _OBJECTS = (
 )
 FALLBACK_KEYS = ("precision", "layout", "session", "packing", "parity", "fused_operators")
 _PACKING = {"align_tokens": 1, "block_tokens": 0}  # key → smallest value
+_ATTENTION = {"scores": 1, "window_layers": 0, "window_tokens": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,9 @@ class Manifest:
     packing: dict[str, int] = field(default_factory=dict)
     """Places that texts may have in a row so that answers are bit for bit those of a text alone: `align_tokens`, every start
     is a multiple of it; `block_tokens`, a text crosses no multiple of it unless it starts at one (0: it may)."""
+    attention: dict[str, int] = field(default_factory=dict)
+    """What attention costs, where that is not as in BERT: `scores`, how many products give the score of a pair of tokens;
+    `window_layers`, how many layers see a window; `window_tokens`, the row width from which these cost no more a token."""
     files: dict[str, str] = field(default_factory=dict)
     """File name → sha256, every file of the bundle but `bundle.json`."""
     parity: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +100,18 @@ class Manifest:
         if self.fallback:
             self.of_fallback()
         _check_session(self.session)
-        _check_packing(self.packing)
+        _check_counts("packing", self.packing, _PACKING)
+        _check_counts("attention", self.attention, _ATTENTION)
+        if self.attention.get("window_layers", 0) > self.num_hidden_layers:
+            raise BundleError(
+                f"attention.window_layers ({self.attention['window_layers']}) must be at most num_hidden_layers "
+                f"({self.num_hidden_layers})"
+            )
+
+    @property
+    def expected_cost(self) -> CostModel:
+        """Guess of what runs of the graph cost, for who did not measure them."""
+        return CostModel.for_model(self.hidden_size, self.num_hidden_layers, self.attention)
 
     def of_fallback(self) -> "Manifest":
         """Return the manifest as it is of the float32 graph. Raises BundleError where `fallback` is not complete."""
@@ -170,12 +187,12 @@ def _check_session(session: Mapping[str, Any]) -> None:
             raise BundleError(f"session has the unknown key {key!r}")
 
 
-def _check_packing(packing: Mapping[str, Any]) -> None:
-    for key, value in packing.items():
-        if key not in _PACKING:
-            raise BundleError(f"packing has the unknown key {key!r}; known are {', '.join(_PACKING)}")
-        if not _is_whole(value, _PACKING[key]):
-            raise BundleError(f"packing.{key} ({value!r}) must be a whole number of at least {_PACKING[key]}")
+def _check_counts(name: str, counts: Mapping[str, Any], smallest: Mapping[str, int]) -> None:
+    for key, value in counts.items():
+        if key not in smallest:
+            raise BundleError(f"{name} has the unknown key {key!r}; known are {', '.join(smallest)}")
+        if not _is_whole(value, smallest[key]):
+            raise BundleError(f"{name}.{key} ({value!r}) must be a whole number of at least {smallest[key]}")
 
 
 def _is_whole(value: object, smallest: int) -> bool:

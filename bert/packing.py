@@ -6,7 +6,7 @@ A run on a CPU computes R rows of S tokens, with several texts in each row. N is
 import heapq
 import math
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -26,19 +26,38 @@ class CostModel:
     """
     run_tokens: float = 10.0
     """Fixed time of a run, whatever its tokens: calling the graph's operators and reading the weights."""
+    windowed: float = 0.0
+    """Share of the layers whose attention sees a window only."""
+    window_tokens: float = 0.0
+    """Row width above which attention costs those layers no more a token."""
 
     @classmethod
-    def for_model(cls, hidden_size: int) -> "CostModel":
-        """Return a guess for a model that was not measured.
+    def for_model(
+        cls, hidden_size: int, layers: int = 1, attention: Mapping[str, int] | None = None
+    ) -> "CostModel":
+        """Return a guess for a model that was not measured; `attention` is that of its manifest.
 
         The guess is that of MiniLM L6 x 384 in fp32 on a Zen 3, its width scaled by hidden size. On a Zen 4 the fit gave a
         width of 1,500 and 8 tokens a run; in 8 bits 550 and 14.
         """
-        return cls(1000.0 / 384 * hidden_size)
+        known = attention or {}
+        return cls(
+            1000.0 / 384 * hidden_size / known.get("scores", 1),
+            windowed=known.get("window_layers", 0) / layers,
+            window_tokens=float(known.get("window_tokens", 0)),
+        )
+
+    def attended(self, width: float) -> float:
+        """Return the row width that would cost as much if all layers saw the whole row."""
+        return width - self.windowed * max(0.0, width - self.window_tokens)
+
+    def token(self, width: float) -> float:
+        """Return the expected time of a token in a row of S tokens."""
+        return 1.0 + self.attended(width) / self.attention_width
 
     def places(self, rows: int, width: float) -> float:
         """Return the expected time of R rows of S tokens, without the fixed time of the run."""
-        return rows * width * (1.0 + width / self.attention_width)
+        return rows * width * self.token(width)
 
 
 DEFAULT_COST = CostModel()

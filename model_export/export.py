@@ -19,6 +19,7 @@ from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from model_export.graph.graph_checks import fused_operators, output_of
+from model_export.graph.operators import attention_cost
 from model_export.graph.tables import separate_tables
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose
@@ -142,6 +143,7 @@ def _description(checkpoint: Checkpoint, exported: Exporter) -> dict[str, Any]:
         "hidden_size": config.hidden_size,
         "num_hidden_layers": config.num_hidden_layers,
         "max_position_embeddings": config.max_position_embeddings,
+        "attention": attention_cost(config),
         "source": checkpoint.sources,
     }
 

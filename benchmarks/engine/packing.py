@@ -49,11 +49,11 @@ class Sums:
         self.places += sum(run.packing.places for run in runs)
 
 
-def fitted_cost(engine: OnnxEngine, max_tokens: int) -> CostModel:
+def fitted_cost(engine: OnnxEngine, max_tokens: int, guess: CostModel) -> CostModel:
     """Fit the cost model of an engine on this thread. Raises SystemExit where attention seems to cost nothing."""
     curve = time_batches(engine, CURVE_TOKENS, budget_s=CURVE_S, clock=time.thread_time)
     wide = time_wide_text(engine, curve, max_tokens, budget_s=CURVE_S, clock=time.thread_time)
-    cost = fit_cost(curve, TEXT_TOKENS, wide) if wide else None
+    cost = fit_cost(curve, TEXT_TOKENS, wide, guess) if wide else None
     if cost is None:
         raise SystemExit(
             "no cost model could be fitted: the machine is too busy, or the model reads too few tokens"
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tokenizer, rules = Tokenizer.load(bundle.tokenizer_path), PackingRules(**bundle.manifest.packing)
     engine = OnnxEngine(bundle, 1)
     max_tokens = bundle.manifest.max_position_embeddings
-    cost = fitted_cost(engine, max_tokens)
+    cost = fitted_cost(engine, max_tokens, bundle.manifest.expected_cost)
     encoded = (tokenizer.single(pieces) for pieces in tokenizer.pieces(made_up_texts(2000)))
     texts = [text for text in encoded if len(text) <= max_tokens]
     print(f"{machine_line('onnxruntime')}, 1 thread")

@@ -9,7 +9,14 @@ from model_export.graph.cuda_ops import CudaOps
 from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.modern.cuda_ops import ModernCudaOps
 from model_export.graph.modern.int8_ops import ModernInt8Ops
+from model_export.graph.modern.long_rows import block_size
 from model_export.graph.modern.row_ops import ModernRowOps
+
+COPIED = 2
+"""How much longer attention takes in blocks than in rows of as many tokens, because each block is copied beside two others.
+
+Measured on a Zen 4 with 12 heads of 64: docs/measurements/2026-11-23-deberta-modernbert.md.
+"""
 
 
 class Operators(NamedTuple):
@@ -25,3 +32,13 @@ def operators(config: BertConfig) -> Operators:
     if config.modern is not None:
         return Operators(ModernRowOps, ModernInt8Ops, ModernCudaOps)
     return Operators(CpuOps, Int8Ops, CudaOps)
+
+
+def attention_cost(config: BertConfig) -> dict[str, int]:
+    """Return what attention costs, as the manifest has it; empty where it is BERT's."""
+    if config.modern is not None and any(config.modern.sliding):
+        return {
+            "window_layers": sum(config.modern.sliding),
+            "window_tokens": COPIED * 3 * block_size(config),
+        }
+    return {"scores": 1 + len(config.pos_att_type)} if config.pos_att_type else {}

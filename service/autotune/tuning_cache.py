@@ -74,11 +74,11 @@ def read(bundle: Bundle, machine: dict[str, object]) -> Measurement | None:
         curve = tuple(
             CostPoint(int(p["tokens"]), float(p["seconds"]), float(p["wall_s"])) for p in entry["curve"]
         )
-        from_tokens, cost = entry["wide_from"], entry["cost"]
+        from_tokens, cost, guess = entry["wide_from"], entry["cost"], bundle.manifest.expected_cost
         found = Measurement(
             curve,
             None if from_tokens is None else int(from_tokens),
-            None if cost is None else fitted(cost["attention_width"], cost["run_tokens"]),
+            None if cost is None else fitted(guess, cost["attention_width"], cost["run_tokens"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

@@ -101,7 +101,9 @@ def measure_cost(
     max_tokens = model.bundle.manifest.max_position_embeddings
     clock = _clock(model, layout)
     wide = time_wide_text(model.engine, curve, max_tokens, budget_s=seconds, clock=clock)
-    return fit_cost(curve, text_tokens(model), wide) if wide else None
+    if wide is None:
+        return None
+    return fit_cost(curve, text_tokens(model), wide, model.bundle.manifest.expected_cost)
 
 
 def _clock(model: OpenedModel, layout: SlotLayout) -> Clock:
@@ -133,4 +135,5 @@ def text_tokens(model: OpenedModel) -> int:
 def shape_of(model: OpenedModel) -> tuple[object, ...]:
     """Return what a model's speed depends on: models alike in it share a measurement."""
     m = model.bundle.manifest
-    return (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, m.max_position_embeddings)
+    attention = tuple(sorted(m.attention.items()))
+    return (m.hidden_size, m.num_hidden_layers, m.precision, m.layout, m.max_position_embeddings, attention)

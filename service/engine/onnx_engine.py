@@ -53,9 +53,7 @@ class OnnxEngine:
         self._flat = manifest.layout == "flat"
         self._slots = gpu_slots if self._flat and gpu_slots is not None else nullcontext()
         self._task = TASKS[manifest.task.task]
-        self._packer = Packer(
-            manifest.layout, PackingRules(**manifest.packing), CostModel.for_model(manifest.hidden_size)
-        )
+        self._packer = Packer(manifest.layout, PackingRules(**manifest.packing), manifest.expected_cost)
         level = manifest.session.get("graph_optimization_level", OPTIMIZATION_LEVEL)
         options = session_options(threads, manifest.layout, level, spinning=spin)
         self._tables = {} if self._flat else shared_tables(bundle)

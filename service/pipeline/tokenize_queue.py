@@ -52,7 +52,7 @@ class TokenizeQueue(Dispatcher):
 
     def _start(self, batch: Batch) -> None:
         """Send a batch to a thread, which calls `_finish` on the loop."""
-        self._free -= 1
+        self._take(batch, 1)
         work = [(request_of(item.job), request_of(item.job).sequences) for item in batch.items]
         loop = asyncio.get_running_loop()
 
@@ -72,7 +72,7 @@ class TokenizeQueue(Dispatcher):
 
     def _finish(self, batch: Batch, errors: dict[int, Exception], seconds: float) -> None:
         self._release(batch, 1)
-        self._throughput.learn(batch.tokens, seconds)
+        self._throughput.learn(batch.work, seconds)
         for number, item in enumerate(batch.items):
             if number in errors:
                 self._fail(request_of(item.job), errors[number])

@@ -52,10 +52,12 @@ class Dispatcher(ABC):
         """Number of slots that run documents."""
         self._waiting: set[QueuedRequest] = set()
         self._closed = False
+        self._ends: dict[int, float] = {}
+        """Time at which each running batch should end, by its id."""
 
     @abstractmethod
     def _start(self, batch: Batch) -> None:
-        """Put a task that runs a batch in `_tasks`, and take its slots."""
+        """Put a task that runs a batch in `_tasks`, and `_take` its slots."""
 
     async def close(self) -> None:
         """Refuse waiting requests, and end the threads when their batches are done."""
@@ -85,7 +87,8 @@ class Dispatcher(ABC):
         if retry:
             self.queue.admit(request)
         else:
-            self.queue.try_admit(request, now, engine_is_idle=self._free == self._slots)
+            busy_s = 0.0 if self._free else max(0.0, min(self._ends.values()) - now)
+            self.queue.try_admit(request, now, engine_is_idle=self._free == self._slots, busy_s=busy_s)
         self._waiting.add(request)
         try:
             if self._dispatching is None and self._free:
@@ -116,9 +119,15 @@ class Dispatcher(ABC):
             self._fail(request, over if is_over else self.queue.too_late_error(request, now))
         self.queue.expired.clear()
 
+    def _take(self, batch: Batch, slots: int) -> None:
+        """Give slots to a batch."""
+        self._free -= slots
+        self._ends[id(batch)] = self._clock() + self.queue.seconds(batch) / slots
+
     def _release(self, batch: Batch, slots: int) -> None:
         """Free the slots of a batch that ended."""
         self._free += slots
+        del self._ends[id(batch)]
         self._long_running -= batch.is_long
 
     def _count_results(self, request: QueuedRequest, count: int) -> None:

@@ -60,28 +60,32 @@ class FairQueue:
     _virtual_s: float = 0.0
     """`served_s` of the queue served last; a queue that was empty starts from it, not from its own."""
 
-    def try_admit(self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False) -> None:
-        """Admit a job, whole.
+    def try_admit(
+        self, job: Job, now: float = 0.0, *, engine_is_idle: bool = False, busy_s: float = 0.0
+    ) -> None:
+        """Admit a job, whole. `busy_s` are the expected seconds until a slot is free.
 
         Raises QueueFullError if its tokens exceed the bound, TooLateError if it would miss its deadline. When the engine is
         idle and nothing waits, no deadline is checked: the job's time is only an estimate.
         """
+        self._weigh(job)
         size, queue = job.waiting_tokens, self._queue_for(job)
         if self.tokens + size > self.max_tokens:
             excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
             raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit)
         if self.tokens or not engine_is_idle:
-            self._check_deadline(job, queue, now)
+            self._check_deadline(job, queue, now, busy_s)
         self.admit(job)
 
     def admit(self, job: Job) -> None:
         """Append a job to its queue, however much waits."""
+        self._weigh(job)
         queue = self._queue_for(job)
         if not queue.tokens:
             queue.served_s = max(queue.served_s, self._virtual_s)
         job.queue = queue
         queue.jobs.append(job)
-        self._count(job, job.waiting_tokens, len(job.sizes))
+        self._count(job, job.waiting_tokens, len(job.sizes), job.waiting_work)
 
     def waiting(self, model: str) -> tuple[int, int]:
         """Return a model's waiting tokens and sequences, without those in batches."""
@@ -93,7 +97,7 @@ class FairQueue:
         if not job.cancelled:
             job.cancelled = True
             if job.queue is not None:
-                self._count(job, -job.waiting_tokens, job.dispatched - len(job.sizes))
+                self._count(job, -job.waiting_tokens, job.dispatched - len(job.sizes), -job.waiting_work)
             for batch in [retry for retry in self._retries if retry.items[0].job is job]:
                 self._take_retry(batch)
 
@@ -102,7 +106,7 @@ class FairQueue:
         for item in batch.items:
             if not item.job.cancelled:
                 self._retries.append(Batch(batch.model, (item,), self._is_long([item])))
-                self._count(item.job, item.tokens, item.texts)
+                self._count(item.job, item.tokens, item.texts, item.work)
 
     def next_batch(self, now: float, free_slots: int = 1, long_running: int = 0) -> Batch | None:
         """Form the next batch, None if nothing may run. Drops jobs that cannot meet their deadlines.
@@ -124,9 +128,9 @@ class FairQueue:
     def _next_retry(self, now: float) -> Batch | None:
         while self._retries:
             batch = self._retries[0]
-            job, tokens = batch.items[0].job, batch.tokens
+            job, work = batch.items[0].job, batch.work
             self._take_retry(batch)
-            if not self._is_late(job, now, tokens):
+            if not self._is_late(job, now, work):
                 return batch
             self.expired.append(job)
             self.cancel(job)
@@ -134,18 +138,18 @@ class FairQueue:
 
     def _take_retry(self, batch: Batch) -> None:
         self._retries.remove(batch)
-        self._count(batch.items[0].job, -batch.tokens, -batch.texts)
+        self._count(batch.items[0].job, -batch.tokens, -batch.texts, -batch.work)
 
     def too_late_error(self, job: Job, now: float) -> TooLateError:
         """Return the error for a job that was dropped before its deadline because the engine became slower."""
-        waiting_s = sum(self._seconds(queue.model, queue.tokens) for queue in self._queues.values())
-        needs_s = waiting_s + self._seconds(job.model, job.waiting_tokens)
+        waiting_s = sum(self._seconds(queue.model, queue.work) for queue in self._queues.values())
+        needs_s = waiting_s + self._seconds(job.model, job.waiting_work)
         return self._too_late(waiting_s, needs_s, job.deadline - now)
 
-    def _check_deadline(self, job: Job, queue: JobQueue, now: float) -> None:
+    def _check_deadline(self, job: Job, queue: JobQueue, now: float, busy_s: float) -> None:
         """Raise TooLateError unless the job should finish within ADMISSION_MARGIN of its time."""
-        waiting_s = {id(each): self._seconds(each.model, each.tokens) for each in self._queues.values()}
-        own_s = waiting_s[id(queue)] + self._seconds(job.model, job.waiting_tokens)
+        waiting_s = {id(each): self._seconds(each.model, each.work) for each in self._queues.values()}
+        own_s = waiting_s[id(queue)] + self._seconds(job.model, job.waiting_work)
         others = [
             (waiting_s[id(each)], each.recent_share(now))
             for each in self._queues.values()
@@ -157,6 +161,8 @@ class FairQueue:
             running_s *= large / self.budgets[job.model]
         if queue.size_class == DOCUMENTS and self.slots > 1 and self._short_texts_come(now):
             own_s *= self.slots / (self.slots - 1)
+        # One long text in a slot takes longer than a full batch.
+        running_s = max(running_s, busy_s)
         needs_s, has_s = finish_s(own_s, others) + running_s, job.deadline - now
         if needs_s > ADMISSION_MARGIN * has_s:
             retry_s = min(needs_s - ADMISSION_MARGIN * has_s, sum(waiting_s.values()) + running_s)
@@ -187,27 +193,29 @@ class FairQueue:
             self.cancel(queue.jobs.popleft())
         return False
 
-    def _is_late(self, job: Job, now: float, ahead: int = 0) -> bool:
-        """Tell whether a job will miss its deadline, with `ahead` tokens before it in its queue.
+    def _is_late(self, job: Job, now: float, ahead: float = 0.0) -> bool:
+        """Tell whether a job will miss its deadline, with `ahead` work before it in its queue.
 
         If no other job waits, it is late only past its deadline: dropping it sooner would leave the engine idle.
         """
         if job.deadline <= now:
             return True
-        left, margin = job.waiting_tokens, STARTED_MARGIN if job.dispatched else 1.0
-        return self.tokens > left and now + margin * self._seconds(job.model, ahead + left) > job.deadline
+        if self.tokens <= job.waiting_tokens:
+            return False
+        margin = STARTED_MARGIN if job.dispatched else 1.0
+        return now + margin * self._seconds(job.model, ahead + job.waiting_work) > job.deadline
 
     def _drop_late_jobs(self, now: float) -> None:
         """Drop late jobs anywhere in a queue whose model became slower, so that their clients learn of it at once."""
         for queue in self._queues.values():
             rate = self._throughput(queue.model).tokens_per_s
             if rate < SLOWDOWN * queue.rate:
-                queue.rate, ahead = rate, 0
+                queue.rate, ahead = rate, 0.0
                 for job in queue.jobs:
                     if not job.cancelled and self._is_late(job, now, ahead):
                         self.expired.append(job)
                         self.cancel(job)
-                    ahead += 0 if job.cancelled else job.waiting_tokens
+                    ahead += 0.0 if job.cancelled else job.waiting_work
             queue.rate = max(queue.rate, rate)
 
     def _fill(self, own: Sequence[JobQueue], now: float, part: int) -> Batch:
@@ -246,12 +254,12 @@ class FairQueue:
 
     def _remove(self, item: BatchItem, now: float) -> int:
         """Take an item out of its queue and charge the queue; return its tokens."""
-        job, tokens = item.job, item.tokens
+        job, tokens, work = item.job, item.tokens, item.work
         assert job.queue is not None
         job.dispatched = item.stop
-        self._count(job, -tokens, -item.texts)
+        self._count(job, -tokens, -item.texts, -work)
         self._virtual_s = max(self._virtual_s, job.queue.served_s)
-        job.queue.charge(self._seconds(job.model, tokens), now)
+        job.queue.charge(self._seconds(job.model, work), now)
         if job.dispatched == len(job.sizes):
             job.queue.jobs.popleft()
         return tokens
@@ -260,19 +268,29 @@ class FairQueue:
         return any(item.job.queue is not None and item.job.queue.size_class == DOCUMENTS for item in items)
 
     def _queue_for(self, job: Job) -> JobQueue:
-        size_class = bisect.bisect_left(SIZE_CLASSES, job.waiting_tokens / self.budgets[job.model])
+        size_class = bisect.bisect_left(SIZE_CLASSES, job.waiting_work / self.budgets[job.model])
         return self._queues.setdefault((job.model, size_class), JobQueue(job.model, size_class))
 
     def _throughput(self, model: str) -> Throughput:
         return self.throughput.get(model, UNMEASURED)
 
-    def _seconds(self, model: str, tokens: int) -> float:
-        return tokens / self._throughput(model).tokens_per_s
+    def seconds(self, batch: Batch) -> float:
+        """Return the expected seconds of a batch on one slot."""
+        return self._throughput(batch.model).seconds(batch.work)
 
-    def _count(self, job: Job, tokens: int, texts: int) -> None:
+    def _weigh(self, job: Job) -> None:
+        throughput = self._throughput(job.model)
+        job.work = [throughput.work(size) for size in job.sizes]
+
+    def _seconds(self, model: str, work: float) -> float:
+        return work / self._throughput(model).tokens_per_s
+
+    def _count(self, job: Job, tokens: int, texts: int, work: float) -> None:
         assert job.queue is not None
         job.queue.tokens += tokens
         job.queue.texts += texts
+        # What is left of sums of fractions is no work.
+        job.queue.work = job.queue.work + work if job.queue.tokens else 0.0
         self.tokens += tokens
         self.texts += texts
 

@@ -24,11 +24,18 @@ class Job:
     """Queue that the job was admitted to."""
     cancelled: bool = False
     """The job was cancelled or dropped: no further sequence of it runs."""
+    work: Sequence[float] = ()
+    """Engine time of each sequence, in tokens of short texts; the queue that admits the job sets it."""
 
     @property
     def waiting_tokens(self) -> int:
         """Return the tokens that are not in a batch yet."""
         return sum(self.sizes[self.dispatched :])
+
+    @property
+    def waiting_work(self) -> float:
+        """Return the engine time of what is not in a batch yet, in tokens of short texts."""
+        return sum(self.work[self.dispatched :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,11 @@ class BatchItem:
     def tokens(self) -> int:
         """Return the tokens of these sequences."""
         return sum(self.job.sizes[self.start : self.stop])
+
+    @property
+    def work(self) -> float:
+        """Return the engine time of these sequences, in tokens of short texts."""
+        return sum(self.job.work[self.start : self.stop])
 
     @property
     def texts(self) -> int:
@@ -65,6 +77,11 @@ class Batch:
         return sum(item.tokens for item in self.items)
 
     @property
+    def work(self) -> float:
+        """Return the engine time of the batch, in tokens of short texts."""
+        return sum(item.work for item in self.items)
+
+    @property
     def texts(self) -> int:
         """Return the number of sequences."""
         return sum(item.texts for item in self.items)
@@ -82,6 +99,8 @@ class JobQueue:
     """Tokens of its jobs that are not in batches."""
     texts: int = 0
     """Sequences of its jobs that are not in batches."""
+    work: float = 0.0
+    """Engine time of its jobs' sequences that are not in batches, in tokens of short texts."""
     served_s: float = 0.0
     """Engine seconds served; an empty queue is credited with what the others had meanwhile."""
     rate: float = 0.0

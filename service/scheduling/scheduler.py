@@ -126,7 +126,7 @@ class Scheduler(Dispatcher):
         multi_slot = self._multi_slot_for(batch)
         engine = multi_slot.engine if multi_slot else self._engines[batch.model]
         slots = multi_slot.slots if multi_slot else 1
-        self._free -= slots
+        self._take(batch, slots)
         self._running[id(batch)] = now
         loop = asyncio.get_running_loop()
 
@@ -152,7 +152,7 @@ class Scheduler(Dispatcher):
         throughput = self.queue.throughput.get(batch.model)
         if slots == 1 and throughput is not None:
             # Seconds of the slot: the engine's, and those in which the event loop was late.
-            throughput.learn(batch.tokens, seconds)
+            throughput.learn(batch.work, seconds)
         self._dispatch()
         self._observe(batch.model, batch.tokens, batch.texts, result.padding_ratio, engine_s)
         self._deliver(batch, result.texts)

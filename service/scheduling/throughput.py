@@ -8,6 +8,9 @@ evening must not make the service think itself slow.
 import math
 from dataclasses import dataclass, field
 
+from bert.packing import CostModel
+from service.engine.sample_texts import TEXT_TOKENS
+
 MEMORY_S = 5.0
 """Engine seconds after which a measurement counts a third: long enough to absorb one slow batch, short enough to follow a
 machine that becomes busy."""
@@ -20,13 +23,18 @@ CURVE_WEIGHT_S = 0.1
 
 @dataclass(slots=True)
 class Throughput:
-    """Throughput of one model on all engine slots."""
+    """Throughput of one model on all engine slots.
+
+    Times are those of texts of TEXT_TOKENS tokens. `work` turns a longer text into as many tokens of these as take as long.
+    """
 
     overhead_s: float
     token_s: float
     budget: int
     """Tokens of a full batch."""
     slots: int = 1
+    cost: CostModel | None = None
+    """Cost of a token by the length of its text; None: all cost the same."""
     tokens_per_s: float = field(init=False)
     """Tokens per second of all slots in full batches; stored, as each request asks for it several times."""
     _estimated_s: float = CURVE_WEIGHT_S
@@ -36,7 +44,13 @@ class Throughput:
         """Derive `tokens_per_s`."""
         self.tokens_per_s = self.slots * self.budget / self.batch_s
 
-    def learn(self, tokens: int, seconds: float) -> None:
+    def work(self, tokens: int) -> float:
+        """Return how many tokens of short texts take as long as one text of so many."""
+        if self.cost is None or tokens <= TEXT_TOKENS:
+            return tokens
+        return tokens * self.cost.token(tokens) / self.cost.token(TEXT_TOKENS)
+
+    def learn(self, tokens: float, seconds: float) -> None:
         """Learn from a batch that ran on one slot."""
         estimated_s = self._estimate(tokens)
         measured_s = min(max(seconds, 1e-6), MAX_STALL * estimated_s * self._factor)
@@ -50,7 +64,7 @@ class Throughput:
         """Return the seconds of a full batch on one slot."""
         return self.seconds(self.budget)
 
-    def seconds(self, tokens: int) -> float:
+    def seconds(self, tokens: float) -> float:
         """Return the seconds of a batch on one slot."""
         return self._estimate(tokens) * self._factor
 
@@ -59,5 +73,5 @@ class Throughput:
         """Return how much slower recent batches were than the cost curve says."""
         return self._measured_s / self._estimated_s
 
-    def _estimate(self, tokens: int) -> float:
+    def _estimate(self, tokens: float) -> float:
         return self.overhead_s + self.token_s * tokens

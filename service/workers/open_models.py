@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from bert.manifest import CUDA
+from bert.packing import CostModel
 from service.autotune import cost_curve, warmup
 from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
@@ -20,7 +22,7 @@ from service.settings import ServeSettings
 from service.workers.heartbeat import SLOWEST_BATCHES
 
 MIN_QUEUE_TOKENS, MAX_QUEUE_TOKENS = 16_384, 1_048_576
-"""Bounds of the default of `max_queue_tokens`. An empty service always has room for 32 of the longest texts."""
+"""Bounds of the default of `max_queue_tokens`. An empty service has room for 32 texts of 512 tokens, or 2 of 8,192."""
 
 
 async def open_models(settings: ServeSettings, metrics: Metrics) -> ServedModels:
@@ -53,13 +55,17 @@ def start_scheduler(
 ) -> tuple[Scheduler, int]:
     """Start a scheduler for measured models; return it, and the largest number of tokens in the engine."""
     batch_tokens, curves = settings.batch_tokens, {model.name: measured[model.name].curve for model in models}
+    costs = {model.name: _cost(model, measured[model.name]) for model in models}
     throughput = {
-        name: cost_curve.fit_throughput(curve, batch_tokens or cost_curve.knee(curve), layout.slots)
+        name: cost_curve.fit_throughput(
+            curve, batch_tokens or cost_curve.knee(curve), layout.slots, costs[name]
+        )
         for name, curve in curves.items()
     }
     large = {name: cost_curve.knee(curve, cost_curve.FULL) for name, curve in curves.items()}
     # A longest batch may be a single text.
     longest = {m.name: max(large[m.name], batch_tokens or 0, m.spec.max_tokens) for m in models}
+    slowest_work = {name: each.work(longest[name]) for name, each in throughput.items()}
     engines = {model.name: model.engine for model in models}
     multi_slot = {
         model.name: MultiSlotEngine(model.multi_slot_engine, layout.slots_for_one_text, from_tokens)
@@ -76,9 +82,11 @@ def start_scheduler(
     )
 
     def stuck_after_s() -> float:
-        slowest_s = max(each.seconds(longest[name]) for name, each in throughput.items())
+        slowest_s = max(each.seconds(slowest_work[name]) for name, each in throughput.items())
         return max(settings.hung_after_s, SLOWEST_BATCHES * slowest_s)
 
+    for model in models:
+        _warn_of_slow_texts(model, throughput[model.name], settings.request_timeout_ms)
     metrics.watch_queue(engines, queue.waiting)
     LOGGER.info(
         "%d engine slots of %d threads, batches of %s tokens, at most %d tokens wait",
@@ -92,6 +100,24 @@ def start_scheduler(
         engines, queue, slots, multi_slot=multi_slot, observe=observe, stuck_after_s=stuck_after_s
     )
     return scheduler, slots * max(longest.values())
+
+
+def _warn_of_slow_texts(model: OpenedModel, throughput: Throughput, timeout_ms: int) -> None:
+    """Log that the longest texts will end in 504, if they will."""
+    tokens = model.spec.max_tokens
+    if (expected_s := throughput.seconds(throughput.work(tokens))) > timeout_ms / 1000:
+        LOGGER.warning(
+            "%s: a text of %d tokens, the longest it reads, takes about %.0f s on one slot; request_timeout_ms allows %g s",
+            model.name,
+            tokens,
+            expected_s,
+            timeout_ms / 1000,
+        )
+
+
+def _cost(model: OpenedModel, measured: Measurement) -> CostModel | None:
+    """Return what a token costs by the length of its text; None on a GPU, where that was not measured."""
+    return None if model.provider == CUDA else measured.cost or model.bundle.manifest.expected_cost
 
 
 def queue_bound(throughput: Iterable[Throughput], timeout_ms: int) -> int:

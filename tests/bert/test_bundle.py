@@ -101,6 +101,11 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(bundle: Bundle, tmp_pa
             r"packing.align_tokens \(0\) must be a whole number of at least 1",
         ),
         ({"packing": {"block_tokens": 1.5}}, r"packing.block_tokens \(1.5\) must be a whole number"),
+        ({"attention": {"scores": 0}}, r"attention.scores \(0\) must be a whole number of at least 1"),
+        (
+            {"attention": {"window_layers": 99}},
+            r"attention.window_layers \(99\) must be at most num_hidden_layers \(2\)",
+        ),
         ({"max_position_embeddings": 32}, r"max_tokens \(64\) must be at most"),
     ],
 )

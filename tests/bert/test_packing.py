@@ -52,14 +52,19 @@ def slow_pack(lengths: list[int], cost: CostModel, rules: PackingRules) -> Packi
 
 
 def packing_time(packing: Packing, cost: CostModel) -> float:
-    return packing.places * (1 + packing.width / cost.attention_width)
+    seen = cost.windowed * min(packing.width, cost.window_tokens) + (1 - cost.windowed) * packing.width
+    if packing.width <= cost.window_tokens:
+        seen = packing.width
+    return packing.places * (1 + seen / cost.attention_width)
 
 
 def plan_time(runs: list[RowRun], cost: CostModel) -> float:
     return sum(cost.run_tokens + packing_time(run.packing, cost) for run in runs)
 
 
-COSTS = st.builds(CostModel, st.floats(50, 5000), st.floats(0, 100))
+COSTS = st.builds(
+    CostModel, st.floats(50, 5000), st.floats(0, 100), st.sampled_from([0.0, 0.5, 1.0]), st.just(64.0)
+)
 RULES = st.builds(PackingRules, st.sampled_from([1, 4]), st.sampled_from([0, 32]))
 
 
@@ -67,8 +72,8 @@ RULES = st.builds(PackingRules, st.sampled_from([1, 4]), st.sampled_from([0, 32]
 def test_the_packer_places_texts_as_the_slow_one(
     lengths: list[int], cost: CostModel, rules: PackingRules
 ) -> None:
-    assert packing_time(pack(lengths, cost, rules), cost) == packing_time(
-        slow_pack(lengths, cost, rules), cost
+    assert packing_time(pack(lengths, cost, rules), cost) == pytest.approx(
+        packing_time(slow_pack(lengths, cost, rules), cost)
     )
 
 
@@ -80,7 +85,7 @@ def test_runs_take_no_longer_than_one_and_hold_each_text_once(
     assert sorted(n for run in runs for n in run.texts) == list(range(len(lengths)))
     assert all(len(run.packing.starts) == len(run.texts) for run in runs)
     one = [RowRun(range(len(lengths)), slow_pack(lengths, cost, rules))]
-    assert plan_time(runs, cost) <= plan_time(one, cost)
+    assert plan_time(runs, cost) <= plan_time(one, cost) * (1 + 1e-9)
     order = sorted(lengths, reverse=True)
     bounds = dict((count, bound) for bound, count in _splits(order, cost, rules))
     for count, bound in bounds.items():
@@ -93,6 +98,22 @@ def test_one_long_text_among_short_ones_gets_a_run_of_its_own() -> None:
     runs = plan_runs(lengths, CostModel(550.0, 14.0))
     assert [list(run.texts) for run in runs] == [[1], [6, 5, 2, 4, 7, 0, 3]]
     assert len(plan_runs(lengths, CostModel(550.0, 1000.0))) == 1
+
+
+def test_long_texts_lie_side_by_side_where_every_layer_sees_a_window_only() -> None:
+    lengths = [8000, *[500] * 16]
+    whole, windows = CostModel(2000.0), CostModel(2000.0, 10.0, 1.0, 384.0)
+    assert [run.packing.rows * run.packing.width for run in plan_runs(lengths, whole)] == [8000, 8000]
+    (run,) = plan_runs(lengths, windows)
+    assert (run.packing.rows, run.packing.width) == (2, 8000)
+
+
+def test_more_products_of_scores_make_narrower_rows() -> None:
+    assert CostModel.for_model(768, 12, {"scores": 3}).attention_width == pytest.approx(2000 / 3)
+    cost = CostModel.for_model(768, 22, {"window_layers": 14, "window_tokens": 384})
+    # Measured: 2.2 ms a token at 128, 2.6 at 1,024, 3.9 at 4,096, 5.6 at 8,192.
+    times = [cost.token(tokens) / cost.token(128) for tokens in (1024, 4096, 8192)]
+    assert times == pytest.approx([1.18, 1.77, 2.55], rel=0.1)
 
 
 def test_a_batch_of_many_texts_is_not_planned_for_longer_than_it_runs(

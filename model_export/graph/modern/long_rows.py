@@ -27,7 +27,7 @@ class LongRows:
         """`row_shape` is the tensor (R, S, H)."""
         self._w, self._config, self._row_shape = writer, config, row_shape
         self._window = shape_of(config).window
-        self._block = _block_size(self._window, product_block(config.head_size))
+        self._block = block_size(config)
 
     def mask(self, sliding: bool) -> Sequence[str]:
         """Write what is added to the scores of blocks, (N, 1, B, 3B); nothing of use for layers without a window."""
@@ -142,12 +142,13 @@ class LongRows:
         )
 
 
-def _block_size(window: int, summed: int) -> int:
-    """Return the size of a block, no smaller than the window.
+def block_size(config: BertConfig) -> int:
+    """Return the tokens of a block, no fewer than the window's.
 
     Three blocks are summed at once, or each is a multiple of what is: then a text's bits do not depend on its neighbours.
     """
-    size = max(SMALLEST_BLOCK, window)
+    summed = product_block(config.head_size)
+    size = max(SMALLEST_BLOCK, shape_of(config).window)
     size += -size % 4
     return size if 3 * size <= summed else size + -size % summed
 

@@ -17,6 +17,7 @@ from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.cuda_ops import CudaOps
 from model_export.graph.graph_checks import check_structure, check_types
 from model_export.graph.int8_ops import Int8Ops
+from model_export.graph.operators import attention_cost
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import GraphSession, packer_for
@@ -188,3 +189,14 @@ def test_only_a_bias_by_distance_is_given_to_packed_attention() -> None:
         graph = build_graph(config, spec, random_weights(config, spec), CudaOps).graph
         counts = {len(node.input) for node in graph.node if node.op_type == "PackedAttention"}
         assert counts == ({6} if name == "relative" else {5})
+
+
+def test_the_manifest_says_what_attention_costs() -> None:
+    modern = BertConfig.from_dict(
+        {"model_type": "modernbert", "vocab_size": 60, "hidden_size": 64, "num_attention_heads": 1}
+        | {"num_hidden_layers": 4, "intermediate_size": 40, "pad_token_id": 0}
+    )
+    # Of four layers the first and the last see the whole text; blocks have 64 tokens.
+    assert attention_cost(modern) == {"window_layers": 2, "window_tokens": 384}
+    assert attention_cost(DISENTANGLED["buckets"]) == {"scores": 3}
+    assert attention_cost(CONFIGS["narrow"]) == {}

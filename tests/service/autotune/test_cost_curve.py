@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert.packing import DEFAULT_COST, CostModel
 from service.autotune.cost_curve import (
     KNEE,
     MAX_ATTENTION_WIDTH,
@@ -56,7 +57,17 @@ def test_a_long_text_that_was_no_slower_says_nothing() -> None:
 
 
 def test_a_fitted_cost_model_stays_within_bounds() -> None:
-    assert fitted(1e9, 1e9).attention_width == MAX_ATTENTION_WIDTH
-    assert fitted(1e9, 1e9).run_tokens == MAX_RUN_TOKENS
+    assert fitted(DEFAULT_COST, 1e9, 1e9).attention_width == MAX_ATTENTION_WIDTH
+    assert fitted(DEFAULT_COST, 1e9, 1e9).run_tokens == MAX_RUN_TOKENS
     with pytest.raises(ValueError, match="NaN"):
-        fitted(float("nan"), 1.0)
+        fitted(DEFAULT_COST, float("nan"), 1.0)
+
+
+def test_layers_with_a_window_are_not_taken_for_cheap_attention() -> None:
+    guess = CostModel(windowed=0.5, window_tokens=128.0)
+    # 512 tokens: half of the layers see them, half as much as in a row of 128.
+    curve = [timed(16 << i, min(16 << i, 32), 0.01, 0.001, 1000.0) for i in range(6)]
+    cost = fit_cost(curve, 32, timed(512, 320, 0.01, 0.001, 1000.0), guess)
+    assert cost is not None
+    assert cost.attention_width == pytest.approx(1000.0, rel=1e-3)
+    assert (cost.windowed, cost.window_tokens) == (0.5, 128.0)

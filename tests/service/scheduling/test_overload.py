@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError, TooLateError
+from bert.packing import CostModel
 from service.scheduling.fair_queue import FairQueue, finish_s
 from service.scheduling.jobs import Batch, Job
 from service.scheduling.throughput import Throughput
@@ -187,6 +188,34 @@ def test_a_service_with_nothing_to_do_refuses_nothing() -> None:
     while batch := queue.next_batch(0.5):
         taken += batch.tokens
     assert taken == 10_000
+
+
+def test_a_long_text_is_refused_by_what_attention_costs_it() -> None:
+    cost = CostModel(1000.0)
+    speed = Throughput(0.0, 1e-3, BUDGET, cost=cost)
+    queue = FairQueue(10**6, {"m": BUDGET}, {"m": speed})
+    queue.try_admit(Job("m", [10]))
+    expected_s = speed.seconds(speed.work(8000))
+    assert expected_s == pytest.approx(8 * 9 / 1.032)
+    with pytest.raises(TooLateError):
+        queue.try_admit(Job("m", [8000], deadline=expected_s))
+    queue.try_admit(Job("m", [8000], deadline=1.5 * expected_s))
+    queue.try_admit(
+        Job("m", [30], deadline=2.0)
+    )  # the queue of short texts takes turns with that of documents
+    _, batch = queue.next_batch(0.0), queue.next_batch(0.0)
+    assert batch and batch.work == speed.work(8000)
+    assert queue.seconds(batch) == pytest.approx(expected_s)
+    assert queue.next_batch(0.0) is None and queue.tokens == 0
+    assert all(each.work == 0 for each in queue._queues.values())
+
+
+def test_what_runs_in_every_slot_counts_before_the_deadline() -> None:
+    queue = FairQueue(10**6, {"m": BUDGET}, {"m": Throughput(0.0, 1e-3, BUDGET)})
+    queue.try_admit(Job("m", [10], deadline=5.0), busy_s=3.0)
+    with pytest.raises(TooLateError) as refused:
+        queue.try_admit(Job("m", [10], deadline=5.0), busy_s=30.0)
+    assert refused.value.retry_after_s < 30.1
 
 
 def test_the_estimate_tells_when_to_come_back() -> None:

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert.packing import CostModel
 from service.autotune.cost_curve import CostPoint, fit_throughput
 
 CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
@@ -30,6 +31,16 @@ def test_single_short_texts_do_not_make_the_service_think_itself_slow() -> None:
     for _ in range(1000):
         speed.learn(6, 0.001 + 6 * 0.000125)
     assert speed.tokens_per_s == pytest.approx(64 / 0.009)
+
+
+def test_a_long_text_counts_as_many_short_ones_that_take_as_long() -> None:
+    cost = CostModel(1000.0, windowed=0.5, window_tokens=200.0)
+    speed = fit_throughput(CURVE, 64, 1, cost)
+    assert speed.work(20) == 20 and speed.work(32) == 32
+    # Of 8,000 tokens half the layers see all, and half what a row of 200 costs.
+    assert speed.work(8000) == pytest.approx(8000 * (1 + 4.1) / (1 + 0.032))
+    assert fit_throughput(CURVE, 64, 1).work(8000) == 8000
+    assert speed.seconds(speed.work(8000)) == pytest.approx(0.001 + speed.work(8000) * 0.000125)
 
 
 @given(st.floats(0.02, 50))
