@@ -1,21 +1,20 @@
 """BERT's shape, read from and written as the ecosystem's `config.json`, in the words of its family."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
-from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
+from bert.errors import ConfigError
 from bert.families import family_of
-from bert.json_files import read_json
+from bert.relatives.checks import check_distances, is_whole, number, require_positive
+from bert.relatives.config_file import read_values, refuse_other_graphs
 from bert.relatives.family import Family
 from bert.relatives.modern import ModernShape
 from bert.relatives.relative_positions import BUCKETS
 
 MAX_LAYERS = 1000
 """A broken config may ask for a billion, which would be counted one by one."""
-_LARGEST = sys.float_info.max
 ACTIVATIONS = ("gelu", "gelu_new", "relu", "silu", "quick_gelu")
 _SAME_ACTIVATIONS = {
     **dict.fromkeys(("gelu_python", "gelu_10"), "gelu"),
@@ -23,18 +22,6 @@ _SAME_ACTIVATIONS = {
     "swish": "silu",
 }
 """Other names of the same functions in `transformers`, which differ by their rounding only."""
-
-# Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).
-_FOREIGN_KEYS = {
-    "alibi_starting_size": "its positions are ALiBi slopes, not learned embeddings",
-    "auto_map": "its model is Python code that comes with the checkpoint, which is never run; delete the key if "
-    "the weights need none of it",
-}
-# The same of keys whose value may be empty.
-_FOREIGN_VALUES = {
-    "pruned_heads": "its layers differ in the number of their attention heads; save the model unpruned",
-    "quantization_config": "its weights are quantised; export the model that it was made from",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +88,9 @@ class BertConfig:
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
-            _require_positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         for name in ("intermediate_size", "max_position_embeddings", "type_vocab_size"):
-            _require_positive(name, getattr(self, name))
+            require_positive(name, getattr(self, name))
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"num_attention_heads ({self.num_attention_heads}) must divide hidden_size ({self.hidden_size})"
@@ -117,12 +104,12 @@ class BertConfig:
             "qa_dropout",
             "pooler_dropout",
         ):
-            if (rate := getattr(self, name)) is not None and not 0 <= _number(name, rate) < 1:
+            if (rate := getattr(self, name)) is not None and not 0 <= number(name, rate) < 1:
                 raise ConfigError(f"{name} ({rate}) must be at least 0 and below 1")
         for name in ("layer_norm_eps", "initializer_range"):
-            if not _number(name, getattr(self, name)) > 0:
+            if not number(name, getattr(self, name)) > 0:
                 raise ConfigError(f"{name} ({getattr(self, name)}) must be above 0")
-        if not _is_whole(self.pad_token_id) or not 0 <= self.pad_token_id < self.vocab_size:
+        if not is_whole(self.pad_token_id) or not 0 <= self.pad_token_id < self.vocab_size:
             raise ConfigError(
                 f"pad_token_id ({self.pad_token_id!r}) must be at least 0 and below vocab_size "
                 f"({self.vocab_size})"
@@ -131,48 +118,24 @@ class BertConfig:
 
     def _check_shape_of_relatives(self) -> None:
         for name in ("embedding_size", "num_hidden_groups"):
-            if not _is_whole(value := getattr(self, name)) or value < 0:
+            if not is_whole(value := getattr(self, name)) or value < 0:
                 raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 0")
-        _require_positive("inner_group_num", self.inner_group_num)
+        require_positive("inner_group_num", self.inner_group_num)
         layers = max(self.num_hidden_layers, self.num_hidden_groups) * self.inner_group_num
         if layers > MAX_LAYERS:
             raise ConfigError(
                 f"{layers} layers (num_hidden_layers, times those of a group) are over {MAX_LAYERS}"
             )
         buckets = self.relative_attention_num_buckets
-        if buckets and (not _is_whole(buckets) or buckets < BUCKETS):
+        if buckets and (not is_whole(buckets) or buckets < BUCKETS):
             raise ConfigError(f"relative_attention_num_buckets ({buckets!r}) must be 0 or at least {BUCKETS}")
-        self._check_distances()
+        check_distances(self, (*ACTIVATIONS, "tanh"))
         if self.modern is not None:
             self.modern.check(self.num_hidden_layers, self.head_size)
             if self.modern.classifier_activation not in ACTIVATIONS:
                 raise ConfigError(
                     f"classifier_activation is {self.modern.classifier_activation!r}; known are {', '.join(ACTIVATIONS)}"
                 )
-
-    def _check_distances(self) -> None:
-        for name in ("max_relative_positions", "position_buckets", "conv_kernel_size", "conv_groups"):
-            if not _is_whole(value := getattr(self, name)):
-                raise ConfigError(f"{name} ({value!r}) must be a whole number")
-        for name in ("position_biased_input", "share_att_key", "legacy"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise ConfigError(f"{name} ({value!r}) must be true or false")
-        for name in ("pooler_act", "conv_act"):
-            if getattr(self, name) not in (*ACTIVATIONS, "tanh"):
-                raise ConfigError(
-                    f"{name} is {getattr(self, name)!r}; known are {', '.join((*ACTIVATIONS, 'tanh'))}"
-                )
-        if self.position_buckets > 0 and not 1 <= self.position_buckets // 2 < self.furthest - 1:
-            raise ConfigError(
-                f"position_buckets ({self.position_buckets}) must be from 2 to twice the longest distance "
-                f"({self.furthest - 1}), exclusive"
-            )
-        kernel, groups = self.conv_kernel_size, self.conv_groups
-        if kernel > 0 and (kernel % 2 == 0 or groups < 1 or self.hidden_size % groups):
-            raise ConfigError(
-                f"conv_kernel_size ({kernel}) must be odd, and conv_groups ({groups}) must divide hidden_size "
-                f"({self.hidden_size})"
-            )
 
     @property
     def embedding_width(self) -> int:
@@ -284,8 +247,9 @@ class BertConfig:
 
         Raises UnsupportedModelError where the graph is not BERT's or a known relative's, ConfigError for a broken value.
         """
-        refuse_other_graphs(values)
-        values = family_of(values).bert_config(values)
+        family = family_of(values)
+        refuse_other_graphs(values, family)
+        values = family.bert_config(values)
         if isinstance(name := values.get("hidden_act"), str):
             values["hidden_act"] = _SAME_ACTIVATIONS.get(name, name)
         if isinstance(shape := values.get("modern"), ModernShape):
@@ -325,64 +289,3 @@ class BertConfig:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `config.json` that `transformers` loads as the family's own class."""
         return self.family.own_config({"position_embedding_type": "absolute", **asdict(self)})
-
-
-def read_values(path: Path) -> dict[str, Any]:
-    """Return the content of a `config.json`, given itself or its folder. Raises CheckpointError."""
-    file = path / "config.json" if path.is_dir() else path
-    try:
-        values = read_json(file)
-    except FileNotFoundError:
-        raise CheckpointError(f"{file} is missing: a checkpoint folder holds config.json") from None
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{file} holds {type(values).__name__}, not an object")
-    return values
-
-
-def refuse_other_graphs(values: Mapping[str, Any]) -> None:
-    """Raise UnsupportedModelError, with the reason, if a `config.json` describes another body than BERT's.
-
-    Raises ConfigError for a list of classes that is none.
-    """
-    family = family_of(values)
-    names = values.get("architectures")
-    if names is not None and not (
-        isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-    ):
-        raise ConfigError(f"architectures ({names!r}) must be a list of names of classes")
-    for key, reason in _FOREIGN_KEYS.items():
-        if key in values:
-            raise UnsupportedModelError(f"the config has {key!r}, so this is not plain BERT: {reason}")
-    position_type = values.get("position_embedding_type") or "absolute"
-    if position_type != "absolute":
-        raise UnsupportedModelError(
-            f"position_embedding_type is {position_type!r}; plain BERT has 'absolute' (learned) positions"
-        )
-    if values.get("is_decoder"):
-        raise UnsupportedModelError("is_decoder is true; an encoder is needed")
-    for key, reason in _FOREIGN_VALUES.items():
-        if values.get(key):
-            raise UnsupportedModelError(f"the config has {key!r}: {reason}")
-    if values.get("use_task_id") and family.model_type == "bert":
-        raise UnsupportedModelError(
-            "use_task_id is true, so this is an ERNIE that was saved as a BERT: set model_type to 'ernie'"
-        )
-    for key, needed in family.config_required.items():
-        if (found := values.get(key, needed)) != needed:
-            raise UnsupportedModelError(f"{key} is {found!r}; only {needed!r} is read")
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _require_positive(name: str, value: object) -> None:
-    if not _is_whole(value) or value < 1:
-        raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 1")
-
-
-def _number(name: str, value: object) -> float:
-    # YAML reads 1e-12, without a point, as text.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= _LARGEST:
-        raise ConfigError(f"{name} ({value!r}) must be a number")
-    return value

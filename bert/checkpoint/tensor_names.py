@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.config import BertConfig, read_values
+from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import family_of
+from bert.relatives.config_file import read_values
 from bert.relatives.deberta import DISCRIMINATOR
 from bert.relatives.family import POSITIONS, SEGMENTS, Array
 from bert.relatives.modern import ModernShape

@@ -15,8 +15,9 @@ from bert.checkpoint.description import Stated, describe, overruled
 from bert.checkpoint.tensor_names import Weights, bert_weights, check_shapes, dense_name
 from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
-from bert.config import BertConfig, read_values
+from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
+from bert.relatives.config_file import read_values
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec

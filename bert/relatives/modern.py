@@ -6,9 +6,10 @@ feed-forward layer is gated (Warner et al. 2024, arXiv 2412.13663).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 from bert.errors import ConfigError, UnsupportedModelError
+from bert.relatives.checks import is_whole
 from bert.relatives.family import Array, Family
 
 _FULL, _SLIDING = "full_attention", "sliding_attention"
@@ -44,7 +45,7 @@ class ModernShape:
         """Raise ConfigError for a value that breaks a rule."""
         if len(self.sliding) != layers:
             raise ConfigError(f"layer_types has {len(self.sliding)} entries and the model {layers} layers")
-        if not _is_whole(self.local_attention) or self.local_attention < 0:
+        if not is_whole(self.local_attention) or self.local_attention < 0:
             raise ConfigError(
                 f"local_attention ({self.local_attention!r}) must be a whole number of at least 0"
             )
@@ -164,15 +165,11 @@ def _sliding(values: Mapping[str, Any]) -> tuple[bool, ...]:
         return tuple(name == _SLIDING for name in names)
     layers, step = values.get("num_hidden_layers"), values.get("global_attn_every_n_layers")
     step = 3 if step is None else step
-    if not _is_whole(step) or step < 1:
+    if not is_whole(step) or step < 1:
         raise ConfigError(f"global_attn_every_n_layers ({step!r}) must be a whole number of at least 1")
     # A number of layers that is none is refused with the rest of the config.
-    return _every(step, layers) if _is_whole(layers) and layers <= _MOST_LAYERS else ()
+    return _every(step, layers) if is_whole(layers) and layers <= _MOST_LAYERS else ()
 
 
 def _every(step: int, layers: int) -> tuple[bool, ...]:
     return tuple(bool(layer % step) for layer in range(layers))
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
