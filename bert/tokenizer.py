@@ -7,17 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+from numpy.typing import NDArray
 from tokenizers import normalizers
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
 from bert.files import atomic_write
+from bert.text import byte_level_bpe, wordpiece
 from bert.text.cuts import cut_pattern
 from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
 from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
 from bert.text.tokenizer_files import from_folder, refuse_code
-from bert.text.wordpiece import from_vocabulary, has_bert_words, splits_at_spaces, stated_config
+from bert.text.wordpiece import from_vocabulary, has_bert_words, splits_at_spaces
 
 __all__ = ["Encoding", "Pieces", "Tokenizer", "Window"]
 
@@ -48,7 +50,8 @@ class Tokenizer:
         """True where a text's pieces are those of its parts between spaces, one after the other."""
         self.splits_chinese = self.splits_at_spaces and backend.normalizer.handle_chinese_chars
         """True where that holds for each Chinese character too."""
-        self._has_bert_words = has_bert_words(backend)
+        self.has_bert_words = has_bert_words(backend)
+        """True where the words are BERT's: split at white space and around each punctuation mark."""
         self.form = pair_form(backend)
         """Special tokens around one text and two."""
         self.cls_id, self.sep_id = self.form.cls_id, self.form.sep_id
@@ -99,7 +102,8 @@ class Tokenizer:
         Without `segments` that says that the model takes no segment ids. Raises OSError.
         """
         atomic_write(folder / "tokenizer.json", self.to_json())
-        config = stated_config(self._backend) or self._generic_config()
+        config = wordpiece.stated_config(self._backend) or byte_level_bpe.stated_config(self._backend)
+        config = config or self._generic_config()
         inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
         text = json.dumps({**config, **inputs}, indent=2, ensure_ascii=False) + "\n"
         atomic_write(folder / "tokenizer_config.json", text)
@@ -141,10 +145,16 @@ class Tokenizer:
             backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
         return Tokenizer(backend)
 
+    def special_ids(self) -> frozenset[int]:
+        """Return the ids of all special pieces, those without a task of their own among them."""
+        added = self._backend.get_added_tokens_decoder().items()
+        known = (*self.form.between, self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id)
+        found = {number for number, token in added if token.special}
+        return frozenset(found.union(number for number in known if number is not None))
+
     def highest_id(self) -> int:
         """Return the highest id that a text can be given; pieces may leave numbers out, so that it passes their count."""
-        special = (*self.form.between, self.cls_id, self.sep_id, self.pad_id, self.unk_id, self.mask_id)
-        return max(*self._backend.get_vocab().values(), *(each for each in special if each is not None))
+        return max(*self._backend.get_vocab().values(), *self.special_ids())
 
     def has_id(self, token_id: int) -> bool:
         """Tell whether an id is a piece's."""
@@ -187,6 +197,11 @@ class Tokenizer:
             found = self._written[token_id] = written(self._backend, self.id_to_token(token_id))
         return found
 
+    def continuing_pieces(self) -> NDArray[np.bool_]:
+        """Return (highest id + 1,) True for pieces that go on with the word before them."""
+        ids = range(self.highest_id() + 1)
+        return np.array([self.has_id(i) and self.written(i)[1] for i in ids], np.bool_)
+
     def pieces(self, texts: Sequence[str], *, only_ids: bool = False) -> list[Pieces]:
         """Tokenise texts without special tokens and without cutting anything.
 
@@ -205,7 +220,7 @@ class Tokenizer:
     def _to_pieces(self, text: str, encoded: tokenizers.Encoding) -> Pieces:
         ids: Ints = np.array(encoded.ids, np.int32)
         offsets: Ints = np.array(encoded.offsets, np.int32).reshape(-1, 2)
-        if self._has_bert_words:
+        if self.has_bert_words:
             words: Ints | Callable[[], Ints] = np.array(encoded.word_ids, np.int32)
         else:
             trim_spaces(text, offsets)

@@ -138,7 +138,7 @@ def _check_pieces(corpus: Corpus, folder: Path) -> None:
     except CheckpointError:
         return
     ours = Tokenizer.load(corpus.tokenizer_folder)
-    both = range(min(ours.vocab_size, theirs.vocab_size))
+    both = (i for i in range(ours.highest_id() + 1) if ours.has_id(i) and theirs.has_id(i))
     differing = next((i for i in both if ours.id_to_token(i) != theirs.id_to_token(i)), None)
     if differing is not None:
         raise ConfigError(

@@ -1,7 +1,9 @@
 """Sentences to ids, several times as fast as the tokenizer, which gets only words not met before.
 
-BERT's tokenizer treats each part of a text between spaces, and each Chinese character, apart from all others. So the
-ids of a text are those of its parts, one after the other, and a table of the parts met so far gives most of them.
+BERT's tokenizer treats each part of a text between spaces, and each Chinese character, apart from all others. Byte-level
+BPE and most Unigram tokenizers do so with words, each with the single space before it. So the ids of a text are those
+of its parts, one after the other, and a table of the parts met so far gives most of them. Other tokenizers get whole
+sentences.
 """
 
 import re
@@ -29,6 +31,8 @@ CHINESE = (
 _IS_CHINESE = re.compile(f"[{CHINESE}]")
 _AROUND_CHINESE = re.compile(f"[{CHINESE}]|[ \n]|[^ \n{CHINESE}]+")
 _LINES = re.compile("\n|[^\n]+")
+_BEFORE_SPACES = re.compile(r"\n|[^\S\n]*\S+(?:(?! \S)[^\S\n]+\S*)*|[^\S\n]+")
+"""A line break, or text up to the next single space between two words (`SPLIT_SPACE` of `bert.text.cuts`)."""
 
 
 class SentenceEncoder:
@@ -43,10 +47,12 @@ class SentenceEncoder:
             raise ConfigError("word_segmenter needs a tokenizer that makes each Chinese character a token")
         self._chinese = tokenizer.splits_chinese and (chinese or segment_words)
         self._spaces = tokenizer.splits_at_spaces
+        self._cuts_words = tokenizer.cut_pattern is not None
+        self.reads_spaces = not tokenizer.splits_at_spaces
+        """True where a space before a sentence may change its first piece."""
         self._segment_words = segment_words
         self._table = PartTable(tokenizer)
-        pieces = map(tokenizer.id_to_token, range(tokenizer.vocab_size))
-        self._goes_on = np.array([piece.startswith("##") for piece in pieces], np.bool_)  # (V,)
+        self._goes_on = tokenizer.continuing_pieces()  # (V,)
 
     def encode(self, sentences: Sequence[str]) -> Document:
         """Return the tokens of S sentences without line breaks; a sentence may have no tokens."""
@@ -71,8 +77,11 @@ class SentenceEncoder:
         continues = self._goes_on[tokens]
         if self._segment_words:
             continues[(ends - counts)[self._inside_words(sentences, parts, rows)]] = True
-        borders = np.append(ends[rows == PartTable.LINE_BREAK], total)
-        return Document(tokens, continues, np.insert(borders, 0, 0).astype(np.int32))
+        borders = np.concatenate([[0], ends[rows == PartTable.LINE_BREAK], [total]])
+        continues[borders[borders < total]] = (
+            False  # the first word may lack the space that begins the others
+        )
+        return Document(tokens, continues, borders.astype(np.int32))
 
     def _parts(self, sentences: Sequence[str]) -> list[str]:
         """Split sentences into parts, with a line break between any two."""
@@ -80,7 +89,7 @@ class SentenceEncoder:
             return _AROUND_CHINESE.findall("\n".join(sentences))
         if self._spaces:
             return " \n ".join(sentences).split(" ")
-        return _LINES.findall("\n".join(sentences))
+        return (_BEFORE_SPACES if self._cuts_words else _LINES).findall("\n".join(sentences))
 
     def _inside_words(self, sentences: Sequence[str], parts: list[str], rows: Ints) -> NDArray[np.bool_]:
         """Return (P,), True for a Chinese character that continues the word of the character before it."""

@@ -34,9 +34,13 @@ def locked(folder: Path) -> Iterator[None]:
 def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> dict[str, Any]:
     """Return everything that decides the content of the shards; the number of processes does not."""
     free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer", "on_error"}
-    if settings.tokenizer is not None:
-        free |= {"vocab_size", "uncased", "vocab_share"}
-    plan = settings.model_dump(mode="json", exclude=free)
+    of_training = {"vocab_size", "uncased", "vocab_share", "model_type"}
+    plan = settings.model_dump(mode="json", exclude=free | of_training)
+    if settings.tokenizer is None:
+        plan |= {"vocab_size": settings.pieces, "uncased": settings.lowercases}
+        plan |= {"vocab_share": settings.vocab_share}
+        if settings.model_type != "bert":  # folders of older versions say nothing of it
+            plan["model_type"] = settings.model_type
     plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
     plan["sources"] = [_source(file) for file in files]
     return plan

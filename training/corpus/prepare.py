@@ -15,18 +15,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bert.errors import ConfigError, DataError, TrainingError
+from bert.errors import DataError, TrainingError
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
 from training.core.subprocesses import deaf_children
 from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks, read_documents
+from training.corpus.bpe_vocabulary import train_bpe_vocabulary
 from training.corpus.datasets import TextFile, list_files
 from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.prepare_progress import PrepareProgress, usable_cores
 from training.corpus.readers import text_of
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, Shard, file_sha256, write_index
-from training.corpus.vocabulary import train_vocabulary
+from training.corpus.vocabulary import Texts, train_vocabulary
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block
 
 WAITING_BLOCKS = 1
@@ -52,10 +53,7 @@ def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareP
     progress = PrepareProgress(sum(file.size for file in files))
     tokenizer = find_tokenizer(settings, files, progress)
     if not settings.vocab_only:
-        if settings.segmenter and not tokenizer.splits_chinese:
-            raise ConfigError(
-                f"word_segmenter {settings.segmenter!r} needs a tokenizer that takes Chinese apart"
-            )
+        settings.segmenter(tokenizer)  # refuses one that does not fit, before any work
         notes = write_blocks(settings, files, token_bytes(tokenizer), progress)
         write_index(folder, describe(settings, files, tokenizer, notes))
     return progress
@@ -72,18 +70,20 @@ def find_tokenizer(
             tokenizer = Tokenizer.load(settings.tokenizer)
         else:
             with stage("training the vocabulary"), progress.vocabulary():
-                tokenizer = train_vocabulary(
-                    lambda: vocabulary_texts(settings, files),
-                    settings.vocab_size,
-                    uncased=settings.uncased,
-                    chinese=settings.is_chinese,
-                )
+                tokenizer = trained_tokenizer(settings, lambda: vocabulary_texts(settings, files))
         aside = folder / LOG_FOLDER
         tokenizer.save(aside)
         for name in ("tokenizer_config.json", "tokenizer.json"):  # the one that is looked for comes last
             if (aside / name).is_file():
                 (aside / name).replace(folder / name)
     return Tokenizer.load(kept)
+
+
+def trained_tokenizer(settings: PrepareSettings, texts: Texts) -> Tokenizer:
+    """Train the vocabulary of the settings' family."""
+    if settings.model_type == "roberta" or settings.model_type == "modernbert":
+        return train_bpe_vocabulary(texts, settings.pieces, settings.model_type)
+    return train_vocabulary(texts, settings.pieces, uncased=settings.lowercases, chinese=settings.is_chinese)
 
 
 def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Iterator[str]:
@@ -198,12 +198,12 @@ def describe(
         "seed": settings.seed,
         "tokenizer": {
             "sha256": file_sha256(settings.output_dir / "tokenizer.json"),
-            "vocab_size": tokenizer.vocab_size,
+            "vocab_size": tokenizer.highest_id() + 1,
             "uncased": bool(stated.get("do_lower_case", False)),
         },
         "token_bytes": token_bytes(tokenizer),
         "language": settings.language,
-        "word_segmenter": settings.segmenter,
+        "word_segmenter": settings.segmenter(tokenizer),
         "line_breaks": settings.line_breaks,
         "held_out": settings.held_out,
         "sources": [{"path": file.path, "format": file.format, "bytes": file.size} for file in files],

@@ -6,7 +6,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from bert.errors import ConfigError
 from bert.settings import CommandSettings, SettingsPart
+from bert.tokenizer import Tokenizer
+
+VocabularyFamily = Literal["bert", "distilbert", "electra", "roberta", "modernbert"]
+_PUBLISHED_SIZES: dict[VocabularyFamily, int] = {"roberta": 50_265, "modernbert": 50_368}
+_BYTE_LEVEL = ("roberta", "modernbert")
+"""Families whose vocabulary is byte-level BPE."""
 
 
 class TextSource(SettingsPart):
@@ -37,10 +44,23 @@ class PrepareSettings(CommandSettings):
     tokenizer: Path | None = Field(
         None, description="tokenizer.json, vocab.txt, or a folder with one of them; None trains a vocabulary"
     )
-    vocab_size: int = Field(
-        30_000, ge=256, le=2**31 - 1, description="pieces of the vocabulary that is trained"
+    model_type: VocabularyFamily = Field(
+        "bert",
+        description="family that the trained vocabulary is for: roberta and modernbert have byte-level BPE, "
+        "the others WordPiece",
     )
-    uncased: bool = Field(True, description="the trained vocabulary takes no notice of case and accents")
+    vocab_size: int | None = Field(
+        None,
+        ge=256,
+        le=2**31 - 1,
+        description="pieces of the vocabulary that is trained; None for the published number: 30,000, "
+        "roberta 50,265, modernbert 50,368",
+    )
+    uncased: bool | None = Field(
+        None,
+        description="the trained vocabulary takes no notice of case and accents; None for true with WordPiece; "
+        "byte-level BPE always keeps both",
+    )
     vocab_share: float = Field(
         1.0, gt=0, le=1, description="share of the documents that the vocabulary is trained on"
     )
@@ -52,7 +72,8 @@ class PrepareSettings(CommandSettings):
         "or the end of a sentence (one sentence a line: nothing is looked for)",
     )
     word_segmenter: Literal["auto", "none", "jieba"] = Field(
-        "auto", description="finds words of Chinese, for masking whole words; auto is jieba for zh"
+        "auto",
+        description="finds words of Chinese, for masking whole words; auto is jieba for zh where each character is a piece",
     )
     held_out: float = Field(0.01, ge=0, lt=1, description="share of documents kept away from training")
     seed: int = Field(42, ge=0, lt=2**63, description="decides which documents are held out")
@@ -69,13 +90,31 @@ class PrepareSettings(CommandSettings):
             raise ValueError(
                 f"vocab_only trains a vocabulary, and tokenizer ({self.tokenizer}) is one already"
             )
+        if self.uncased and self.is_byte_level:
+            raise ValueError(f"uncased means nothing to the byte-level BPE of {self.model_type}")
         return self
 
     @property
-    def segmenter(self) -> Literal["jieba"] | None:
-        """Word segmenter after "auto" is resolved; None for none."""
-        chosen = self.word_segmenter
-        return "jieba" if chosen == "jieba" or (chosen == "auto" and self.is_chinese) else None
+    def is_byte_level(self) -> bool:
+        """True where a byte-level BPE would be trained."""
+        return self.model_type in _BYTE_LEVEL
+
+    @property
+    def pieces(self) -> int:
+        """Size of the vocabulary that is trained."""
+        return self.vocab_size or _PUBLISHED_SIZES.get(self.model_type, 30_000)
+
+    @property
+    def lowercases(self) -> bool:
+        """True where a trained vocabulary takes no notice of case and accents."""
+        return not self.is_byte_level if self.uncased is None else self.uncased
+
+    def segmenter(self, tokenizer: Tokenizer) -> Literal["jieba"] | None:
+        """Return the word segmenter, None for none. Raises ConfigError for one that a tokenizer has no use for."""
+        if self.word_segmenter == "jieba" and not tokenizer.splits_chinese:
+            raise ConfigError("word_segmenter 'jieba' needs a tokenizer that takes Chinese apart")
+        wanted = self.word_segmenter == "jieba" or (self.word_segmenter == "auto" and self.is_chinese)
+        return "jieba" if wanted and tokenizer.splits_chinese else None
 
     @property
     def is_chinese(self) -> bool:

@@ -36,7 +36,9 @@ class BlockWriter:
         tokenizer = Tokenizer.load(settings.output_dir)
         self._token_bytes = token_bytes(tokenizer)
         self._encoder = SentenceEncoder(
-            tokenizer, chinese=settings.is_chinese, segment_words=settings.segmenter is not None
+            tokenizer,
+            chinese=settings.is_chinese,
+            segment_words=settings.segmenter(tokenizer) is not None,
         )
 
     def write(self, block: Block) -> Note:
@@ -72,7 +74,10 @@ class BlockWriter:
             text = self._text(raw)
             if text is None:
                 continue
-            batch.append(split_sentences(text, self._settings.language, self._settings.line_breaks))
+            spaced = self._encoder.reads_spaces
+            batch.append(
+                split_sentences(text, self._settings.language, self._settings.line_breaks, spaced=spaced)
+            )
             size += len(text)
             if size >= BATCH_CHARACTERS:
                 yield from self._encoded(batch)
@@ -109,7 +114,7 @@ class BlockWriter:
 
 def token_bytes(tokenizer: Tokenizer) -> int:
     """Return the bytes of an id on disk."""
-    return 2 if tokenizer.vocab_size <= 1 << 16 else 4
+    return 2 if tokenizer.highest_id() < 1 << 16 else 4
 
 
 _writer: BlockWriter  # a worker process has one, made before its first block

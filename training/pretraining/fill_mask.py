@@ -73,7 +73,7 @@ def _gap(document: Document, tokenizer: Tokenizer, rng: np.random.Generator, max
         part = slice(document.sentences[sentence], document.sentences[sentence + 1])
         ids, continues = document.tokens[part], document.continues[part]
         alone = np.flatnonzero(~continues & ~np.append(continues[1:], False)).tolist()
-        if words := [i for i in alone if tokenizer.id_to_token(int(ids[i])).isalpha()]:
+        if words := [i for i in alone if _shown(tokenizer, int(ids[i])).isalpha()]:
             return Gap(ids, words[rng.integers(len(words))])
     return None
 
@@ -94,7 +94,7 @@ def fill(objective: Objective, tokenizer: Tokenizer, chosen: Sequence[Gap], top_
     objective.train(was_training)
     if logits is None:
         return []
-    probabilities = logits[:, : tokenizer.vocab_size].float().softmax(-1).cpu()  # (N, V)
+    probabilities = logits[:, : tokenizer.highest_id() + 1].float().softmax(-1).cpu()  # (N, V)
     return [_filled(gap, row, tokenizer, top_k) for gap, row in zip(chosen, probabilities, strict=True)]
 
 
@@ -110,18 +110,38 @@ def _example(gap: Gap, tokenizer: Tokenizer) -> MaskedExample:
 def _filled(gap: Gap, probabilities: torch.Tensor, tokenizer: Tokenizer, top_k: int) -> Filled:
     truth = int(gap.ids[gap.position])
     best = probabilities.topk(min(top_k, len(probabilities)))
-    pieces = [tokenizer.id_to_token(int(i)) for i in gap.ids]
-    pieces[gap.position] = "[MASK]"
     guesses = zip(best.indices.tolist(), best.values.tolist(), strict=True)
     return Filled(
-        text=readable(pieces),
-        truth=tokenizer.id_to_token(truth),
+        text=_text(gap, tokenizer),
+        truth=_shown(tokenizer, truth),
         truth_probability=float(probabilities[truth]),
         truth_rank=int((probabilities > probabilities[truth]).sum()) + 1,
-        guesses=tuple((tokenizer.id_to_token(piece), share) for piece, share in guesses),
+        guesses=tuple((_shown(tokenizer, piece), share) for piece, share in guesses),
+    )
+
+
+def _shown(tokenizer: Tokenizer, piece: int) -> str:
+    """Return a piece for people: BERT's as it is, others as they are written, without the space before a word."""
+    name = tokenizer.id_to_token(piece)
+    return name if tokenizer.has_bert_words else tokenizer.written(piece)[0].strip() or name
+
+
+def _text(gap: Gap, tokenizer: Tokenizer) -> str:
+    """Return a sentence with [MASK] in its gap."""
+    if tokenizer.has_bert_words:
+        pieces = [tokenizer.id_to_token(int(i)) for i in gap.ids]
+        pieces[gap.position] = "[MASK]"
+        return readable(pieces)
+    ids = gap.ids.tolist()
+    ids[gap.position] = mask_id(tokenizer)
+    before = " " if gap.position else ""
+    return (
+        tokenizer.decode(ids, skip_special=False)
+        .replace(tokenizer.mask_piece or "", f"{before}[MASK]")
+        .strip()
     )
 
 
 def readable(pieces: Sequence[str]) -> str:
-    """Join pieces to readable text."""
+    """Join pieces of BERT's tokenizer to readable text."""
     return _NO_SPACE.sub("", " ".join(pieces)).replace("##", "")

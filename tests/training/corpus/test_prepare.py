@@ -221,6 +221,31 @@ def test_without_a_tokenizer_one_is_trained_first(tmp_path: Path) -> None:
     assert corpus.info["tokenizer"]["uncased"] is True
 
 
+def test_a_roberta_vocabulary_reads_a_document_as_its_whole_text(tmp_path: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", documents := texts(30))
+    prepare(make(tmp_path / "out", source, None, model_type="roberta", vocab_size=300, held_out=0.0))
+    corpus = Corpus.open(tmp_path / "out")
+    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    assert (corpus.vocab_size, tokenizer.mask_id, corpus.info["tokenizer"]["uncased"]) == (300, 299, False)
+    found = [shard.document(i) for shard in corpus.shards("train") for i in range(len(shard))]
+    expected = tokenizer.ids([" ".join(document.split()) for document in documents])
+    assert [document.tokens.tolist() for document in found] == expected
+    one = found[0]
+    starts = np.flatnonzero(~one.continues)
+    words = [tokenizer.decode(part.tolist()).strip() for part in np.split(one.tokens, starts[1:])]
+    assert words == documents[0].split()
+
+
+def test_settings_of_vocabularies_that_do_not_fit_are_refused(tmp_path: Path, tokenizer: Path) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", texts(3))
+    with pytest.raises(ValueError, match="uncased means nothing to the byte-level BPE of roberta"):
+        make(tmp_path / "out", source, None, model_type="roberta", uncased=True)
+    with pytest.raises(ConfigError, match="needs a tokenizer that takes Chinese apart"):
+        prepare(
+            make(tmp_path / "out", source, None, model_type="roberta", vocab_size=300, word_segmenter="jieba")
+        )
+
+
 def test_chinese_words_are_in_the_shards(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["我们去公园。", "公园很好。"])
     prepare(make(tmp_path / "out", source, None, vocab_size=256, language="zh", held_out=0.0))

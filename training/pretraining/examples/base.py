@@ -20,6 +20,8 @@ Bools = NDArray[np.bool_]
 
 NOT_OF_TEXT = re.compile(r"\[.+\]|<.+>")
 """Pieces such as [CLS], [unused7], and <S> of the Chinese vocabulary: BERT splits at punctuation, so no text has them."""
+PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+|<.+>NOTUSED|\|\|\|.+\|\|\|")
+"""Pieces of other vocabularies that stand for nothing, of ModernBERT, RoBERTa and CamemBERT."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,30 +63,49 @@ class MaskedExample:
 
 
 class SpecialIds(NamedTuple):
-    """The ids of BERT's special tokens, and those of plain pieces."""
+    """The ids of a tokenizer's special tokens, and those of plain pieces; [CLS] … stand for the tokenizer's own names."""
 
     cls: int
     sep: int
     pad: int
     mask: int
-    unk: int
+    unk: int | None
     plain: Ints
-    """(P,) ascending: every id but the special and the [unused] ones; random replacements are drawn from them."""
+    """(P,) ascending: every id but the special and the unused ones; random replacements are drawn from them."""
+    separators: int = 1
+    """Number of [SEP] between the two segments of a pair: RoBERTa's tokenizer writes two."""
+    second_segment: int = 1
+    """Segment id of a pair's second segment."""
 
     @classmethod
     def load(cls, path: Path) -> "SpecialIds":
-        """Read the tokenizer of a folder (`tokenizer.json` or `vocab.txt`).
+        """Read the tokenizer of a folder (`tokenizer.json`, or files that one is made of).
 
         Raises CheckpointError, also where the vocabulary has no plain pieces.
         """
         tokenizer = Tokenizer.load(path)
-        pieces = [tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size)]
-        plain = [i for i, piece in enumerate(pieces) if not NOT_OF_TEXT.fullmatch(piece)]
-        if not plain:
-            raise CheckpointError(f"the vocabulary's {len(pieces)} pieces are all special or unused")
-        mask, unk = tokenizer.mask_id, tokenizer.unk_id
-        if mask is None or unk is None or len(tokenizer.form.between) > 1:
+        form, mask = tokenizer.form, tokenizer.mask_id
+        plain = _plain_ids(tokenizer)
+        if not len(plain):
+            raise CheckpointError(f"the vocabulary's {tokenizer.vocab_size} pieces are all special or unused")
+        if mask is None or set(form.between) != {form.sep_id}:
             raise CheckpointError(
-                "pretraining needs a tokenizer with a mask, an unknown piece and BERT's pairs, [CLS] A [SEP] B [SEP]"
+                "pretraining needs a tokenizer with a mask, and with nothing but [SEP] between two texts"
             )
-        return cls(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, mask, unk, np.array(plain, np.int32))
+        return cls(
+            form.cls_id,
+            form.sep_id,
+            tokenizer.pad_id,
+            mask,
+            tokenizer.unk_id,
+            plain,
+            len(form.between),
+            form.second_segment,
+        )
+
+
+def _plain_ids(tokenizer: Tokenizer) -> Ints:
+    unused = NOT_OF_TEXT if tokenizer.has_bert_words else PLACEHOLDER
+    special = tokenizer.special_ids()
+    ids = (i for i in range(tokenizer.highest_id() + 1) if i not in special and tokenizer.has_id(i))
+    return np.array([i for i in ids if not unused.fullmatch(tokenizer.id_to_token(i))], np.int32)

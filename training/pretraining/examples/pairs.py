@@ -26,8 +26,8 @@ class _Pairs(Builder):
 
     @property
     def room(self) -> int:
-        """Tokens of text: all but [CLS] and two [SEP]."""
-        return self.max_tokens - 3
+        """Tokens of text: all but [CLS], the last [SEP] and those between."""
+        return self.max_tokens - 2 - self.special.separators
 
     def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
         return self.draw(text, Random(int(rng.integers(2**63))))

@@ -77,7 +77,7 @@ class Examples:
     """Examples that are made when they are taken: [CLS] piece [SEP] piece [SEP] …"""
 
     def __init__(self, text: Text, special: SpecialIds, plan: ExampleRanges, *, segments: bool) -> None:
-        """Give each piece a segment id of its own with `segments`, else 0."""
+        """Make pairs of two segments with `segments`, else pieces of one segment."""
         self._text, self._special, self._segments = text, special, segments
         self._starts, self._stops = np.array(plan.starts, np.int64), np.array(plan.stops, np.int64)
         self._offsets, self._labels = np.array(plan.offsets, np.int64), np.array(plan.labels, np.int8)
@@ -93,18 +93,23 @@ class Examples:
             return []
         place = pieces - np.repeat(first, last - first)  # of a piece in its example
         starts, stops = self._starts[pieces], self._stops[pieces]
-        size = stops - starts + 1 + (place == 0)  # its [SEP], and the first one's [CLS]
+        is_first = place == 0
+        size = stops - starts + 1 + is_first  # its [SEP], and the first one's [CLS]
+        if self._segments:
+            size += (self._special.separators - 1) * is_first
         ends = np.cumsum(size)
-        at = ranges(ends - 1 - (stops - starts), ends - 1)
+        begins = ends - size + is_first
+        at = ranges(begins, begins + stops - starts)
         source = ranges(starts, stops)
         ids = np.full(ends[-1], self._special.sep, np.int32)
-        ids[(ends - size)[place == 0]] = self._special.cls
+        ids[(ends - size)[is_first]] = self._special.cls
         ids[at] = self._text.tokens[source]
         continues, special = np.zeros(len(ids), np.bool_), np.ones(len(ids), np.bool_)
         continues[at], special[at] = self._text.continues[source], False
         # A text that is cut at its front begins a new word.
-        continues[ends - 1 - (stops - starts)] = False
-        segments: Bytes = np.repeat((place if self._segments else place * 0).astype(np.int8), size)
+        continues[begins] = False
+        segment = place * (self._special.second_segment if self._segments else 0)
+        segments: Bytes = np.repeat(segment.astype(np.int8), size)
         borders = ends[np.cumsum(last - first) - 1].tolist()
         labels = self._labels[indices].tolist()
         return [
