@@ -28,6 +28,7 @@ _ROBERTA = Family(
     },
     starts_after_pad=True,
     mlm_act="gelu",
+    has_pair_head=False,
 )
 _DISTILBERT = Family(
     "distilbert",
@@ -66,6 +67,7 @@ _DISTILBERT = Family(
     ),
     pooler_act="relu",
     has_segment_table=False,
+    has_pair_head=False,
     drops_tokens_for_classifier=False,
 )
 _ELECTRA = Family(
@@ -96,6 +98,7 @@ _ELECTRA = Family(
     },
     pooler_act="gelu",
     mlm_act="gelu",
+    has_pair_head=False,
 )
 _ALBERT = Family(
     "albert",
@@ -133,6 +136,7 @@ _ALBERT = Family(
         ("cls.predictions.transform.LayerNorm", "predictions.LayerNorm"),
         ("cls.predictions.decoder", "predictions.decoder"),
         ("cls.predictions.bias", "predictions.bias"),
+        ("cls.seq_relationship", "sop_classifier.classifier"),
     ),
     always_projects=True,
 )
@@ -205,6 +209,7 @@ _MODERN = ModernFamily(
         "output.dense",
     ),
     has_segment_table=False,
+    has_pair_head=False,
     answer_head="classifier",
     vocabulary_head="head.dense",
 )
@@ -256,6 +261,7 @@ _DEBERTA_V2 = Deberta(
     head_names=(("cls.predictions", "cls.predictions"), *_DEBERTA_HEADS),
     pooler_act="gelu",
     projects_before_norm=True,
+    has_pair_head=False,
     drops_tokens_for_classifier=False,
 )
 _DEBERTA = replace(

@@ -20,10 +20,10 @@ from training.corpus.shards import INDEX, Corpus
 from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples import stream
 from training.pretraining.examples.base import MaskedExample, SpecialIds
-from training.pretraining.new_model import new_config, with_longer_texts
+from training.pretraining.new_model import PUBLISHED, new_config, with_longer_texts
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
-from training.pretraining.settings import PretrainSettings, fingerprint
+from training.pretraining.settings import PAIR_LABELS, PretrainSettings, fingerprint
 from training.pretraining.trainer import PretrainTrainer, make_loop
 from training.report.pretraining import PretrainReport, run_report, write_report
 
@@ -114,14 +114,16 @@ def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
     Raises ConfigError where a file of BERT cannot hold the body, and the objective has heads that only BERT has.
     """
     shape, plain = settings.model, config.is_plain_body and config.mlm_act == config.hidden_act
-    if not plain and settings.objective != "mlm":
+    pairs = config.family.has_pair_head and settings.objective in PAIR_LABELS
+    stays = pairs or settings.objective in ("mlm", "distillation")
+    if not plain and not stays:
         raise ConfigError(
             f"{settings.base} is {config.model_type!r}, whose body is not BERT's: it goes on with the objective 'mlm', "
             f"and not with {settings.objective!r}"
         )
-    stays = settings.objective == "mlm"
-    # ModernBERT's own is none, which is not the default here.
-    rates = {name for name in DROPOUT if config.modern is None or name in shape.model_fields_set}
+    # The dropout of families whose own is none, which is not the default here, changes only where it is asked for.
+    own = PUBLISHED.get(config.model_type, {})
+    rates = {name for name in DROPOUT if name in shape.model_fields_set or name not in own}
     return replace(
         config,
         **shape.model_dump(include=rates),

@@ -86,6 +86,8 @@ class Family:
     """Activation of the masked language model's head; "" is that of the layers."""
     has_segment_table: bool = True
     """Its files have vectors of segments. Without them the table is zero and stays so."""
+    has_pair_head: bool = True
+    """`transformers` has a class that is pretrained on words and on pairs of texts."""
     always_projects: bool = False
     """Embeddings go through a layer of their own also where they are as wide as the encoder."""
     projects_before_norm: bool = False

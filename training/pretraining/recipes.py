@@ -32,7 +32,10 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
         "objective": "span", "examples": "single", "masking": {"kind": "spans"}, "short_share": 0.0,
         **_GOOGLE, "adam_epsilon": 1e-8, "weight_decay": 0.1,
     },
-    "albert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "ngrams"}, **_GOOGLE},
+    "albert": {
+        "objective": "mlm+sop", "examples": "sentence_order",
+        "masking": {"kind": "ngrams"}, "model": {"model_type": "albert"}, "optimizer": "lamb", **_ADAM,
+    },
     "electra": {
         "objective": "replaced_token", "examples": "full_sentences",
         "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0}, **_GOOGLE,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from bert.families import FAMILIES
 from bert.settings import CommandSettings, SettingsPart
 from training.command_line import REMOVED_IN, fill_in
 from training.core.schedules import DecayShape, Schedule
@@ -217,6 +218,9 @@ def _objective(settings: PretrainSettings) -> None:
         raise ValueError(
             f"objective {settings.objective!r} needs examples: {wanted}, not {settings.examples!r}"
         )
+    family = settings.model.model_type
+    if wanted and settings.base is None and not FAMILIES[family].has_pair_head:
+        raise ValueError(f"objective {settings.objective!r} needs a head that model_type {family!r} has not")
     if settings.objective == "span" and settings.masking.kind != "spans":
         raise ValueError(f"objective 'span' needs masking kind spans, not {settings.masking.kind!r}")
     if (settings.objective == "distillation") != (settings.distillation is not None):
