@@ -174,7 +174,7 @@ class Packer:
         """Yield for each run the indices of its texts, its inputs and the number of tokens that it computes."""
         lengths = [len(encoding) for encoding in encodings]
         if self.layout == "flat":
-            for texts in flat_groups(lengths):
+            for texts in flat_groups(lengths, self.rules.max_pairs):
                 inputs = flat_inputs([encodings[n] for n in texts], [heads[n] for n in texts])
                 yield texts, inputs, sum(lengths[n] for n in texts)
         elif len(encodings) == 1:

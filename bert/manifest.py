@@ -34,7 +34,7 @@ _OBJECTS = (
     "fallback",
 )
 FALLBACK_KEYS = ("precision", "layout", "session", "packing", "parity", "fused_operators")
-_PACKING = {"align_tokens": 1, "block_tokens": 0}  # key → smallest value
+_PACKING = {"align_tokens": 1, "block_tokens": 0, "max_pairs": 0}  # key → smallest value
 _ATTENTION = {"scores": 1, "window_layers": 0, "window_tokens": 0}
 
 
@@ -57,7 +57,8 @@ class Manifest:
     onnxruntime.GraphOptimizationLevel) and `providers`, in order."""
     packing: dict[str, int] = field(default_factory=dict)
     """Places that texts may have in a row so that answers are bit for bit those of a text alone: `align_tokens`, every start
-    is a multiple of it; `block_tokens`, a text crosses no multiple of it unless it starts at one (0: it may)."""
+    is a multiple of it; `block_tokens`, a text crosses no multiple of it unless it starts at one (0: it may). On a GPU
+    `max_pairs`, the largest number of texts times the square of the longest's tokens (0: any)."""
     attention: dict[str, int] = field(default_factory=dict)
     """What attention costs, where that is not as in BERT: `scores`, how many products give the score of a pair of tokens;
     `window_layers`, how many layers see a window; `window_tokens`, the row width from which these cost no more a token."""

@@ -75,6 +75,8 @@ class PackingRules:
     """Step between starts, in tokens: each start is a multiple of it."""
     block_tokens: int = 0
     """Block size in tokens. A text crosses a block's edge only if it starts at one; 0: no blocks."""
+    max_pairs: int = 0
+    """Layout "flat": largest N * longest^2 of a run of several texts, whose scores are all in memory; 0: no limit."""
 
     def start(self, used: int, tokens: int) -> int:
         """Return the first allowed start at or after `used` for a text of `tokens` tokens."""
@@ -251,18 +253,24 @@ The scratch is as large as the batch would be if padded to its longest text.
 """
 
 
-def flat_groups(lengths: Sequence[int]) -> list[list[int]]:
+def flat_groups(lengths: Sequence[int], max_pairs: int = 0) -> list[list[int]]:
     """Divide a "flat" batch into runs, each a list of indices; most batches are one run.
 
-    One paragraph beside 500 words would need gigabytes of attention scratch, which the GPU's arena keeps.
+    One paragraph beside 500 words would need gigabytes of attention scratch, which the GPU's arena keeps. `max_pairs` is
+    that of PackingRules.
     """
-    if len(lengths) * max(lengths) <= PADDED_SHARE * sum(lengths) + PADDED_TOKENS:
+
+    def fits(count: int, longest: int, tokens: int) -> bool:
+        within_padding = count * longest <= PADDED_SHARE * tokens + PADDED_TOKENS
+        return within_padding and (count == 1 or not max_pairs or count * longest**2 <= max_pairs)
+
+    if fits(len(lengths), max(lengths), sum(lengths)):
         return [list(range(len(lengths)))]
     groups: list[list[int]] = [[]]
     longest = tokens = 0
     for place in sorted(range(len(lengths)), key=lambda n: -lengths[n]):
         length = lengths[place]
-        if (len(groups[-1]) + 1) * longest > PADDED_SHARE * (tokens + length) + PADDED_TOKENS:
+        if groups[-1] and not fits(len(groups[-1]) + 1, longest, tokens + length):
             groups.append([])
         if not groups[-1]:
             longest = tokens = 0

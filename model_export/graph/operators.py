@@ -12,6 +12,8 @@ from model_export.graph.modern.int8_ops import ModernInt8Ops
 from model_export.graph.modern.long_rows import block_size
 from model_export.graph.modern.row_ops import ModernRowOps
 
+MAX_SCORES = 2**26
+"""Largest number of a head's scores in a run of several texts on a GPU, those of one text of 8,192 tokens."""
 COPIED = 2
 """How much longer attention takes in blocks than in rows of as many tokens, because each block is copied beside two others.
 
@@ -32,6 +34,15 @@ def operators(config: BertConfig) -> Operators:
     if config.modern is not None:
         return Operators(ModernRowOps, ModernInt8Ops, ModernCudaOps)
     return Operators(CpuOps, Int8Ops, CudaOps)
+
+
+def max_pairs(config: BertConfig) -> int:
+    """Return the `max_pairs` of a config's packing on a GPU; 0 where attention keeps no scores, or those of 512 tokens.
+
+    Windows are a mask, for which the kernel that keeps the scores is taken. DeBERTa's terms are tensors as large as they.
+    """
+    is_masked = config.modern is not None and any(config.modern.sliding)
+    return MAX_SCORES // (1 + len(config.pos_att_type)) if is_masked or config.pos_att_type else 0
 
 
 def attention_cost(config: BertConfig) -> dict[str, int]:

@@ -20,7 +20,7 @@ from model_export.graph.bert_graph import build_graph
 from model_export.graph.calibration import calibrate
 from model_export.graph.cpu_ops import product_block
 from model_export.graph.graph_checks import check_types
-from model_export.graph.operators import attention_cost, operators
+from model_export.graph.operators import attention_cost, max_pairs, operators
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
 from model_export.verify.texts import EncodedText
@@ -36,8 +36,10 @@ def packer_for(config: BertConfig, precision: str) -> Packer:
     lane by lane) and crosses no block of the product with the values (`product_block`).
     """
     cost = CostModel.for_model(config.hidden_size, config.num_hidden_layers, attention_cost(config))
-    if precision != "int8":
-        return Packer("flat" if precision == "fp16" else "rows", cost=cost)
+    if precision == "fp16":
+        return Packer("flat", PackingRules(max_pairs=max_pairs(config)), cost)
+    if precision == "fp32":
+        return Packer("rows", cost=cost)
     return Packer("rows", PackingRules(align_tokens=4, block_tokens=product_block(config.head_size)), cost)
 
 

@@ -198,13 +198,14 @@ def test_nothing_cannot_be_packed() -> None:
         pack([])
 
 
-@given(st.lists(st.integers(1, 512), min_size=1, max_size=3000))
-def test_no_run_on_a_gpu_has_much_more_scratch_than_texts(lengths: list[int]) -> None:
-    groups = flat_groups(lengths)
+@given(st.lists(st.integers(1, 512), min_size=1, max_size=3000), st.sampled_from([0, 2**16, 2**22]))
+def test_no_run_on_a_gpu_has_much_more_scratch_than_texts(lengths: list[int], max_pairs: int) -> None:
+    groups = flat_groups(lengths, max_pairs)
     assert sorted(place for group in groups for place in group) == list(range(len(lengths)))
     for group in groups:
         inside = [lengths[place] for place in group]
         assert len(inside) * max(inside) <= PADDED_SHARE * sum(inside) + PADDED_TOKENS
+        assert len(inside) == 1 or not max_pairs or len(inside) * max(inside) ** 2 <= max_pairs
 
 
 def test_usual_batches_on_a_gpu_are_one_run_in_their_order() -> None:
@@ -212,3 +213,7 @@ def test_usual_batches_on_a_gpu_are_one_run_in_their_order() -> None:
     assert flat_groups(lengths[:100]) == [list(range(100))]
     assert len(flat_groups(lengths)) <= 3
     assert len(flat_groups([512] + [8] * 8000)) == 2
+    # The largest batch that is tried at start, and one of long documents.
+    assert len(flat_groups([512] * 128, max_pairs=2**26)) == 1
+    assert len(flat_groups([8192] * 8, max_pairs=2**26)) == 8
+    assert flat_groups([4096, 8192, 4096, 30], max_pairs=2**26) == [[1], [0, 2, 3]]

@@ -17,7 +17,7 @@ from model_export.graph.cpu_ops import CpuOps
 from model_export.graph.cuda_ops import CudaOps
 from model_export.graph.graph_checks import check_structure, check_types
 from model_export.graph.int8_ops import Int8Ops
-from model_export.graph.operators import attention_cost
+from model_export.graph.operators import attention_cost, max_pairs
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import GraphSession, packer_for
@@ -198,5 +198,8 @@ def test_the_manifest_says_what_attention_costs() -> None:
     )
     # Of four layers the first and the last see the whole text; blocks have 64 tokens.
     assert attention_cost(modern) == {"window_layers": 2, "window_tokens": 384}
+    assert max_pairs(modern) == 8192**2
+    assert max_pairs(DISENTANGLED["buckets"]) == 8192**2 // 3
+    assert max_pairs(CONFIGS["narrow"]) == 0
     assert attention_cost(DISENTANGLED["buckets"]) == {"scores": 3}
     assert attention_cost(CONFIGS["narrow"]) == {}
