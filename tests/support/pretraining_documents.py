@@ -1,9 +1,12 @@
 """Small documents for the tests of examples and masking."""
 
+from pathlib import Path
+
 import numpy as np
 
-from training.corpus.shards import Document
+from training.corpus.shards import Corpus, Document, write_index, write_shard
 from training.pretraining.examples.base import Example, SpecialIds
+from training.pretraining.examples.other_documents import OtherDocuments
 from training.pretraining.examples.text import Builder, Examples, Text
 
 PAD, UNK, CLS, SEP, MASK, UNUSED = range(6)
@@ -42,3 +45,21 @@ def taken(examples: Examples) -> list[Example]:
 def built(builder: Builder, documents: list[Document], rng: np.random.Generator) -> list[Example]:
     """Make all examples of some documents."""
     return taken(builder.plan(Text.of(documents), rng))
+
+
+def write_corpus(
+    folder: Path, train: list[list[Document]], held_out: list[list[Document]] | None = None
+) -> Corpus:
+    """Write shards of documents."""
+    splits = {
+        split: [write_shard(folder, f"{split}-{i:05}", shard, 2) for i, shard in enumerate(shards)]
+        for split, shards in (("train", train), ("held_out", held_out or []))
+    }
+    write_index(folder, {"token_bytes": 2, "tokenizer": {"vocab_size": 1000}, "splits": splits})
+    return Corpus.open(folder)
+
+
+def texts(folder: Path, shards: list[list[Document]]) -> list[Text]:
+    """Write shards of documents, and return the text of each."""
+    others = OtherDocuments(write_corpus(folder, shards), "train")
+    return [Text.of(shard, others.first(place), others) for place, shard in enumerate(shards)]

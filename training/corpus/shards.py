@@ -138,6 +138,11 @@ class Corpus:
         """Number of pieces in the vocabulary; every id is below it."""
         return int(self.info["tokenizer"]["vocab_size"])
 
+    @cached_property
+    def part_types(self) -> dict[str, np.dtype[Any]]:
+        """Type of the values in each of PARTS."""
+        return dict(zip(PARTS, _types(self.token_bytes), strict=True))
+
     @property
     def token_bytes(self) -> int:
         """Bytes of an id on disk: 2 or 4."""

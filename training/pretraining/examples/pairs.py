@@ -63,7 +63,8 @@ class _Pairs(Builder):
 class NextSentence(_Pairs):
     """Pairs for "does B follow A?": half of the time it does, else it starts at a random sentence of another document.
 
-    A chunk of one sentence has no rest and always takes a random B, so more than half are random.
+    Any document of the split has the same chance to be the other one. A chunk of one sentence has no rest and always takes
+    a random B, so more than half are random.
     """
 
     min_documents: ClassVar[int] = 2
@@ -75,12 +76,12 @@ class NextSentence(_Pairs):
         split = first + (rng.randint(1, last - first - 1) if last - first >= 2 else 1)
         a = borders[first], borders[split]
         if last - first > 1 and rng.random() >= 0.5:
-            b, label = (borders[split], borders[last]), IN_ORDER
-        else:
-            b, label = _random_piece(text, document, target - (a[1] - a[0]), rng), RANDOM
-            last = split  # the sentences that were not used start the next chunk
-        plan.add(cut_pair(a, b, self.room, rng), label)
-        return last
+            plan.add(cut_pair(a, (borders[split], borders[last]), self.room, rng), IN_ORDER)
+            return last
+        assert text.others is not None, "pairs need the documents of the whole split"
+        shard, start, stop = text.others.draw(text.numbers[document], target - (a[1] - a[0]), rng)
+        plan.add(cut_pair(a, (start, stop), self.room, rng), RANDOM, shard)
+        return split  # the sentences that were not used start the next chunk
 
 
 @dataclass(frozen=True)
@@ -119,20 +120,6 @@ def cut_pair(a: Piece, b: Piece, room: int, rng: Random) -> tuple[Piece, Piece]:
             b_size -= 1
             b_start += front
     return (a_start, a_start + a_size), (b_start, b_start + b_size)
-
-
-def _random_piece(text: Text, document: int, size: int, rng: Random) -> Piece:
-    """Return sentences of another document from a random one on, until they have `size` tokens or it ends."""
-    other = document
-    while other == document:  # the reference gives up after ten draws and takes the same document
-        other = rng.randint(0, text.document_count - 1)
-    end = text.documents[other + 1]
-    sentence = text.documents[other] + rng.randint(0, end - text.documents[other] - 1)
-    start = text.sentences[sentence]
-    sentence += 1
-    while sentence < end and text.sentences[sentence] - start < size:
-        sentence += 1
-    return start, text.sentences[sentence]
 
 
 def _word_start(text: Text, start: int, stop: int, rng: Random) -> int:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.errors import ConfigError, DataError
-from training.corpus.shards import Corpus, Document, Entry
+from training.corpus.shards import Corpus, Entry
 from training.pretraining.examples.base import Example, MaskedExample
+from training.pretraining.examples.other_documents import OtherDocuments
 from training.pretraining.examples.text import Builder, Examples, Offsets, Text
 from training.pretraining.masking.base import Masking
 from training.pretraining.masking.counter_rng import Keys
@@ -23,7 +24,7 @@ from training.pretraining.masking.tokens import TokenMasking
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
 """Purposes of a generator."""
 ALL: Final = slice(None)
-ORDER = 3
+ORDER = 4
 """Version of the examples, their order and their masks.
 
 A new one refuses to resume older runs, which would read some examples twice.
@@ -87,7 +88,8 @@ class ExampleStream:
         """
         self._corpus, self._split = corpus, split
         self._build, self._mask, self._seed, self._dupes = build, mask, seed, static_dupes
-        self._groups = _groups(corpus, split, max(1, build.min_documents))
+        self._entries = _checked(corpus, split, max(1, build.min_documents))
+        self._others = OtherDocuments(corpus, split)
         self._mixed = mixed_shards
         self._kept: tuple[tuple[int, int], _Examples] | None = None
 
@@ -163,7 +165,7 @@ class ExampleStream:
     @property
     def _mixes(self) -> int:
         """Number of mixes in an epoch."""
-        return -(-len(self._groups) // self._mixed)
+        return -(-len(self._entries) // self._mixed)
 
     def _examples(self, epoch: int, place: int) -> _Examples:
         """Plan a mix, and keep the last one."""
@@ -171,7 +173,7 @@ class ExampleStream:
             raise ConfigError(f"place {place} must be one of the split's {self._mixes} mixes of shards")
         if self._kept is None or self._kept[0] != (epoch, place):
             self._kept = None  # before the next one takes memory
-            order = self._generator(_SHARDS, epoch).permutation(len(self._groups)).tolist()
+            order = self._generator(_SHARDS, epoch).permutation(len(self._entries)).tolist()
             # Mixes of like size: none is left with a single last shard.
             self._kept = (epoch, place), self._mix(epoch, place, order[place :: self._mixes])
         return self._kept[1]
@@ -184,7 +186,10 @@ class ExampleStream:
 
     def _plan(self, epoch: int, shard: int) -> list[tuple[Examples, Keys]]:
         """Plan a shard (with static masks each of its copies) and draw the keys of its masks."""
-        text = Text.of([document for entry in self._groups[shard] for document in self._documents(entry)])
+        opened = self._corpus.shard(self._entries[shard])
+        text = Text.of(
+            [opened.document(i) for i in range(len(opened))], self._others.first(shard), self._others
+        )
         found = []
         for version in range(self._dupes) if self._dupes else [epoch]:
             plan = self._build.plan(text, self._generator(_PLAN, version, shard))
@@ -192,35 +197,20 @@ class ExampleStream:
             found.append((plan, keys))
         return found
 
-    def _documents(self, entry: Entry) -> list[Document]:
-        shard = self._corpus.shard(entry)
-        return [shard.document(i) for i in range(shard.documents)]
-
     def _generator(self, *purpose: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence([self._seed, *purpose]))
 
 
-def _groups(corpus: Corpus, split: str, min_documents: int) -> list[list[Entry]]:
-    """Return the shards; one with too few documents for the builder joins its neighbour.
+def _checked(corpus: Corpus, split: str, min_documents: int) -> list[Entry]:
+    """Return the entries of a split's shards.
 
-    Raises DataError where a file is missing or of another size.
+    Raises DataError where a file is missing or of another size, and for a split with too few documents.
     """
-    groups: list[list[Entry]] = [[]]
-    for entry in corpus.entries(split):
+    entries = corpus.entries(split)
+    for entry in entries:
         corpus.shard(entry)  # and closed again: a corpus may have thousands, and each holds descriptors
-        if _documents(groups[-1]) < min_documents:
-            groups[-1].append(entry)
-        else:
-            groups.append([entry])
-    if len(groups) > 1 and _documents(groups[-1]) < min_documents:
-        last = groups.pop()
-        groups[-1] += last
-    found = sum(map(_documents, groups))
+    found = sum(int(entry["documents"]) for entry in entries if entry["tokens"])
     if found < min_documents:
         needed = f"{min_documents} documents are needed" if min_documents > 1 else "a document is needed"
         raise DataError(corpus.folder, None, f"split {split!r} has {found}, and {needed}")
-    return groups
-
-
-def _documents(group: Sequence[Entry]) -> int:
-    return sum(int(entry["documents"]) for entry in group if entry["tokens"])
+    return entries

@@ -12,11 +12,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.errors import DataError
 from training.corpus.shards import Document
 from training.pretraining.examples.base import Bools, Bytes, Example, Ints, SpecialIds
+from training.pretraining.examples.other_documents import OtherDocuments
 
 Offsets = NDArray[np.int64]
+_OWN = -1
+"""Instead of a shard: the text itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,10 +33,17 @@ class Text:
     """(S + 1,) first token of each sentence, and N; plain integers, because planning reads them one by one."""
     documents: list[int]
     """(D + 1,) first sentence of each document, and S."""
+    numbers: list[int]
+    """(D,) number of each document in its split."""
+    others: OtherDocuments | None
+    """All documents of the split."""
 
     @classmethod
-    def of(cls, documents: Sequence[Document]) -> "Text":
-        """Lay documents side by side."""
+    def of(
+        cls, documents: Sequence[Document], first: int = 0, others: OtherDocuments | None = None
+    ) -> "Text":
+        """Lay documents side by side, of which the first has the number `first` among all `others` of its split."""
+        numbers = [first + i for i, document in enumerate(documents) if len(document.tokens)]
         kept = [document for document in documents if len(document.tokens)]
         lengths = [np.diff(document.sentences) for document in kept]
         lengths = [each[each > 0] for each in lengths]
@@ -43,6 +52,8 @@ class Text:
             np.concatenate([np.zeros(0, np.bool_), *(document.continues for document in kept)]),
             np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths])).tolist(),
             np.cumsum([0, *(len(each) for each in lengths)]).tolist(),
+            numbers,
+            others,
         )
 
     @property
@@ -63,9 +74,13 @@ class ExampleRanges:
     """(E + 1,) first piece of each example, and P"""
     labels: list[int] = field(default_factory=list)
     """(E,) pair labels"""
+    elsewhere: dict[int, int] = field(default_factory=dict)
+    """Piece → the shard whose tokens it counts, for those of other documents."""
 
-    def add(self, pieces: Sequence[tuple[int, int]], label: int = -1) -> None:
-        """Add an example of one or more pieces (start, stop)."""
+    def add(self, pieces: Sequence[tuple[int, int]], label: int = -1, shard: int | None = None) -> None:
+        """Add an example of one or more pieces (start, stop), the last one of another document's shard if that is given."""
+        if shard is not None:
+            self.elsewhere[len(self.starts) + len(pieces) - 1] = shard
         for start, stop in pieces:
             self.starts.append(start)
             self.stops.append(stop)
@@ -79,6 +94,8 @@ class Examples:
     def __init__(self, text: Text, special: SpecialIds, plan: ExampleRanges, *, segments: bool) -> None:
         """Make pairs of two segments with `segments`, else pieces of one segment."""
         self._text, self._special, self._segments = text, special, segments
+        self._shards = np.full(len(plan.starts) if plan.elsewhere else 0, _OWN, np.int32)
+        self._shards[list(plan.elsewhere)] = list(plan.elsewhere.values())
         self._starts, self._stops = np.array(plan.starts, np.int64), np.array(plan.stops, np.int64)
         self._offsets, self._labels = np.array(plan.offsets, np.int64), np.array(plan.labels, np.int8)
 
@@ -99,13 +116,11 @@ class Examples:
             size += (self._special.separators - 1) * is_first
         ends = np.cumsum(size)
         begins = ends - size + is_first
-        at = ranges(begins, begins + stops - starts)
-        source = ranges(starts, stops)
         ids = np.full(ends[-1], self._special.sep, np.int32)
         ids[(ends - size)[is_first]] = self._special.cls
-        ids[at] = self._text.tokens[source]
         continues, special = np.zeros(len(ids), np.bool_), np.ones(len(ids), np.bool_)
-        continues[at], special[at] = self._text.continues[source], False
+        special[ranges(begins, begins + stops - starts)] = False
+        self._fill(ids, continues, pieces, begins)
         # A text that is cut at its front begins a new word.
         continues[begins] = False
         segment = place * (self._special.second_segment if self._segments else 0)
@@ -116,6 +131,20 @@ class Examples:
             Example(ids[a:b], segments[a:b], continues[a:b], special[a:b], label)
             for a, b, label in zip([0, *borders[:-1]], borders, labels, strict=True)
         ]
+
+    def _fill(self, ids: Ints, continues: Bools, pieces: Offsets, begins: Offsets) -> None:
+        """Write the tokens of pieces, each from where it begins, and whether they go on with a word."""
+        starts, stops = self._starts[pieces], self._stops[pieces]
+        own = self._shards[pieces] == _OWN if len(self._shards) else np.ones(len(pieces), np.bool_)
+        at = ranges(begins[own], (begins + stops - starts)[own])
+        source = ranges(starts[own], stops[own])
+        ids[at], continues[at] = self._text.tokens[source], self._text.continues[source]
+        for i in np.flatnonzero(~own).tolist():
+            assert self._text.others is not None, "the plan has pieces of other documents"
+            begin, start, stop = int(begins[i]), int(starts[i]), int(stops[i])
+            found = self._text.others.tokens(int(self._shards[pieces[i]]), start, stop)
+            end = begin + stop - start
+            ids[begin:end], continues[begin:end] = found
 
 
 @dataclass(frozen=True)
@@ -128,18 +157,12 @@ class Builder(ABC):
     """Share of documents whose examples have a random shorter length, in builders that have such."""
 
     min_documents: ClassVar[int] = 0
-    """Least number of documents with text."""
+    """Least number of documents that a split must have."""
     pairs: ClassVar[bool] = False
     """True for examples of two segments with a label."""
 
     def plan(self, text: Text, rng: np.random.Generator) -> Examples:
-        """Plan the examples of a text; raises DataError for fewer than `min_documents`."""
-        if text.document_count < self.min_documents:
-            raise DataError(
-                "the corpus",
-                None,
-                f"has {text.document_count} documents with text and needs {self.min_documents}",
-            )
+        """Plan the examples of a text."""
         return Examples(text, self.special, self._plan(text, rng), segments=self.pairs)
 
     @abstractmethod

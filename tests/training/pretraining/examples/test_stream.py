@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError, DataError
-from tests.support.pretraining_documents import FIRST, MASK, built, document, numbered, special_ids
-from training.corpus.shards import Corpus, Document, write_index, write_shard
+from tests.support.pretraining_documents import (
+    FIRST,
+    MASK,
+    document,
+    numbered,
+    special_ids,
+    texts,
+    write_corpus,
+)
+from training.corpus.shards import Corpus, Document
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
@@ -27,15 +35,6 @@ SHARDS = [[[9, 7, 8], [12, 5], [6]], [[30, 4], [8, 8, 8, 8, 8]], [[5] * 12, [3, 
 Print = tuple[Any, ...]
 
 
-def write(folder: Path, train: list[list[Document]], held_out: list[list[Document]] | None = None) -> Corpus:
-    splits = {
-        split: [write_shard(folder, f"{split}-{i:05}", shard, 2) for i, shard in enumerate(shards)]
-        for split, shards in (("train", train), ("held_out", held_out or []))
-    }
-    write_index(folder, {"token_bytes": 2, "tokenizer": {"vocab_size": 1000}, "splits": splits})
-    return Corpus.open(folder)
-
-
 def shards(shapes: list[list[list[int]]]) -> list[list[Document]]:
     found, first = [], FIRST
     for shape in shapes:
@@ -46,7 +45,7 @@ def shards(shapes: list[list[list[int]]]) -> list[list[Document]]:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    return write(tmp_path_factory.mktemp("corpus"), shards(SHARDS), shards(SHARDS[:2]))
+    return write_corpus(tmp_path_factory.mktemp("corpus"), shards(SHARDS), shards(SHARDS[:2]))
 
 
 def stream(
@@ -120,9 +119,10 @@ def test_after_leads_where_reading_leads(
 
 @pytest.mark.parametrize("kind", list(BUILDERS))
 @pytest.mark.parametrize("dupes", [0, 3])
-def test_an_epoch_holds_every_example_once(corpus: Corpus, kind: str, dupes: int) -> None:
+def test_an_epoch_holds_every_example_once(corpus: Corpus, kind: str, dupes: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    made = [len(built(BUILDERS[kind](20, SPECIAL, 0.0), shard, rng)) for shard in shards(SHARDS)]
+    builder = BUILDERS[kind](20, SPECIAL, 0.0)
+    made = [len(builder.plan(text, rng)) for text in texts(tmp_path, shards(SHARDS))]
     for epoch in epochs(stream(corpus, kind, dupes=dupes), 2):
         if kind in ("full_sentences", "chunks", "single"):  # each token has a number of its own
             tokens = Counter(token for _, ids, _, _ in epoch for token in ids if token >= FIRST)
@@ -141,13 +141,13 @@ def test_shards_and_examples_are_shuffled_anew_each_epoch(corpus: Corpus) -> Non
 
 
 def test_masks_are_fresh_each_epoch(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards([[[18]]]))
+    corpus = write_corpus(tmp_path, shards([[[18]]]))
     masks = {epoch[0][0] for epoch in epochs(stream(corpus, "full_sentences"), 8)}
     assert len(masks) == 8
 
 
 def test_static_masks_are_drawn_once_for_each_copy(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards([[[18], [17]]]))
+    corpus = write_corpus(tmp_path, shards([[[18], [17]]]))
     several = epochs(stream(corpus, "single", dupes=3), 4)
     assert [len(epoch) for epoch in several] == [6] * 4  # two examples, three copies
     assert len({frozenset(epoch) for epoch in several}) == 1
@@ -176,7 +176,7 @@ def test_workers_share_the_batches(corpus: Corpus) -> None:
 
 
 def test_a_worker_process_gets_no_text_with_the_stream(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards([[[50] * 100] * 10]))
+    corpus = write_corpus(tmp_path, shards([[[50] * 100] * 10]))
     sent = stream(corpus)
     whole = prints(sent.batches(4), 3)
     pickled = pickle.dumps(sent)
@@ -185,17 +185,18 @@ def test_a_worker_process_gets_no_text_with_the_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts open files by /proc")
-def test_a_corpus_of_many_shards_does_not_use_up_file_descriptors(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards([[[5, 5]]] * 12))
+@pytest.mark.parametrize("kind", ["single", "pairs"])
+def test_a_corpus_of_many_shards_does_not_use_up_file_descriptors(tmp_path: Path, kind: str) -> None:
+    corpus = write_corpus(tmp_path, shards([[[5, 5]]] * 12))
     before = len(list(Path("/proc/self/fd").iterdir()))
-    batches = stream(corpus, "single").batches(1)
+    batches = stream(corpus, kind).batches(1)
     prints(batches, 12)
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 4
 
 
 @pytest.mark.parametrize("part", ["tokens", "documents"])
 def test_a_missing_file_is_seen_before_the_first_batch(tmp_path: Path, part: str) -> None:
-    corpus = write(tmp_path, shards(SHARDS))
+    corpus = write_corpus(tmp_path, shards(SHARDS))
     (tmp_path / f"train-00002.{part}").unlink()
     with pytest.raises(DataError, match=f"train-00002.{part}: cannot be read"):
         stream(corpus)
@@ -210,7 +211,7 @@ def test_a_cursor_counts_epochs_mixes_and_examples(corpus: Corpus, mixed: int, m
 
 
 def test_the_shards_of_a_mix_come_side_by_side_and_all_of_an_epoch(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards([[[8] * 6] * 4] * 5))
+    corpus = write_corpus(tmp_path, shards([[[8] * 6] * 4] * 5))
     each = 4 * 6 * 8
 
     def owners(mixed: int) -> list[int]:
@@ -236,41 +237,66 @@ def test_held_out_examples_are_the_same_at_each_call(corpus: Corpus) -> None:
 
 
 def test_a_corpus_without_held_out_documents_is_said(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards(SHARDS))
+    corpus = write_corpus(tmp_path, shards(SHARDS))
     with pytest.raises(DataError, match="split 'held_out' has 0, and 2 documents are needed"):
         stream(corpus).held_out_examples(5)
 
 
 @pytest.mark.parametrize("kind", list(BUILDERS))
 def test_tiny_corpora_give_batches_without_end(tmp_path: Path, kind: str) -> None:
-    corpus = write(tmp_path, [[document([10]), document(), document([11, 12])], []])
+    corpus = write_corpus(tmp_path, [[document([10]), document(), document([11, 12])], []])
     batches = prints(stream(corpus, kind).batches(10), 3)
     assert [len(batch) for batch in batches] == [10] * 3
 
 
 @pytest.mark.parametrize("kind", ["full_sentences", "chunks", "single", "sentence_order"])
 def test_one_document_is_enough_without_next_sentence(tmp_path: Path, kind: str) -> None:
-    assert len(prints(stream(write(tmp_path, shards([[[5, 6]]])), kind).batches(3), 2)) == 2
+    assert len(prints(stream(write_corpus(tmp_path, shards([[[5, 6]]])), kind).batches(3), 2)) == 2
 
 
 def test_one_document_is_too_few_for_next_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="split 'train' has 1, and 2 documents are needed"):
-        stream(write(tmp_path, shards([[[5, 6, 7]]])))
+        stream(write_corpus(tmp_path, shards([[[5, 6, 7]]])))
 
 
-def test_shards_of_one_document_are_read_with_their_neighbours(tmp_path: Path) -> None:
-    corpus = write(tmp_path, shards([[[5, 5]], [[6, 6], [7]], [[8, 8]]]))
+def test_a_random_second_segment_may_be_of_any_document_of_the_split(tmp_path: Path) -> None:
+    """Each shard is planned by itself, and eight of forty lie in memory."""
+    corpus = write_corpus(tmp_path, shards([[[4, 4, 4]] * 3] * 40))
+    source = ExampleStream(corpus, "train", BUILDERS["pairs"](30, SPECIAL), strategy("tokens", SPECIAL), 0)
+    distances = Counter[int]()
+    for (example,), cursor in source.batches(1):
+        if cursor.epoch == 4:
+            break
+        if example.pair_label == 1:
+            first, last = (int(example.original[place]) for place in (1, -2))
+            distances[abs((first - FIRST) // 36 - (last - FIRST) // 36)] += 1
+    pairs = sum(distances.values())
+    assert pairs > 500
+    assert distances[0] / pairs == pytest.approx(2 / 119, abs=0.02)  # two other documents of the own shard
+    assert set(range(1, 30)) <= set(distances)
+
+
+def test_shards_of_one_document_give_pairs(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, shards([[[5, 5]], [[6, 6], [7]], [[8, 8]]]))
     (epoch,) = epochs(stream(corpus), 1)
     assert {token for _, ids, _, _ in epoch for token in ids if token >= FIRST} >= set(range(10, 20))
 
 
+def test_a_single_document_with_text_is_said(tmp_path: Path) -> None:
+    corpus = write_corpus(tmp_path, [[document([10, 11], [12]), document()]])
+    with pytest.raises(DataError, match="split 'train' has no second document with text"):
+        next(stream(corpus).batches(2))
+
+
 def test_an_empty_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has 0, and a document is needed"):
-        stream(write(tmp_path, []), "single")
+        stream(write_corpus(tmp_path, []), "single")
 
 
 def test_a_split_that_gives_no_example_is_said(tmp_path: Path) -> None:
-    corpus = write(tmp_path, [[document([10])], [document(), document()]])  # no sentence can be cut in two
+    corpus = write_corpus(
+        tmp_path, [[document([10])], [document(), document()]]
+    )  # no sentence can be cut in two
     with pytest.raises(DataError, match="split 'train' gives no example"):
         next(stream(corpus, "sentence_order").batches(2))
 

@@ -1,0 +1,90 @@
+"""Sentences of any document of a split, read from the disk one at a time.
+
+A corpus may be larger than the memory, and holds thousands of files: each read opens a file and closes it again, which
+costs 4 µs where the system has the file in memory.
+"""
+
+import os
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.errors import DataError
+from training.corpus.shards import Corpus
+from training.pretraining.examples.base import Bools, Ints
+
+MAX_DRAWS = 10_000
+"""Draws of a document before a split has no other one: of two documents each draw gives the other with 1/2."""
+_BORDERS = 64
+"""Sentence borders to read at once."""
+
+
+class OtherDocuments:
+    """The documents of a split, numbered through its shards; small to send to processes."""
+
+    def __init__(self, corpus: Corpus, split: str) -> None:
+        """Read nothing but the counts of corpus.json."""
+        self._folder, self._split, self._types = corpus.folder, split, corpus.part_types
+        # Strings: a Path costs as much as reading its file.
+        self._files = [f"{corpus.folder}/{entry['name']}." for entry in corpus.entries(split)]
+        self._ends = list(accumulate(int(entry["documents"]) for entry in corpus.entries(split)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def first(self, shard: int) -> int:
+        """Return the number of a shard's first document."""
+        return self._ends[shard - 1] if shard else 0
+
+    def draw(self, own: int, size: int, rng: Random) -> tuple[int, int, int]:
+        """Draw a document that is not number `own`, and sentences of it from a random one on.
+
+        Return the shard, the first token in it and the token after the last. There are at least `size` tokens, or all up to
+        the document's end, and at least a sentence. The draws are those of google-research/bert, which gives up after ten
+        and takes the same document. Raises DataError where there is no other document with text.
+        """
+        for _ in range(MAX_DRAWS):
+            number = rng.randint(0, len(self) - 1)
+            if number == own:
+                continue
+            shard = bisect_right(self._ends, number)
+            first, end = self._read(shard, "documents", number - self.first(shard), 2).tolist()
+            if first < end:
+                start, stop = self._sentences(shard, first + rng.randint(0, end - first - 1), end, size)
+                if start < stop:
+                    return shard, start, stop
+        raise DataError(self._folder, None, f"split {self._split!r} has no second document with text")
+
+    def _sentences(self, shard: int, sentence: int, end: int, size: int) -> tuple[int, int]:
+        """Return the tokens of sentences, fewer than those up to `end` where `size` are enough."""
+        start = -1
+        while True:
+            count = min(_BORDERS, end - sentence)
+            borders: list[int] = self._read(shard, "sentences", sentence, count + 1).tolist()
+            start = borders[0] if start < 0 else start
+            enough = bisect_left(borders, start + size, lo=1)
+            if enough < len(borders) or sentence + count == end:
+                return start, borders[min(enough, count)]
+            sentence += count
+
+    def tokens(self, shard: int, start: int, stop: int) -> tuple[Ints, Bools]:
+        """Return the tokens of a shard, and True where they go on with a word."""
+        ids = self._read(shard, "tokens", start, stop - start).astype(np.int32)
+        return ids, self._read(shard, "continues", start, stop - start).astype(np.bool_)
+
+    def _read(self, shard: int, part: str, start: int, count: int) -> NDArray[np.unsignedinteger]:
+        kind, file = self._types[part], self._files[shard] + part
+        try:
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                raw = os.pread(descriptor, count * kind.itemsize, start * kind.itemsize)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise DataError(file, None, f"cannot be read: {error.strerror}") from None
+        if len(raw) != count * kind.itemsize:
+            raise DataError(file, None, f"ends before value {start + count}")
+        return np.frombuffer(raw, kind)
