@@ -99,6 +99,7 @@ _ELECTRA = Family(
     pooler_act="gelu",
     mlm_act="gelu",
     has_pair_head=False,
+    discriminator="discriminator_predictions",
 )
 _ALBERT = Family(
     "albert",
@@ -263,6 +264,7 @@ _DEBERTA_V2 = Deberta(
     projects_before_norm=True,
     has_pair_head=False,
     drops_tokens_for_classifier=False,
+    discriminator="mask_predictions",
 )
 _DEBERTA = replace(
     _DEBERTA_V2,
@@ -280,6 +282,7 @@ _DEBERTA = replace(
         ("attention.self.pos_query_proj", "attention.self.pos_q_proj"),
     ),
     has_key_bias=False,
+    discriminator="",
     joined={"in_proj": 3},
 )
 _OF_ITS_SIZE = {**_ROBERTA.config_defaults, "vocab_size": 30522}

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bert.checkpoint.base_models import resolve_base
+from bert.checkpoint.weight_files import has_weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
-from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device, processes
 from training.core.records import LOG, read_lines
@@ -23,6 +23,7 @@ from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.new_model import PUBLISHED, new_config, with_longer_texts
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
+from training.pretraining.objectives.replaced_token import GENERATOR
 from training.pretraining.settings import PAIR_LABELS, PretrainSettings, fingerprint
 from training.pretraining.trainer import PretrainTrainer, make_loop
 from training.report.pretraining import PretrainReport, run_report, write_report
@@ -71,7 +72,7 @@ def _report(
     command: str,
 ) -> PretrainReport:
     """Make the report; the model that fills in masks for it is a whole one, also where the trained one is in parts."""
-    objective = build(settings, trained.model.config)
+    objective = build(settings, trained.model.config, trained.generator_shape)
     objective.load_state_dict(weights, strict=False)  # tied weights have one name here and two there
     return run_report(
         f"{settings.objective} on {settings.corpus.name}",
@@ -100,8 +101,11 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
         )
     longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
     config.check_fits(corpus.vocab_size, longest)
-    objective = build(settings, _as_trained(config, settings))
-    if fresh := load_into(objective.model, folder):
+    generator = _generator(folder, settings)
+    if generator is not None:
+        generator.check_fits(corpus.vocab_size, longest)
+    objective = build(settings, _as_trained(config, settings), generator)
+    if fresh := objective.load_base(folder):
         logger.warning(
             "%s lacks %s: what is missing starts from fresh weights", settings.base, ", ".join(fresh)
         )
@@ -111,26 +115,35 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
 def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
     """Return the config of a base with the run's dropout: its own family's, or a BERT's where the heads are BERT's.
 
-    Raises ConfigError where a file of BERT cannot hold the body, and the objective has heads that only BERT has.
+    Raises ConfigError where a file of BERT cannot hold the body, and the objective has heads that the family has not.
     """
-    shape, plain = settings.model, config.is_plain_body and config.mlm_act == config.hidden_act
-    pairs = config.family.has_pair_head and settings.objective in PAIR_LABELS
-    stays = pairs or settings.objective in ("mlm", "distillation")
+    family, plain = config.family, config.is_plain_body and config.mlm_act == config.hidden_act
+    pairs = family.has_pair_head and settings.objective in PAIR_LABELS
+    detects = bool(family.discriminator) and settings.objective == "replaced_token"
+    stays = pairs or detects or settings.objective in ("mlm", "distillation")
     if not plain and not stays:
         raise ConfigError(
             f"{settings.base} is {config.model_type!r}, whose body is not BERT's: it goes on with the objective 'mlm', "
             f"and not with {settings.objective!r}"
         )
+    own = _with_dropout(config, settings)
+    return own if stays else replace(own, classifier_dropout=None, qa_dropout=0.0, model_type="bert")
+
+
+def _with_dropout(config: BertConfig, settings: PretrainSettings) -> BertConfig:
+    shape = settings.model
     # The dropout of families whose own is none, which is not the default here, changes only where it is asked for.
     own = PUBLISHED.get(config.model_type, {})
     rates = {name for name in DROPOUT if name in shape.model_fields_set or name not in own}
-    return replace(
-        config,
-        **shape.model_dump(include=rates),
-        classifier_dropout=config.classifier_dropout if stays else None,
-        qa_dropout=config.qa_dropout if stays else 0.0,
-        model_type=config.model_type if stays else "bert",
-    )
+    return replace(config, **shape.model_dump(include=rates))
+
+
+def _generator(base: Path, settings: PretrainSettings) -> BertConfig | None:
+    """Return the shape of the generator beside a base, with the run's dropout; None where there is none to go on."""
+    folder = base / GENERATOR
+    if settings.objective != "replaced_token" or not has_weights(folder):
+        return None
+    return _with_dropout(BertConfig.read(folder), settings)
 
 
 def _check_pieces(corpus: Corpus, folder: Path) -> None:

@@ -1,17 +1,15 @@
 """Heads of BERT's relatives that are read in pretraining only; names of modules are those of their checkpoints.
 
-M masked positions, R rows of T tokens, H width, E width of the embeddings, G width of a generator, V vocabulary.
+M masked positions, R rows of T tokens, H width, V vocabulary.
 """
-
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from bert.config import BertConfig
 from bert.nn.activation import activation
-from bert.nn.attention import Mask
-from bert.nn.encoder import BertEmbeddings, BertLayers, initialize
+from bert.nn.encoder import initialize
 from bert.nn.heads import BertHead
 
 SPAN_POSITION_SIZE = 200
@@ -51,7 +49,7 @@ class SpanBoundaryHead(nn.Module):
 
 
 class DiscriminatorPredictions(nn.Module):
-    """Dense, activation, one number."""
+    """ELECTRA's: dense, activation, one number (Clark et al. 2020, arXiv 2003.10555)."""
 
     def __init__(self, config: BertConfig) -> None:
         """Shape the layers, H to H and H to 1."""
@@ -61,93 +59,60 @@ class DiscriminatorPredictions(nn.Module):
         self.dense_prediction = nn.Linear(config.hidden_size, 1)
         self.apply(lambda module: initialize(module, config.initializer_range))
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Score hidden states (..., H): logits (...)."""
+    def forward(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Score hidden states (R, T, H): logits (R, T)."""
         logits: Tensor = self.dense_prediction(self.activation(self.dense(hidden)))[..., 0]
         return logits
 
 
-class BertForReplacedTokenDetection(BertHead):
-    """Which tokens are not the original ones: ELECTRA's discriminator (Clark et al. 2020, arXiv 2003.10555)."""
+class MaskPredictions(nn.Module):
+    """DeBERTa's: the first token's state is added to each token's before the norm (He et al. 2021, arXiv 2111.09543)."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Make the head, H to 1."""
-        super().__init__(config)
-        self.discriminator_predictions = DiscriminatorPredictions(config)
-
-    def score(self, hidden: Tensor) -> Tensor:
-        """Score hidden (R, T, H): logits (R, T), above 0 where a token looks replaced."""
-        logits: Tensor = self.discriminator_predictions(hidden)
-        return logits
-
-
-class GeneratorPredictions(nn.Module):
-    """Dense, GELU, LayerNorm: from the generator's width back to that of the embeddings."""
-
-    def __init__(self, config: BertConfig, embedding_size: int) -> None:
-        """Shape the projection, G to E."""
+        """Shape the layers, H to H and H to 1."""
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, embedding_size)
-        self.activation = activation("gelu")  # whatever the layers have, as in transformers
-        self.LayerNorm = nn.LayerNorm(embedding_size, eps=config.layer_norm_eps)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Map (..., G) to (..., E)."""
-        normalised: Tensor = self.LayerNorm(self.activation(self.dense(hidden)))
-        return normalised
-
-
-class ElectraEncoder(nn.Module):
-    """Embeddings of width E, projected to G where the two differ, and layers of width G."""
-
-    def __init__(self, config: BertConfig, embeddings: BertEmbeddings) -> None:
-        """Make the layers around embeddings that belong to another model too."""
-        super().__init__()
-        embedding_size = embeddings.word_embeddings.embedding_dim
-        if embedding_size != config.hidden_size:
-            self.embeddings_project = nn.Linear(embedding_size, config.hidden_size)
-        self.encoder = BertLayers(config)
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = activation(config.hidden_act)
+        self.classifier = nn.Linear(config.hidden_size, 1)
         self.apply(lambda module: initialize(module, config.initializer_range))
-        self.embeddings = embeddings  # after the others: it is not drawn again
 
-    def forward(
-        self, input_ids: Tensor, segment_ids: Tensor, attention_mask: Mask, position_ids: Tensor
-    ) -> Tensor:
-        """Encode ids (R, T) to hidden states (R, T, G); arguments are those of BertModel."""
-        hidden = self.embeddings(input_ids, segment_ids, position_ids)
-        if hasattr(self, "embeddings_project"):
-            hidden = self.embeddings_project(hidden)
-        encoded: Tensor = self.encoder(hidden, attention_mask)
-        return encoded
-
-
-class ElectraGenerator(nn.Module):
-    """The masked language model that proposes replacements; modules as in transformers' ElectraForMaskedLM."""
-
-    def __init__(self, config: BertConfig, embeddings: BertEmbeddings) -> None:
-        """Make a model as wide as `config` says between the discriminator's embeddings and back."""
-        super().__init__()
-        self.config = config
-        embedding_size = embeddings.word_embeddings.embedding_dim
-        self.electra = ElectraEncoder(config, embeddings)
-        self.generator_predictions = GeneratorPredictions(config, embedding_size)
-        self.generator_predictions.apply(lambda module: initialize(module, config.initializer_range))
-        self.generator_lm_head = nn.Linear(embedding_size, config.vocab_size)
-        nn.init.zeros_(self.generator_lm_head.bias)
-        self.generator_lm_head.weight = embeddings.word_embeddings.weight
-
-    def score(self, hidden: Tensor) -> Tensor:
-        """Score hidden states (..., G) against the vocabulary: (..., V)."""
-        logits: Tensor = self.generator_lm_head(self.generator_predictions(hidden))
+    def forward(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Score hidden states (R, T, H): logits (R, T)."""
+        inner = self.LayerNorm(firsts(hidden, position_ids) + hidden)
+        logits: Tensor = self.classifier(self.activation(self.dense(inner)))[..., 0]
         return logits
 
 
-def generator_config(config: BertConfig, width: float) -> BertConfig:
-    """Return the generator's shape: as deep as the discriminator, `width` of its heads, heads of the same size."""
-    heads = max(1, round(config.num_attention_heads * width))
-    return replace(
-        config,
-        hidden_size=heads * config.head_size,
-        num_attention_heads=heads,
-        intermediate_size=max(1, config.intermediate_size * heads // config.num_attention_heads),
-    )
+def firsts(hidden: Tensor, position_ids: Tensor | None) -> Tensor:
+    """Return the hidden state of the first token of each token's text, (R, 1 or T, H).
+
+    Positions (R, T) count from 0 in each text; without them a row holds one text.
+    """
+    if position_ids is None:
+        return hidden[:, :1]
+    here = torch.arange(position_ids.numel(), device=hidden.device).view_as(position_ids)
+    # An embedding sums its gradient in a fixed order on a GPU too; indexing does not.
+    return F.embedding(here - position_ids, hidden.flatten(0, 1))
+
+
+DISCRIMINATORS = {"discriminator_predictions": DiscriminatorPredictions, "mask_predictions": MaskPredictions}
+"""Name of a head that finds replaced pieces (`Family.discriminator`) → its module."""
+
+
+class BertForReplacedTokenDetection(BertHead):
+    """Discriminator: which tokens are not the original ones."""
+
+    def __init__(self, config: BertConfig) -> None:
+        """Make the family's head, H to 1."""
+        super().__init__(config)
+        self.own_head = config.family.discriminator or "discriminator_predictions"
+        self.add_module(self.own_head, DISCRIMINATORS[self.own_head](config))
+
+    def score(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Score hidden (R, T, H): logits (R, T), above 0 where a token looks replaced.
+
+        Positions (R, T) are needed where several texts share a row.
+        """
+        logits: Tensor = self.get_submodule(self.own_head)(hidden, position_ids)
+        return logits

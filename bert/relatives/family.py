@@ -105,6 +105,8 @@ class Family:
     """Linear layers within a layer, by BERT's names."""
     answer_head: str = "qa_outputs"
     """Name of the layer that finds answers."""
+    discriminator: str = ""
+    """Name of the head that finds replaced pieces; "" for a family without models of that kind."""
     vocabulary_head: str = "cls.predictions.transform.dense"
     """Name of a layer of the masked language model's head."""
 

@@ -1,6 +1,7 @@
 """Every objective, small and filled with random weights."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from bert.config import BertConfig
@@ -13,7 +14,7 @@ from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.objectives.replaced_token import ReplacedToken
 from training.pretraining.objectives.span import SpanBoundary
-from training.pretraining.settings import DistillationSettings
+from training.pretraining.settings import DistillationSettings, ReplacedTokenSettings
 
 
 def teacher(of: BertConfig) -> BertForMaskedLM:
@@ -23,6 +24,28 @@ def teacher(of: BertConfig) -> BertForMaskedLM:
     return model
 
 
+def electra(of: BertConfig) -> BertConfig:
+    """Return the shape with narrow embeddings, as an ELECTRA."""
+    return replace(of, model_type="electra", embedding_size=12)
+
+
+def deberta(of: BertConfig) -> BertConfig:
+    """Return the shape as that of a DeBERTa of version 3, with segments."""
+    return replace(
+        of,
+        model_type="deberta-v2",
+        pos_att_type=("p2c", "c2p"),
+        share_att_key=True,
+        norm_rel_ebd="layer_norm",
+        position_buckets=8,
+        position_biased_input=False,
+        legacy=False,
+    )
+
+
+DEBERTA_V3 = ReplacedTokenSettings(
+    generator_width=1.0, generator_depth=0.5, embedding_sharing="gradient_disentangled"
+)
 MAKERS: dict[str, Callable[[BertConfig], Objective]] = {
     "mlm": MaskedLanguageModel,
     "mlm+nsp": MaskedLanguageModelWithPairs,
@@ -30,10 +53,16 @@ MAKERS: dict[str, Callable[[BertConfig], Objective]] = {
     "left_to_right": LeftToRight,
     "span": SpanBoundary,
     "replaced_token": ReplacedToken,
+    "electra": lambda shape: ReplacedToken(electra(shape)),
+    "deberta_v3": lambda shape: ReplacedToken(deberta(shape), DEBERTA_V3),
     "distillation": lambda shape: Distillation(
         shape, teacher(shape), DistillationSettings(teacher=Path("t"))
     ),
 }
+
+
+DETECTORS = ("replaced_token", "electra", "deberta_v3")
+"""Those that have a generator."""
 
 
 def make(name: str, seed: int = 0) -> Objective:

@@ -92,13 +92,12 @@ def read_state(
     run with other settings, or of a fine-tuning that an earlier version saved.
     """
     if not (folder / STATE).is_file():
-        raise TrainingError(
-            f"{folder} was saved by an earlier version, in files that this one cannot read: finish the run with the "
-            "version that began it, or give another output_dir, or --no-resume to start anew"
-        )
+        raise _of_earlier_version(folder)
     content = json.loads((folder / STATE).read_text(encoding="utf-8"))
     check_same_run(folder, upgrade(content["settings"]), fingerprint)
     weights, moments = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
+    if any(name not in weights for name in trainable(model)):
+        raise _of_earlier_version(folder)
     with torch.no_grad():
         for name, parameter in trainable(model).items():
             parameter.copy_(_like(weights[name], parameter))
@@ -108,6 +107,13 @@ def read_state(
             }
     _restore_generators(folder / GENERATORS)
     return _progress(content["progress"])
+
+
+def _of_earlier_version(folder: Path) -> TrainingError:
+    return TrainingError(
+        f"{folder} was saved by an earlier version, in files that this one cannot read: finish the run with the "
+        "version that began it, or give another output_dir, or --no-resume to start anew"
+    )
 
 
 def planned(folders: Iterable[Path]) -> dict[str, Any]:

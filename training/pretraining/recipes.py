@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 Recipe = Literal[
     "bert", "no_nsp", "left_to_right", "roberta", "whole_word", "spanbert", "albert", "electra", "macbert", "ernie",
-    "distilbert",
+    "distilbert", "deberta_v3",
 ]  # fmt: skip
 
 _PAPER = {"kind": "tokens", "rate": 0.15, "static_dupes": 10}
@@ -38,10 +38,19 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
     },
     "electra": {
         "objective": "replaced_token", "examples": "full_sentences",
-        "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0}, **_GOOGLE,
+        "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0},
+        "model": {"model_type": "electra"}, **_ADAM,
     },
     "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}, **_GOOGLE},
     "ernie": {"objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"}, **_GOOGLE, "adam_epsilon": 1e-8},
+    "deberta_v3": {
+        "objective": "replaced_token", "examples": "chunks",
+        "masking": {"kind": "tokens", "mask_share": 1.0, "random_share": 0.0},
+        "model": {"model_type": "deberta-v2"}, **_ADAM, "adam_beta2": 0.98,
+        "replaced_token": {
+            "generator_width": 1.0, "generator_depth": 0.5, "embedding_sharing": "gradient_disentangled",
+        },
+    },
     "distilbert": {"objective": "distillation", "examples": "full_sentences", "masking": {"kind": "tokens"}},
 }  # fmt: skip
 
@@ -55,6 +64,8 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     if "model" in merged and isinstance(shape, Mapping):
         # A base has a family of its own.
         merged["model"] = dict(shape) if given.get("base") else {**recipe.get("model", {}), **shape}
+    if isinstance(asked := given.get("replaced_token", {}), Mapping) and "replaced_token" in recipe:
+        merged["replaced_token"] = {**recipe["replaced_token"], **asked}
     masking, asked = recipe.get("masking"), given.get("masking")
     if masking and isinstance(asked, Mapping) and asked.get("kind", masking["kind"]) == masking["kind"]:
         merged["masking"] = {**masking, **asked}  # another kind has no use for them

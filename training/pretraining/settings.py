@@ -16,6 +16,7 @@ from training.pretraining.recipes import Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Optimizer = Literal["adamw", "lamb", "stable_adamw"]
+Sharing = Literal["all", "gradient_disentangled", "none"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single"]
 _OF_KINDS = {
     "phrases": ("phrases",),
@@ -69,6 +70,13 @@ class ReplacedTokenSettings(SettingsPart):
 
     generator_width: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Width of the generator as a share of the model's."""
+    generator_depth: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Layers of the generator as a share of the model's."""
+    embedding_sharing: Sharing = "all"
+    """Embeddings that both models learn (`all`), those of the generator plus an offset that the model learns
+    (`gradient_disentangled`, DeBERTa version 3), or each model's own (`none`)."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Divisor of the generator's logits before a piece is drawn."""
     discriminator_weight: Annotated[float, Field(gt=0)] = 50.0
 
 

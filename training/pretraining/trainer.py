@@ -158,16 +158,14 @@ class PretrainTrainer(Trainer):
 
     def _write_model(self, folder: Path, weights: dict[str, Tensor], command: str) -> None:
         """Write `config.json`, `model.safetensors`, the tokenizer, and `pretrain.json` with settings and scores."""
-        objective, prefix = self.objective, "model."
-        named = {
-            name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)
-        }
+        objective = self.objective
         scores = self.last_evaluation.scores() if self.last_evaluation else {}
         recipe = {"command": command, "scores": scores, "settings": self.settings.model_dump(mode="json")}
         with atomic_dir(folder) as aside:
-            save_weights(named, objective.model.config, aside, objective.architecture, {})
-            self.tokenizer.save(aside, segments=objective.model.config.has_segments)
-            objective.save_beside(aside, weights)
+            model = objective.model_weights(weights)
+            save_weights(model, objective.model.config, aside, objective.architecture, {})
+            for place in (aside, *objective.save_beside(aside, weights)):
+                self.tokenizer.save(place, segments=objective.model.config.has_segments)
             (aside / "pretrain.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
 
     def _phase_now(self) -> int:

@@ -27,8 +27,8 @@ def save(objective: Objective, folder: Path) -> Path:
     """Write all weights: the model and what lies beside it as a run does, others to a file of their own."""
     weights = {name: value.detach().clone() for name, value in objective.named_parameters()}
     prefix = "model."
-    named = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    save_weights(named, objective.model.config, folder, objective.architecture, {})
+    model = objective.model_weights(weights)
+    save_weights(model, objective.model.config, folder, objective.architecture, {})
     objective.save_beside(folder, weights)
     save_file({name: value for name, value in weights.items() if not name.startswith(prefix)}, folder / REST)
     return folder

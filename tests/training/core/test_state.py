@@ -68,3 +68,10 @@ def test_a_save_with_a_setting_that_is_no_more_is_compared_as_it_stands(tmp_path
     saved = Saved(tmp_path, {**fingerprint(settings()), "seed": "none"})
     with pytest.raises(TrainingError, match=r"other settings \(seed\)"):
         saved.read()
+
+
+def test_a_save_with_weights_of_other_names_is_refused(tmp_path: Path) -> None:
+    saved = Saved(tmp_path, fingerprint(settings()))
+    saved.model = nn.Sequential(nn.Linear(2, 2))  # type: ignore[assignment]
+    with pytest.raises(TrainingError, match="was saved by an earlier version"):
+        saved.read()

@@ -25,7 +25,7 @@ def test_a_recipe_is_valid_and_opens_with_its_command(file: Path) -> None:
 SHIPPED: dict[Recipe, str] = {
     "bert": "bert", "no_nsp": "no-nsp", "left_to_right": "left-to-right", "roberta": "roberta", "whole_word": "whole-word",
     "spanbert": "spanbert", "albert": "albert", "electra": "electra", "macbert": "macbert", "ernie": "ernie",
-    "distilbert": "distil",
+    "distilbert": "distil", "deberta_v3": "deberta-v3",
 }  # fmt: skip
 """Recipe → its file."""
 

@@ -14,6 +14,19 @@ from training.core.records import read_lines
 ROOT = Path(__file__).parents[3]
 TWO_PHASES = [{"max_tokens": 32, "share": 0.5}, {"max_tokens": 48, "share": 0.5}]
 
+DEBERTA_V3 = {
+    "objective": "replaced_token",
+    "examples": "chunks",
+    "model": {
+        "model_type": "deberta-v2", "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "max_position_embeddings": 64, "position_buckets": 16,
+    },
+    "replaced_token": {
+        "generator_width": 1.0, "generator_depth": 0.5, "embedding_sharing": "gradient_disentangled",
+    },
+}  # fmt: skip
+"""A run that draws pieces from its generator beside dropout."""
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -59,11 +72,12 @@ def test_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path, kills
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "steps"), [(1, 15), pytest.param(3, 60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("drawn", [{}, DEBERTA_V3], ids=["bert", "deberta_v3"])
 def test_two_killed_processes_change_no_bit_either(
-    corpus: Path, tmp_path: Path, kills: int, steps: int
+    corpus: Path, tmp_path: Path, drawn: dict[str, Any], kills: int, steps: int
 ) -> None:
-    trained(corpus, tmp_path / "calm", 2, 0, max_steps=steps)
-    assert trained(corpus, tmp_path / "killed", 2, kills, max_steps=steps)["killed"] == kills
+    trained(corpus, tmp_path / "calm", 2, 0, max_steps=steps, **drawn)
+    assert trained(corpus, tmp_path / "killed", 2, kills, max_steps=steps, **drawn)["killed"] == kills
     assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
 
 

@@ -10,10 +10,11 @@ from training.pretraining.objectives.span import SpanBoundary
 from training.pretraining.settings import PretrainSettings
 
 
-def build(settings: PretrainSettings, config: BertConfig) -> Objective:
+def build(settings: PretrainSettings, config: BertConfig, generator: BertConfig | None = None) -> Objective:
     """Return the objective that the settings name, around a model of this shape with fresh weights.
 
-    Raises ConfigError and CheckpointError for a teacher that does not fit.
+    `generator` is the shape of a generator that a base has already. Raises ConfigError and CheckpointError for a teacher
+    or a generator that does not fit.
     """
     match settings.objective:
         case "mlm":
@@ -27,8 +28,7 @@ def build(settings: PretrainSettings, config: BertConfig) -> Objective:
         case "span":
             return SpanBoundary(config)
         case "replaced_token":
-            generator = settings.replaced_token
-            return ReplacedToken(config, generator.generator_width, generator.discriminator_weight)
+            return ReplacedToken(config, settings.replaced_token, generator)
         case "distillation":
             assert settings.distillation is not None, "the settings have been validated"
             distilled = Distillation(

@@ -7,7 +7,9 @@ from pathlib import Path
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bert.config import BertConfig
 from bert.nn.attention import Mask
+from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from training.pretraining.batch import PretrainBatch
@@ -47,11 +49,26 @@ class Objective(nn.Module, ABC):
         """Return `masked_logits` and logits (N, 2) of the pair labels, from one pass; None for a missing head."""
         return self.masked_logits(batch), None
 
-    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write other models of this objective below the checkpoint folder; by default there are none.
+    generator_shape: BertConfig | None = None
+    """Shape of another model that is trained and saved beside this one; None without one."""
+
+    def load_base(self, folder: Path) -> list[str]:
+        """Fill the model from a checkpoint; return the names of what the checkpoint lacks."""
+        return load_into(self.model, folder)
+
+    def model_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the saved model's weights by its own names, of all parameters of this module by name, whole."""
+        prefix = "model."
+        return {
+            name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)
+        }
+
+    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> list[Path]:
+        """Write other models of this objective below the checkpoint folder, and return their folders.
 
         `weights` are all parameters of this module by name, whole.
         """
+        return []
 
 
 def encode(model: BertHead, batch: PretrainBatch, ids: Tensor | None = None, mask: Mask = None) -> Tensor:

@@ -4,46 +4,70 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from bert.checkpoint.tensor_names import DECODER
+from bert.checkpoint.weight_files import has_weights
 from bert.config import BertConfig
-from bert.nn.checkpoint import save_weights
-from bert.nn.encoder import BertEmbeddings
+from bert.errors import ConfigError
+from bert.nn.checkpoint import load_into, save_weights
+from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss
-from bert.nn.pretraining_heads import BertForReplacedTokenDetection, ElectraGenerator, generator_config
+from bert.nn.pretraining_heads import BertForReplacedTokenDetection, DiscriminatorPredictions
 from training.pretraining.batch import PretrainBatch
+from training.pretraining.generator import generator_config, offsets, rebase, share
 from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
+from training.pretraining.settings import ReplacedTokenSettings
 
-EMBEDDINGS = "bert.embeddings."
+GENERATOR = "generator"
+"""Folder of the generator in that of the model."""
 
 
 class ReplacedToken(Objective):
-    """Replaced-token detection (Clark et al. 2020, arXiv 2003.10555).
+    """Replaced-token detection (Clark et al. 2020, arXiv 2003.10555; He et al. 2021, arXiv 2111.09543).
 
-    Both models share one table of embeddings, positions and segments included, as google-research/electra does.
-    The saved model is the discriminator, a plain BERT; its generator lies beside it in transformers' format.
+    The saved model is the discriminator: an ELECTRA, a DeBERTa, or the body of another family. Its generator lies beside
+    it in transformers' format.
     """
 
-    architecture = "BertModel"
+    model: BertForReplacedTokenDetection
 
     def __init__(
-        self, config: BertConfig, generator_width: float = 0.25, discriminator_weight: float = 50.0
+        self,
+        config: BertConfig,
+        settings: ReplacedTokenSettings | None = None,
+        generator: BertConfig | None = None,
     ) -> None:
-        """Make both models with fresh weights; `generator_width` is a share of the discriminator's width."""
+        """Make both models with fresh weights; `generator` is the shape of one that the settings do not decide.
+
+        Raises ConfigError for a generator that does not fit the model.
+        """
         super().__init__()
+        settings = settings or ReplacedTokenSettings()
+        shared = settings.embedding_sharing != "none"
+        self.generator_shape = generator or generator_config(
+            config, settings.generator_width, settings.generator_depth, shared=shared
+        )
+        if self.generator_shape.vocab_size != config.vocab_size:
+            raise ConfigError(
+                f"the generator has {self.generator_shape.vocab_size} pieces and the model {config.vocab_size}: "
+                "they do not belong together"
+            )
         self.model = BertForReplacedTokenDetection(config)
-        embeddings = self.model.bert.embeddings
-        assert isinstance(embeddings, BertEmbeddings)
-        self.generator = ElectraGenerator(generator_config(config, generator_width), embeddings)
-        self.weights = {"mlm": 1.0, "replaced_token": discriminator_weight}
+        self.generator = BertForMaskedLM(self.generator_shape)
+        self.temperature = settings.temperature
+        self.weights = {"mlm": 1.0, "replaced_token": settings.discriminator_weight}
+        # Of the families with a class for the head in transformers, ELECTRA is the only one.
+        is_electra = config.family.discriminator == "discriminator_predictions"
+        self.architecture = "BertForPreTraining" if is_electra else "BertModel"
+        if is_electra:
+            _initialize_as_electra(self)
+        share(self.model, self.generator, settings.embedding_sharing)
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor:
         """Return the generator's logits (M, V)."""
-        hidden = self.generator.electra(
-            batch.input_ids, batch.segment_ids, batch.attention_mask, batch.position_ids
-        )
-        return self.generator.score(select(hidden, batch.masked))
+        return self.generator.score(select(encode(self.generator, batch), batch.masked))
 
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
         """Return the numbers of masked positions and of tokens."""
@@ -52,8 +76,8 @@ class ReplacedToken(Objective):
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm`, the generator's over masked positions, and `replaced_token`, over all tokens."""
         proposals = self.masked_logits(batch)
-        ids, replaced = replace_tokens(batch, proposals)
-        logits = self.model.score(encode(self.model, batch, ids))
+        ids, replaced = replace_tokens(batch, proposals, self.temperature)
+        logits = self.model.score(encode(self.model, batch, ids), batch.position_ids)
         total = F.binary_cross_entropy_with_logits(
             logits.float(), replaced.float(), weight=batch.real.float(), reduction="sum"
         )
@@ -62,30 +86,57 @@ class ReplacedToken(Objective):
             "replaced_token": Loss(total, batch.tokens),
         }
 
-    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write the generator to the folder `generator`, as transformers' ElectraForMaskedLM."""
-        own, shared = "generator.", f"model.{EMBEDDINGS}"
+    def load_base(self, folder: Path) -> list[str]:
+        """Fill both models from a checkpoint with its generator beside it; return the names that stay fresh.
+
+        Without a generator, one that shares embeddings starts from the model's.
+        """
+        beside = folder / GENERATOR
+        has_generator = has_weights(beside)
+        fresh = load_into(self.generator, beside) if has_generator else [""]
+        fresh = [f"{GENERATOR}/{name}" for name in fresh]
+        fresh += super().load_base(folder)  # after the generator: embeddings that are one are the model's
+        rebase(self.model, keep_origin=has_generator)
+        return fresh
+
+    def model_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the discriminator's weights, with whole embeddings in place of offsets."""
+        found = super().model_weights(weights)
+        return found | {name: found[name] + weights[f"generator.{name}"] for name, _ in offsets(self.model)}
+
+    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> list[Path]:
+        """Write the generator to the folder `generator`, as the masked language model of its family."""
         named = {
-            name.removeprefix(own): tensor
-            for name, tensor in weights.items()
-            if name.startswith(own) and name != "generator.generator_lm_head.weight"
+            name: weights[own if (own := f"generator.{name}") in weights else f"model.{name}"]
+            for name in self.generator.state_dict()
+            if name != DECODER
         }
-        named |= {
-            f"electra.embeddings.{name.removeprefix(shared)}": tensor
-            for name, tensor in weights.items()
-            if name.startswith(shared)
-        }
-        extra = {"model_type": "electra", "embedding_size": self.model.config.hidden_size}
-        save_weights(named, self.generator.config, folder / "generator", "ElectraForMaskedLM", extra)
+        save_weights(named, self.generator.config, folder / GENERATOR, "BertForMaskedLM", {})
+        return [folder / GENERATOR]
+
+
+def _initialize_as_electra(objective: ReplacedToken) -> None:
+    """Draw the layers that google-research/electra leaves to TensorFlow's default, Glorot's uniform numbers."""
+    head = objective.model.get_submodule(objective.model.own_head)
+    assert isinstance(head, DiscriminatorPredictions)
+    for layer in (
+        head.dense_prediction,
+        getattr(objective.model.bert, "embeddings_project", None),
+        getattr(objective.generator.bert, "embeddings_project", None),
+    ):
+        if layer is not None:
+            nn.init.xavier_uniform_(layer.weight)
 
 
 @torch.no_grad()
-def replace_tokens(batch: PretrainBatch, proposals: Tensor) -> tuple[Tensor, Tensor]:
+def replace_tokens(
+    batch: PretrainBatch, proposals: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Return ids (R, T) with a piece drawn from logits (M, V) at each masked position, and True where it differs.
 
     A drawn piece that equals the original counts as original. No gradient goes through the draw.
     """
-    drawn = sample(proposals)
+    drawn = sample(proposals if temperature == 1.0 else proposals.float() / temperature)
     ids = batch.original_ids.flatten().index_copy(0, batch.masked, drawn).view_as(batch.original_ids)
     return ids, ids != batch.original_ids
 

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.nn import attention
-from bert.nn.checkpoint import load_into, save_checkpoint
+from bert.nn.checkpoint import load_into, save_weights
 from bert.nn.encoder import recompute_activations
 from bert.nn.heads import BertForSequenceClassification
 from tests.support import varlen
 from tests.support.bert_reference import assert_same
-from tests.support.every_objective import MAKERS, make
+from tests.support.every_objective import DETECTORS, MAKERS, make
 from tests.support.objectives import MAX_TOKENS, batch, gradients
 from training.pretraining.objectives import replaced_token
+from training.pretraining.objectives.base import Objective
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=9)
 
@@ -46,7 +47,8 @@ def test_packed_rows_give_what_padded_ones_give(name: str, seed: int, lengths: l
         assert_same(packed[parameter_name], gradient, parameter_name)
 
 
-@pytest.mark.parametrize("name", MAKERS)
+# DeBERTa's scores have terms that the kernel does not take.
+@pytest.mark.parametrize("name", [n for n in MAKERS if n != "deberta_v3"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_kernel_of_gpus_gives_what_masks_give(
     name: str, packed: bool, monkeypatch: pytest.MonkeyPatch
@@ -111,6 +113,12 @@ def cosine(left: dict[str, Tensor], right: dict[str, Tensor]) -> float:
     return float(torch.nn.functional.cosine_similarity(ours, theirs, dim=0))
 
 
+def save(objective: Objective, folder: Path) -> None:
+    """Write the model as the end of a run does."""
+    weights = objective.model_weights(dict(objective.named_parameters()))
+    save_weights(weights, objective.model.config, folder, objective.architecture, {})
+
+
 def hidden_of(model: Any, ids: Tensor) -> Tensor:
     with torch.no_grad():
         hidden: Tensor = model(ids)
@@ -120,7 +128,7 @@ def hidden_of(model: Any, ids: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_saved_model_is_an_ordinary_checkpoint(name: str, tmp_path: Path) -> None:
     objective = make(name).eval()
-    save_checkpoint(objective.model, tmp_path, objective.architecture, {})
+    save(objective, tmp_path)
     ids = batch(0, objective.model.config.vocab_size, [9, 9]).input_ids
     expected = hidden_of(objective.model.bert, ids)
     fine_tuned = BertForSequenceClassification(BertConfig.read(tmp_path), 2).eval()
@@ -128,17 +136,17 @@ def test_the_saved_model_is_an_ordinary_checkpoint(name: str, tmp_path: Path) ->
     assert {fresh_name.split(".")[0] for fresh_name in fresh} <= {"classifier", "bert"}
     assert not [fresh_name for fresh_name in fresh if ".pooler." not in fresh_name and "bert." in fresh_name]
     assert torch.equal(hidden_of(fine_tuned.bert, ids), expected)
-    theirs, report = transformers.AutoModel.from_pretrained(
-        tmp_path, add_pooling_layer=False, output_loading_info=True
-    )
+    config = objective.model.config
+    without = {"add_pooling_layer": False} if config.model_type == "bert" else {}
+    theirs, report = transformers.AutoModel.from_pretrained(tmp_path, output_loading_info=True, **without)
     assert not report["missing_keys"]
     assert_same(hidden_of(theirs.eval(), ids).last_hidden_state, expected)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("name", [n for n in MAKERS if n != "replaced_token"])
+@pytest.mark.parametrize("name", [n for n in MAKERS if n not in DETECTORS])
 def test_transformers_loads_the_head_too(name: str, tmp_path: Path) -> None:
     objective = make(name).eval()
-    save_checkpoint(objective.model, tmp_path, objective.architecture, {})
+    save(objective, tmp_path)
     kind = getattr(transformers, objective.architecture)
     theirs, report = kind.from_pretrained(tmp_path, output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"]

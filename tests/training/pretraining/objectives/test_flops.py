@@ -15,7 +15,7 @@ from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.objectives.replaced_token import ReplacedToken
 from training.pretraining.objectives.span import SpanBoundary
-from training.pretraining.settings import DistillationSettings
+from training.pretraining.settings import DistillationSettings, ReplacedTokenSettings
 
 CONFIG = config(
     vocab_size=500, hidden_size=64, num_hidden_layers=3, num_attention_heads=4, intermediate_size=256
@@ -37,7 +37,7 @@ MODERN = new_config(
         LeftToRight(CONFIG),
         SpanBoundary(CONFIG),
         ReplacedToken(CONFIG),
-        ReplacedToken(CONFIG, generator_width=1.0),
+        ReplacedToken(CONFIG, ReplacedTokenSettings(generator_width=1.0)),
         Distillation(CONFIG, BertForMaskedLM(TEACHER), DistillationSettings(teacher="t")),
     ],
     ids=lambda objective: type(objective).__name__,

@@ -1,102 +1,239 @@
-"""Replaced-token detection: both models are transformers' ELECTRA, and what is drawn replaces what is masked."""
+"""Replaced-token detection: both models are those of transformers, and what is drawn replaces what is masked."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from torch import Tensor
+from torch.nn import functional as F
 
 from bert.config import BertConfig
+from bert.errors import ConfigError
+from bert.nn.activation import activation
+from bert.nn.checkpoint import save_weights
 from bert.nn.losses import IGNORED
-from bert.nn.pretraining_heads import generator_config
 from tests.support.bert_reference import assert_same
-from tests.support.every_objective import make
+from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
+from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
 from training.pretraining.batch import PretrainBatch
+from training.pretraining.generator import OffsetEmbedding, generator_config, offsets
 from training.pretraining.objectives import replaced_token
 from training.pretraining.objectives.replaced_token import ReplacedToken, replace_tokens, sample
+from training.pretraining.settings import ReplacedTokenSettings
 
 LENGTHS = [9, 24, 5, 16]
+MLM, RTD, HEAD = "mlm", "replaced_token", "mask_predictions."
+
+
+def made(name: str, seed: int = 0) -> ReplacedToken:
+    objective = make(name, seed)
+    assert isinstance(objective, ReplacedToken)
+    return objective
 
 
 def electra(seed: int) -> ReplacedToken:
-    objective = make("replaced_token", seed)
-    assert isinstance(objective, ReplacedToken)
-    return objective
+    return made("replaced_token", seed)
 
 
 def padded(objective: ReplacedToken, seed: int = 0) -> PretrainBatch:
     return batch(seed, objective.model.config.vocab_size, LENGTHS)
 
 
-def their_config(config: BertConfig, embedding_size: int) -> Any:
-    values = {k: v for k, v in config.to_dict().items() if k not in ("model_type", "position_embedding_type")}
-    return transformers.ElectraConfig(**values, embedding_size=embedding_size)
-
-
-def their_discriminator(objective: ReplacedToken) -> Any:
-    shape = objective.model.config
-    theirs = transformers.ElectraForPreTraining(their_config(shape, shape.hidden_size))
-    weights = {k.replace("bert.", "electra."): v for k, v in objective.model.state_dict().items()}
-    theirs.load_state_dict(weights)
-    return theirs
-
-
-def their_generator(objective: ReplacedToken) -> Any:
-    shape = their_config(objective.generator.config, objective.model.config.hidden_size)
-    theirs = transformers.ElectraForMaskedLM(shape)
-    theirs.load_state_dict(objective.generator.state_dict())
-    theirs.tie_weights()
-    return theirs
-
-
 def inputs(seen: PretrainBatch, ids: Tensor) -> dict[str, Tensor]:
-    return {"input_ids": ids, "token_type_ids": seen.segment_ids, "attention_mask": seen.real}
+    return {"input_ids": ids, "token_type_ids": seen.segment_ids, "attention_mask": seen.real.long()}
+
+
+def written(objective: ReplacedToken, folder: Path) -> Path:
+    """Write both models as the end of a run does."""
+    weights = dict(objective.named_parameters())
+    model = objective.model_weights(weights)
+    save_weights(model, objective.model.config, folder, objective.architecture, {})
+    objective.save_beside(folder, weights)
+    return folder
+
+
+def loaded(kind: Any, folder: Path, allowed: str = "") -> Any:
+    """Load a class of transformers without a missing tensor, or one left over that `allowed` does not begin."""
+    model, report = kind.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert all(allowed and name.startswith(allowed) for name in report["unexpected_keys"]), report
+    return model.train()  # there is no dropout
+
+
+class Discriminator(torch.nn.Module):
+    """DeBERTa's body in transformers, with the head that it has no class for (microsoft/DeBERTa)."""
+
+    def __init__(self, folder: Path, config: BertConfig) -> None:
+        super().__init__()
+        self.deberta = loaded(transformers.DebertaV2Model, folder, HEAD)
+        tensors = of_part(load_file(folder / "model.safetensors"), HEAD)
+        # Names of parameters have no dots.
+        self.parts = torch.nn.ParameterDict({name.replace(".", "/"): x for name, x in tensors.items()})
+        self.eps, self.act = config.layer_norm_eps, activation(config.hidden_act)
+
+    def forward(self, **given: Tensor) -> Tensor:
+        hidden = self.deberta(**given).last_hidden_state
+        at = self.parts
+        inner = hidden[:, :1] + hidden
+        inner = F.layer_norm(inner, inner.shape[-1:], at["LayerNorm/weight"], at["LayerNorm/bias"], self.eps)
+        inner = self.act(F.linear(inner, at["dense/weight"], at["dense/bias"]))
+        return F.linear(inner, at["classifier/weight"], at["classifier/bias"])[..., 0]
+
+    def gradients(self) -> dict[str, Tensor]:
+        body = {f"deberta.{name}": p.grad for name, p in self.deberta.named_parameters()}
+        head = {HEAD + name.replace("/", "."): p.grad for name, p in self.parts.items()}
+        return {name: gradient for name, gradient in {**body, **head}.items() if gradient is not None}
+
+
+def both(objective: ReplacedToken, folder: Path, seen: PretrainBatch) -> tuple[Tensor, Tensor, Any, Any]:
+    """Return transformers' losses of the generator and the discriminator, and the two models."""
+    generator = loaded(transformers.AutoModelForMaskedLM, folder / "generator")
+    labels = torch.full((seen.input_ids.numel(),), IGNORED)
+    labels[seen.masked] = seen.labels
+    labels = labels.view_as(seen.input_ids)
+    proposed = generator(**inputs(seen, seen.input_ids), labels=labels)
+    ids = torch.where(labels == IGNORED, seen.original_ids, proposed.logits.argmax(-1))
+    replaced = ids != seen.original_ids
+    assert int(replaced.sum()) > 0
+    if objective.model.config.model_type == "deberta-v2":
+        told = Discriminator(folder, objective.model.config)
+        logits = told(**inputs(seen, ids))[seen.real]
+        loss = F.binary_cross_entropy_with_logits(logits, replaced[seen.real].float())
+        return proposed.loss, loss, generator, told
+    kind = transformers.ElectraForPreTraining
+    if objective.model.config.model_type == "electra":
+        told = loaded(kind, folder)
+    else:  # a BERT's: its file has no class for the head
+        shape = objective.model.config.to_dict()
+        shape = {k: v for k, v in shape.items() if k not in ("model_type", "position_embedding_type")}
+        told = kind(transformers.ElectraConfig(**{**shape, "embedding_size": shape["hidden_size"]}))
+        weights = objective.model.state_dict()
+        told.load_state_dict({k.replace("bert.", "electra."): v for k, v in weights.items()})
+    return proposed.loss, told(**inputs(seen, ids), labels=replaced.long()).loss, generator, told
+
+
+def own_names(found: Mapping[str, Tensor], config: BertConfig, architecture: str) -> dict[str, Tensor]:
+    """Return gradients by the names of the files' tensors."""
+    return config.family.own_weights(dict(found), architecture, asdict(config))
+
+
+def of_part(found: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): gradient for name, gradient in found.items() if name.startswith(prefix)
+    }
+
+
+def assert_all_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, gradient in ours.items():
+        assert_same(gradient, theirs[name], name, atol=1e-4)  # gradients 50 times as large
 
 
 @pytest.mark.parametrize("seed", [0, 3])
-def test_losses_and_gradients_are_those_of_transformers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["replaced_token", "electra"])
+def test_losses_and_gradients_are_those_of_transformers(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(replaced_token, "sample", lambda logits: logits.argmax(-1))
-    objective = electra(seed)
+    objective = made(name, seed)
     seen = padded(objective, seed)
-    discriminator, generator = their_discriminator(objective), their_generator(objective)
-    labels = torch.full((seen.input_ids.numel(),), IGNORED)
-    labels[seen.masked] = seen.labels
-    proposed = generator(**inputs(seen, seen.input_ids), labels=labels.view_as(seen.input_ids))
-    drawn = proposed.logits.argmax(-1)
-    ids = torch.where(labels.view_as(drawn) == IGNORED, seen.original_ids, drawn)
-    replaced = (ids != seen.original_ids).long()
-    assert int(replaced.sum()) > 0
-    told = discriminator(**inputs(seen, ids), labels=replaced).loss
+    mlm, rtd, generator, told = both(objective, written(objective, tmp_path), seen)
     losses, found = gradients(objective, seen)
-    assert_same(torch.tensor(losses["mlm"]), proposed.loss.detach())
-    assert_same(torch.tensor(losses["replaced_token"]), told.detach())
-    (proposed.loss + 50 * told).backward()
-    expected = {f"generator.{name}": p.grad for name, p in generator.named_parameters()}
-    for name, parameter in discriminator.named_parameters():
-        grad, shared = parameter.grad, f"generator.{name}"
-        if name.startswith("electra.embeddings."):  # one table, two models
-            grad = grad + expected.pop(shared)
-        expected["model." + name.replace("electra.", "bert.")] = grad
-    assert found.keys() == expected.keys()
-    for name, gradient in found.items():
-        assert_same(gradient, expected[name], name, atol=5e-5)  # gradients 50 times as large
+    assert_same(torch.tensor(losses[MLM]), mlm.detach())
+    assert_same(torch.tensor(losses[RTD]), rtd.detach())
+    (mlm + 50 * rtd).backward()
+    theirs = {k: p.grad for k, p in told.named_parameters()}
+    beside = {k: p.grad for k, p in generator.named_parameters()}
+    for key in [key for key in beside if key.startswith("electra.embeddings.")]:  # one table, two models
+        theirs[key] = theirs[key] + beside.pop(key)
+    model = {k.replace("bert.", "electra."): g for k, g in of_part(found, "model.").items()}
+    assert_all_same(model, theirs)
+    own = own_names(of_part(found, "generator."), objective.generator.config, "BertForMaskedLM")
+    assert_all_same(own, beside)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_disentangled_losses_and_gradients_are_those_of_transformers(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(replaced_token, "sample", lambda logits: logits.argmax(-1))
+    objective = made("deberta_v3", seed)
+    seen = padded(objective, seed)
+    mlm, rtd, generator, told = both(objective, written(objective, tmp_path), seen)
+    losses, found = gradients(objective, seen)
+    assert_same(torch.tensor(losses[MLM]), mlm.detach())
+    assert_same(torch.tensor(losses[RTD]), rtd.detach())
+    (mlm + 50 * rtd).backward()
+    ours = own_names(of_part(found, "model."), objective.model.config, objective.architecture)
+    assert_all_same(ours, told.gradients())  # an offset's gradient is that of the sum
+    own = own_names(of_part(found, "generator."), objective.generator.config, "BertForMaskedLM")
+    assert_all_same(own, {k: p.grad for k, p in generator.named_parameters()})
 
 
 def test_the_embeddings_are_one() -> None:
     objective = electra(0)
-    table = objective.model.bert.embeddings
-    assert objective.generator.electra.embeddings is table
-    assert objective.generator.generator_lm_head.weight is table.word_embeddings.weight
+    ours, theirs = objective.model.bert.embeddings, objective.generator.bert.embeddings
+    assert [*ours.parameters()] == [*theirs.parameters()]
+    assert objective.generator.cls.predictions.decoder.weight is theirs.word_embeddings.weight
 
 
-def test_the_discriminator_teaches_the_generator_nothing_but_embeddings() -> None:
-    objective = electra(0)
+@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("sharing", ["all", "gradient_disentangled", "none"])
+def test_the_discriminator_teaches_the_generator_shared_embeddings_only(name: str, sharing: Any) -> None:
+    shape = made(name).model.config
+    settings = ReplacedTokenSettings(embedding_sharing=sharing, generator_width=1.0, generator_depth=0.5)
+    objective = filled(ReplacedToken(shape, settings))
+    assert isinstance(objective, ReplacedToken)
     objective(padded(objective))["replaced_token"].total.backward()
     taught = {name for name, p in objective.generator.named_parameters() if p.grad is not None}
-    assert taught and all(name.startswith("electra.embeddings.") for name in taught)
+    assert bool(taught) == (sharing == "all")
+    assert all(name.startswith("bert.embeddings.") for name in taught)
+    table = objective.model.bert.embeddings.word_embeddings
+    assert isinstance(table, OffsetEmbedding) == (sharing == "gradient_disentangled")
+    assert table.weight.grad is not None and table.weight.grad.any()
+
+
+def test_offsets_start_at_zero_and_are_added_in_the_file(tmp_path: Path) -> None:
+    objective = ReplacedToken(deberta(config(1)), DEBERTA_V3)
+    tables = dict(offsets(objective.model))
+    assert set(tables) == {f"bert.embeddings.{name}_embeddings.weight" for name in ("word", "token_type")}
+    assert not any(table.weight.any() for table in tables.values())
+    filled(objective)
+    written(objective, tmp_path)
+    saved = load_file(tmp_path / "model.safetensors")["deberta.embeddings.word_embeddings.weight"]
+    table = tables["bert.embeddings.word_embeddings.weight"]
+    assert torch.equal(saved, table.weight + objective.generator.bert.embeddings.word_embeddings.weight)
+    beside = load_file(tmp_path / "generator" / "model.safetensors")
+    assert torch.equal(beside["deberta.embeddings.word_embeddings.weight"], table.origin.weight)
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+@pytest.mark.parametrize("with_generator", [True, False])
+def test_a_base_goes_on_with_its_generator_or_a_fresh_one(
+    name: str, with_generator: bool, tmp_path: Path
+) -> None:
+    objective = made(name, 1)
+    written(objective, tmp_path)
+    if not with_generator:
+        (tmp_path / "generator" / "model.safetensors").unlink()
+    settings = DEBERTA_V3 if name == "deberta_v3" else ReplacedTokenSettings()
+    torch.manual_seed(5)
+    again = ReplacedToken(objective.model.config, settings, objective.generator_shape)
+    assert again.load_base(tmp_path) == ([] if with_generator else ["generator/"])
+    seen = padded(objective)
+    ids = seen.original_ids
+    assert_same(again.model.bert(ids).detach(), objective.model.bert(ids).detach())
+    same = torch.allclose(again.masked_logits(seen), objective.masked_logits(seen), atol=1e-5)
+    assert same == with_generator
+    if not with_generator:  # its embeddings are the model's
+        theirs, ours = again.generator.bert.embeddings, again.model.bert.embeddings
+        assert torch.equal(theirs.word_embeddings(ids), ours.word_embeddings(ids))
 
 
 def test_only_masked_positions_are_replaced_and_the_rest_is_original() -> None:
@@ -147,40 +284,83 @@ def test_half_precision_logits_are_drawn_from_in_float32() -> None:
     assert int(torch.bincount(drawn, minlength=64).min()) > 20
 
 
-@pytest.mark.parametrize(("width", "hidden", "heads"), [(0.25, 192, 3), (1 / 3, 256, 4), (1.0, 768, 12)])
-def test_the_generator_is_narrower(width: float, hidden: int, heads: int) -> None:
-    shape = generator_config(BertConfig(), width)
-    assert (shape.hidden_size, shape.num_attention_heads, shape.intermediate_size) == (
-        hidden,
-        heads,
-        4 * hidden,
-    )
-    assert shape.num_hidden_layers == 12
+@pytest.mark.parametrize(
+    ("model", "settings", "published"),
+    [
+        ({"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}, (0.25, 1.0), (64, 1, 256, 12)),
+        ({}, (1 / 3, 1.0), (256, 4, 1024, 12)),
+        (
+            {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "num_hidden_layers": 24},
+            (0.25, 1.0),
+            (256, 4, 1024, 24),
+        ),
+        ({"model_type": "deberta-v2"}, (1.0, 0.5), (768, 12, 3072, 6)),
+    ],
+    ids=["electra-small", "electra-base", "electra-large", "deberta-v3-base"],
+)  # fmt: skip
+def test_generators_have_the_published_shapes(
+    model: dict[str, Any], settings: tuple[float, float], published: tuple[int, ...]
+) -> None:
+    shape = generator_config(BertConfig(**{"model_type": "electra", **model}), *settings)
+    names = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers")
+    assert tuple(getattr(shape, name) for name in names) == published
+
+
+def test_a_bert_has_an_electra_as_its_generator() -> None:
+    shape = generator_config(BertConfig(), 0.25)
+    assert (shape.model_type, shape.embedding_width, shape.hidden_size) == ("electra", 768, 192)
+
+
+def test_a_family_with_embeddings_of_its_width_has_no_narrower_generator() -> None:
+    shape = BertConfig(model_type="mpnet", relative_attention_num_buckets=32)
+    with pytest.raises(ConfigError, match="a generator 192 wide cannot share embeddings 768 wide in a mpnet"):
+        generator_config(shape, 0.25)
+    assert generator_config(shape, 0.25, shared=False).embedding_width == 192
+
+
+def test_a_generator_of_another_vocabulary_is_refused() -> None:
+    shape = config(1)
+    other = generator_config(config(1, vocab_size=shape.vocab_size + 1))
+    with pytest.raises(ConfigError, match="they do not belong together"):
+        ReplacedToken(shape, None, other)
+
+
+def test_a_narrow_debertas_generator_is_loaded_too(tmp_path: Path) -> None:
+    shape = deberta(config(1, hidden_size=32, num_attention_heads=4))
+    objective = filled(ReplacedToken(shape, ReplacedTokenSettings(generator_width=0.5)))
+    assert isinstance(objective, ReplacedToken)
+    theirs = loaded(transformers.DebertaV2ForMaskedLM, written(objective, tmp_path) / "generator")
+    assert theirs.config.hidden_size == 16 and theirs.config.embedding_size == 32
+    seen = padded(objective)
+    logits = theirs(**inputs(seen, seen.input_ids)).logits.flatten(0, 1)[seen.masked]
+    assert_same(objective.masked_logits(seen).detach(), logits.detach())
 
 
 def test_a_generator_of_full_width_has_no_projection() -> None:
-    objective = filled(ReplacedToken(config(1), generator_width=1.0))
+    objective = filled(ReplacedToken(config(1), ReplacedTokenSettings(generator_width=1.0)))
     assert not [name for name, _ in objective.named_parameters() if "embeddings_project" in name]
     assert gradients(objective, batch(1, objective.model.config.vocab_size, LENGTHS))[1]
 
 
-def test_transformers_loads_the_generator(tmp_path: Path) -> None:
-    objective = electra(0).eval()
-    assert isinstance(objective, ReplacedToken)
-    objective.save_beside(tmp_path, objective.state_dict())
-    theirs, report = transformers.ElectraForMaskedLM.from_pretrained(
-        tmp_path / "generator", output_loading_info=True
-    )
-    assert not report["missing_keys"] and not report["unexpected_keys"]
+def test_a_temperature_sharpens_the_draw() -> None:
+    objective = electra(1)
     seen = padded(objective)
-    logits = theirs.eval()(**inputs(seen, seen.input_ids)).logits.flatten(0, 1)[seen.masked]
-    assert_same(objective.masked_logits(seen).detach(), logits.detach())
+    proposals = torch.randn(len(seen.labels), objective.model.config.vocab_size)
+    cold, _ = replace_tokens(seen, proposals, 1e-6)
+    assert torch.equal(cold.flatten()[seen.masked], proposals.argmax(-1))
 
 
-def test_fresh_weights_are_those_of_the_paper() -> None:
+@pytest.mark.parametrize("name", DETECTORS)
+def test_fresh_weights_are_those_of_the_paper(name: str) -> None:
     torch.manual_seed(0)
-    for name, weight in ReplacedToken(config(2, initializer_range=0.05)).state_dict().items():
-        if name.endswith("bias"):
+    shape = {"replaced_token": lambda of: of, "electra": as_electra, "deberta_v3": deberta}[name](
+        config(2, initializer_range=0.05)
+    )
+    for key, weight in ReplacedToken(shape, DEBERTA_V3).state_dict().items():
+        if key.endswith("bias"):
             assert (weight == 0).all()
-        elif not name.endswith("LayerNorm.weight"):
-            assert float(weight.abs().max()) <= 0.1, name
+        elif name == "electra" and ("embeddings_project" in key or "dense_prediction" in key):
+            limit = (6 / sum(weight.shape)) ** 0.5  # TensorFlow's default
+            assert 0.5 * limit < float(weight.abs().max()) <= limit, key
+        elif not key.endswith("LayerNorm.weight"):
+            assert float(weight.abs().max()) <= 0.1, key
