@@ -21,7 +21,7 @@ REST = "rest.safetensors"
 class Reference(nn.Module):
     """A recipe's model, and the loss of a batch."""
 
-    model: nn.Module
+    model: Any
     """Model that is scored on held-out text."""
 
     def loss(self, batch: Inputs) -> Tensor:
@@ -43,12 +43,14 @@ class Reference(nn.Module):
 
 
 class MaskedWords(Reference):
-    """BertForMaskedLM and its own loss."""
+    """BertForMaskedLM, or a relative of it, and its own loss."""
+
+    kind: Any = transformers.BertForMaskedLM
 
     def __init__(self, folder: Path) -> None:
         """Load the checkpoint that both sides start from."""
         super().__init__()
-        self.model = transformers.BertForMaskedLM.from_pretrained(folder)
+        self.model = self.kind.from_pretrained(folder)
 
     def loss(self, batch: Inputs) -> Tensor:
         """Return the mean over masked positions."""
@@ -102,8 +104,7 @@ class SpanBoundary(MaskedWords):
         """Load the checkpoint, and the boundary head from the rest."""
         super().__init__(folder)
         rest = load_file(folder / REST)
-        config: Any = self.model.config
-        width = config.hidden_size
+        width = self.model.config.hidden_size
         self.places = nn.Embedding(*rest["boundary.position_embeddings.weight"].shape)
         self.places.load_state_dict({"weight": rest["boundary.position_embeddings.weight"]})
         self.layers = nn.Sequential(
@@ -117,7 +118,7 @@ class SpanBoundary(MaskedWords):
 
     def loss(self, batch: Inputs) -> Tensor:
         """Return the mean of both losses over the masked positions."""
-        bert: Any = self.model
+        bert = self.model
         hidden = bert.bert(**self.read(batch)).last_hidden_state
         words = F.cross_entropy(bert.cls(hidden).flatten(0, 1), batch.labels.flatten())
         found = []

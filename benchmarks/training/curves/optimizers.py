@@ -3,6 +3,7 @@
 They are written from the published code and share nothing with `training`, which they check.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,6 +72,20 @@ class Lamb(Adam):
         weight.sub_(rate * trust * update)
 
 
+@dataclass
+class StableAdam(Adam):
+    """StableAdamW (Wortsman et al. 2023, algorithm 2): a tensor's rate falls where gradients pass their second moment."""
+
+    def __call__(
+        self, weight: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], rate: float, decay: float
+    ) -> None:
+        """Take a step at the rate divided by the root mean square of gradient over second moment, where over 1."""
+        direction = self.direction(gradient, state)
+        second = state["v"] / (1 - self.beta2 ** float(state["t"]))
+        rms = float((gradient**2 / second.clamp(min=self.epsilon**2)).mean().sqrt())
+        weight.sub_(rate / max(1.0, rms) * (direction + decay * weight))
+
+
 def linear_from_peak(step: int, warmup: int, steps: int) -> float:
     """Up over the warm-up, then straight down to 0 (fairseq); each step has the rate at its middle."""
     at = step + 0.5
@@ -80,3 +95,11 @@ def linear_from_peak(step: int, warmup: int, steps: int) -> float:
 def linear_from_start(step: int, warmup: int, steps: int) -> float:
     """Google's `create_optimizer`: up over the warm-up, then on a line that falls from the first step to 0."""
     return step / warmup if step < warmup else 1 - step / steps
+
+
+def trapezoid(step: int, warmup: int, steps: int, decay: float = 0.2) -> float:
+    """Up, flat, and down as 1 - sqrt over the last `decay` of the run (ModernBERT); the rate at each step's middle."""
+    at, first = step + 0.5, steps * (1 - decay)
+    if at < warmup:
+        return at / warmup
+    return 1.0 if at < first else 1 - math.sqrt((at - first) / (steps - first))

@@ -17,7 +17,15 @@ from benchmarks.training.curves.models import (
     SpanBoundary,
     masked_loss,
 )
-from benchmarks.training.curves.optimizers import Adam, Schedule, Update, decays, linear_from_start
+from benchmarks.training.curves.optimizers import (
+    Adam,
+    Schedule,
+    Update,
+    decays,
+    linear_from_peak,
+    linear_from_start,
+)
+from benchmarks.training.curves.relatives import RobertaWords
 from training.pretraining.examples.base import MaskedExample
 
 
@@ -57,6 +65,7 @@ PAPERS = {
     "ernie": Paper(MaskedWordsAndPairs, _SMALL_EPSILON),
     "spanbert": Paper(SpanBoundary, _SMALL_EPSILON, weight_decay=0.1),
     "macbert": Paper(MaskedWordsAndPairs, _CORRECTED),
+    "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak),
 }
 
 
