@@ -98,7 +98,9 @@ class PretrainSettings(CommandSettings):
     corpus: Path = Field(description="folder that bert-prepare wrote")
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
     recipe: Recipe | None = Field(
-        None, description="objective, examples and masking of a paper; what is given beside it wins"
+        None,
+        description="objective, examples, masking and optimiser of a paper; what is given beside it wins; modernbert where "
+        "neither it nor objective, examples, masking or base is given",
     )
     objective: Objective = Field("mlm+nsp", description="what the model learns")
     examples: Examples = Field("pairs", description="how sentences are put together into examples")

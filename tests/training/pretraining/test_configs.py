@@ -1,5 +1,6 @@
 """The shipped recipes."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_a_recipe_is_valid_and_opens_with_its_command(file: Path) -> None:
 SHIPPED: dict[Recipe, str] = {
     "bert": "bert", "no_nsp": "no-nsp", "left_to_right": "left-to-right", "roberta": "roberta", "whole_word": "whole-word",
     "spanbert": "spanbert", "albert": "albert", "electra": "electra", "macbert": "macbert", "ernie": "ernie",
-    "distilbert": "distil", "deberta_v3": "deberta-v3",
+    "distilbert": "distil", "deberta_v3": "deberta-v3", "modernbert": "modernbert",
 }  # fmt: skip
 """Recipe → its file."""
 
@@ -59,6 +60,48 @@ def test_what_is_given_beside_a_recipe_wins() -> None:
     assert read_settings(PretrainSettings, ablation).masking.static_dupes == 0
     with pytest.raises(SettingsError, match="recipe"):
         read_settings(PretrainSettings, [*arguments[:-1], "bart"])
+
+
+def test_a_run_that_names_nothing_of_the_kind_is_modernberts(tmp_path: Path) -> None:
+    arguments = [
+        "--corpus",
+        "c",
+        "--output-dir",
+        str(tmp_path),
+        "--max-steps",
+        "1",
+        "--model.hidden-size",
+        "256",
+    ]
+    found = read_settings(PretrainSettings, [*arguments, "--batch-size", "8"])
+    assert fingerprint(found) == fingerprint(
+        read_settings(PretrainSettings, [*arguments, "--batch-size", "8", "--recipe", "modernbert"])
+    )
+    assert (found.recipe, found.model.model_type, found.masking.rate) == ("modernbert", "modernbert", 0.3)
+    assert (found.max_tokens, found.optimizer) == (1024, "stable_adamw")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [["--objective", "mlm+nsp"], ["--examples", "pairs"], ["--masking.rate", "0.15"], ["--base", "b"]],
+)
+def test_a_run_that_does_has_the_defaults_of_before(choice: list[str]) -> None:
+    arguments = ["--corpus", "c", "--output-dir", "o", "--max-steps", "1", *choice]
+    found = read_settings(PretrainSettings, arguments)
+    assert (found.recipe, found.objective, found.examples) == (None, "mlm+nsp", "pairs")
+    assert (found.model.model_type, found.optimizer, found.max_tokens) == ("bert", "adamw", 128)
+
+
+def test_a_run_of_a_version_before_resumes_by_the_same_command(tmp_path: Path) -> None:
+    arguments = ["--corpus", "c", "--output-dir", str(tmp_path), "--max-steps", "1"]
+    for step, objective in enumerate(["mlm+nsp", "mlm", "broken"]):
+        folder = tmp_path / f"checkpoints/step-0000000{step}"
+        folder.mkdir(parents=True)
+        content = {"settings": {"objective": objective}} if objective != "broken" else []
+        (folder / "state.json").write_text(json.dumps(content), encoding="utf-8")
+        old = objective == "mlm+nsp"
+        assert read_settings(PretrainSettings, arguments).recipe == (None if old else "modernbert")
+        assert read_settings(PretrainSettings, [*arguments, "--no-resume"]).recipe == "modernbert"
 
 
 def test_every_objective_and_masking_has_a_recipe() -> None:

@@ -15,7 +15,8 @@ from training.pretraining.settings import PretrainSettings
 
 def held_out(folder: Path, documents: int, **changes: Any) -> list[MaskedExample]:
     corpus = Corpus.open(write_corpus(folder, 48, topics(20), held_out=documents))
-    values = {"corpus": folder, "output_dir": folder, "max_tokens": 48, "max_steps": 1, **changes}
+    fixed = {"corpus": folder, "output_dir": folder, "objective": "mlm+nsp"}
+    values = {**fixed, "max_tokens": 48, "max_steps": 1, **changes}
     settings = PretrainSettings(**values)
     return held_out_examples(settings, corpus, masking(settings, corpus, SpecialIds.load(folder)))
 

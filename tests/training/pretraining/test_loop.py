@@ -34,7 +34,7 @@ def loop_settings(corpus: Path, **values: Any) -> PretrainSettings:
     return PretrainSettings(
         **{
             "corpus": corpus, "output_dir": Path("unused"), "batch_size": 8, "max_tokens": 48, "max_steps": 12,
-            "learning_rate": 1e-3, "warmup_ratio": 0.1, **values,
+            "learning_rate": 1e-3, "warmup_ratio": 0.1, "objective": "mlm+nsp", **values,
         }
     )  # fmt: skip
 

@@ -12,7 +12,8 @@ from training.pretraining.settings import PretrainSettings
 
 def settings(**values: Any) -> PretrainSettings:
     length = {} if "max_minutes" in values else {"max_steps": 100}
-    return PretrainSettings(**{"corpus": Path("c"), "output_dir": Path("o"), **length, **values})
+    fixed = {"corpus": Path("c"), "output_dir": Path("o"), "objective": "mlm+nsp"}
+    return PretrainSettings(**{**fixed, **length, **values})
 
 
 def test_a_run_is_measured_in_steps_or_in_minutes() -> None:
