@@ -1,7 +1,7 @@
 """Optimisers by name, the rate of a step, and the clipping of gradients."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -72,6 +72,13 @@ def set_rate(optimizer: Optimizer, rate: float, step: int, *, bias_correction: b
 def trainable(model: nn.Module) -> dict[str, Parameter]:
     """Return the parameters that are trained, by name."""
     return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def clip_groups(parameters: Mapping[str, Parameter], apart: Sequence[str]) -> list[dict[str, Parameter]]:
+    """Return the parameters to clip together: those whose names begin with each of `apart`, and the others."""
+    rest = dict(parameters)
+    groups = [{name: rest.pop(name) for name in parameters if name.startswith(prefix)} for prefix in apart]
+    return [rest, *groups]
 
 
 def clip(parameters: Mapping[str, Parameter], max_norm: float) -> float:

@@ -4,6 +4,7 @@ What is trained gives the loop its losses, a source of batches its data, a sched
 """
 
 import hashlib
+import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -100,6 +101,8 @@ class TrainLoop:
         self.device = processes.device
         self.weights: dict[str, float] = objective.weights  # type: ignore[assignment]
         self.parameters = optim.trainable(objective)
+        apart: tuple[str, ...] = getattr(objective, "clipped_apart", ())
+        self.clip_groups = optim.clip_groups(self.parameters, apart)
         self.bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
@@ -145,7 +148,7 @@ class TrainLoop:
         if not divisors:
             divisors = {name: max(1.0, count) for name, count in zip(self.weights, targets, strict=True)}
             self._divide_gradients(*divisors.values())
-        norm = optim.clip(self.parameters, self.settings.max_grad_norm)
+        norm = math.hypot(*(optim.clip(group, self.settings.max_grad_norm) for group in self.clip_groups))
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         means = {name: total / divisors[name] for name, total in zip(self.weights, totals, strict=True)}

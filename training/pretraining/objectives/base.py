@@ -49,6 +49,9 @@ class Objective(nn.Module, ABC):
         """Return `masked_logits` and logits (N, 2) of the pair labels, from one pass; None for a missing head."""
         return self.masked_logits(batch), None
 
+    clipped_apart: tuple[str, ...] = ()
+    """Beginnings of names of parameters whose gradients have a norm of their own for `max_grad_norm`."""
+
     generator_shape: BertConfig | None = None
     """Shape of another model that is trained and saved beside this one; None without one."""
 

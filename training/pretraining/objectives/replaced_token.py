@@ -63,6 +63,8 @@ class ReplacedToken(Objective):
         self.architecture = "BertForPreTraining" if is_electra else "BertModel"
         if is_electra:
             _initialize_as_electra(self)
+        if settings.embedding_sharing != "all":  # microsoft/DeBERTa has two optimisers
+            self.clipped_apart = ("generator.",)
         share(self.model, self.generator, settings.embedding_sharing)
 
     def masked_logits(self, batch: PretrainBatch) -> Tensor:

@@ -21,6 +21,7 @@ from tests.support.bert_reference import assert_same
 from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
+from training.core import optim
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.generator import OffsetEmbedding, generator_config, offsets
 from training.pretraining.objectives import replaced_token
@@ -197,6 +198,18 @@ def test_the_discriminator_teaches_the_generator_shared_embeddings_only(name: st
     table = objective.model.bert.embeddings.word_embeddings
     assert isinstance(table, OffsetEmbedding) == (sharing == "gradient_disentangled")
     assert table.weight.grad is not None and table.weight.grad.any()
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_models_that_share_no_gradients_are_clipped_apart(name: str) -> None:
+    objective = made(name)
+    gradients(objective, padded(objective))
+    groups = optim.clip_groups(optim.trainable(objective), objective.clipped_apart)
+    assert len(groups) == (2 if name == "deberta_v3" else 1)
+    assert {key for group in groups for key in group} == optim.trainable(objective).keys()
+    norms = [optim.clip(group, 1e-3) for group in groups]
+    assert [optim.clip(group, 0) for group in groups] == pytest.approx([1e-3] * len(groups), rel=1e-3)
+    assert min(norms) > 1e-3
 
 
 def test_offsets_start_at_zero_and_are_added_in_the_file(tmp_path: Path) -> None:
