@@ -30,14 +30,18 @@ def optimizer(
     epsilon: float,
     beta2: float = 0.999,
     name: str = "adamw",
+    decay_all: bool = False,
 ) -> Optimizer:
-    """Return an optimiser with β 0.9/`beta2` that neither decays biases and norms nor adapts the length of their steps."""
+    """Return an optimiser with β 0.9/`beta2` that neither decays biases and norms nor adapts the length of their steps.
+
+    With `decay_all` they decay too, as in fairseq.
+    """
     decayed = [p for name, p in parameters.items() if is_decayed(name)]
     kept = [p for name, p in parameters.items() if not is_decayed(name)]
     groups = [
         # `decay` and `epsilon` are for `set_rate`, `adapts` for LAMB.
         {"params": chosen, "weight_decay": decay, "decay": decay, "epsilon": epsilon, "adapts": adapts}
-        for chosen, decay, adapts in ((decayed, weight_decay, True), (kept, 0.0, False))
+        for chosen, decay, adapts in ((decayed, weight_decay, True), (kept, weight_decay * decay_all, False))
         if chosen
     ]
     return _OPTIMIZERS[name](groups, lr=rate, betas=(BETA1, beta2), eps=epsilon)

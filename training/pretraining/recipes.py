@@ -29,15 +29,15 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
     "no_nsp": {"objective": "mlm", "examples": "single", "masking": _PAPER, **_ADAM},
     "left_to_right": {"objective": "left_to_right", "examples": "single", **_ADAM},
     "roberta": {
-        "objective": "mlm", "examples": "full_sentences", "masking": {"kind": "tokens"}, "adam_beta2": 0.98,
-        "model": {"model_type": "roberta"},
+        "objective": "mlm", "examples": "full_sentences", "masking": {"kind": "tokens"}, "model": {"model_type": "roberta"},
+        "adam_beta2": 0.98, "decay_all": True, "max_grad_norm": 0.0,
     },
     "whole_word": {
         "objective": "mlm+nsp", "examples": "pairs", "masking": {**_PAPER, "kind": "whole_words"}, **_ADAM,
     },
     "spanbert": {
         "objective": "span", "examples": "single", "masking": {"kind": "spans"}, "short_share": 0.0,
-        **_GOOGLE, "adam_epsilon": 1e-8, "weight_decay": 0.1,
+        **_GOOGLE, "adam_epsilon": 1e-8, "weight_decay": 0.1, "decay_all": True,
     },
     "albert": {
         "objective": "mlm+sop", "examples": "sentence_order",
@@ -49,7 +49,10 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
         "model": {"model_type": "electra"}, **_ADAM,
     },
     "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}, **_GOOGLE},
-    "ernie": {"objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"}, **_GOOGLE, "adam_epsilon": 1e-8},
+    "ernie": {
+        "objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"},
+        "model": {"hidden_act": "relu", "layer_norm_eps": 1e-5}, **_GOOGLE, "adam_epsilon": 1e-8,
+    },
     "deberta_v3": {
         "objective": "replaced_token", "examples": "chunks",
         "masking": {"kind": "tokens", "mask_share": 1.0, "random_share": 0.0},

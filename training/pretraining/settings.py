@@ -152,6 +152,9 @@ class PretrainSettings(CommandSettings):
     )
     final_ratio: float = Field(0.0, ge=0, le=1, description="rate at the end, as a share of the peak")
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
+    decay_all: bool = Field(
+        False, description="decay biases and LayerNorm too, as RoBERTa's and SpanBERT's code does"
+    )
     adam_beta2: float = Field(0.999, gt=0, lt=1, description="memory of the second moment")
     adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of the optimiser")
     bias_correction: bool = Field(True, description="of the moments; BERT's and ALBERT's code have none")

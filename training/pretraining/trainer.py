@@ -41,6 +41,7 @@ def make_loop(
         epsilon=settings.adam_epsilon,
         beta2=settings.adam_beta2,
         name=settings.optimizer,
+        decay_all=settings.decay_all,
     )
     return TrainLoop(
         objective,

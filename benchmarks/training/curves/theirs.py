@@ -38,6 +38,9 @@ class Paper:
     schedule: Schedule = linear_from_start
     weight_decay: float = 0.01
     max_norm: float = 1.0
+    """Clip of the gradients' norm; 0 does not clip."""
+    decays_all: bool = False
+    """True where biases and LayerNorm decay too."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,9 @@ PAPERS = {
     "left_to_right": Paper(LeftToRight, _GOOGLE),
     "whole_word": Paper(MaskedWordsAndPairs, _GOOGLE),
     "ernie": Paper(MaskedWordsAndPairs, _SMALL_EPSILON),
-    "spanbert": Paper(SpanBoundary, _SMALL_EPSILON, weight_decay=0.1),
+    "spanbert": Paper(SpanBoundary, _SMALL_EPSILON, weight_decay=0.1, decays_all=True),
     "macbert": Paper(MaskedWordsAndPairs, _CORRECTED),
-    "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak),
+    "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak, max_norm=0.0, decays_all=True),
 }
 
 
@@ -90,7 +93,8 @@ class TheirLoop:
         for step, examples in zip(range(self.run.steps), batches, strict=False):
             loss = self.reference.loss(padded(examples, self.run.pad_id))
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(self.reference.parameters(), self.paper.max_norm)
+            if self.paper.max_norm:
+                nn.utils.clip_grad_norm_(self.reference.parameters(), self.paper.max_norm)
             self._update(self.run.rate * self.paper.schedule(step, self.run.warmup, self.run.steps), decayed)
             yield float(loss.detach())
 
@@ -99,7 +103,7 @@ class TheirLoop:
         everywhere = self.paper.weight_decay if self.run.weight_decay is None else self.run.weight_decay
         for name, weight in self.reference.named_parameters():
             if weight.grad is not None:
-                decay = everywhere if decayed[name] else 0.0
+                decay = everywhere if decayed[name] or self.paper.decays_all else 0.0
                 self.paper.optimizer(weight, weight.grad, self._state.setdefault(name, {}), rate, decay)
                 weight.grad = None
 
