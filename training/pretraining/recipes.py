@@ -48,7 +48,7 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
         "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0},
         "model": {"model_type": "electra"}, **_ADAM,
     },
-    "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}, **_GOOGLE},
+    "macbert": {"objective": "mlm+sop", "examples": "sentence_order", "masking": {"kind": "similar_words"}, **_ADAM},
     "ernie": {
         "objective": "mlm+nsp", "examples": "pairs", "masking": {"kind": "phrases"},
         "model": {"hidden_act": "relu", "layer_norm_eps": 1e-5}, **_GOOGLE, "adam_epsilon": 1e-8,

@@ -58,7 +58,6 @@ class Run:
 
 
 _GOOGLE = Adam(0.9, 0.999, 1e-6, corrected=False)
-_CORRECTED = Adam(0.9, 0.999, 1e-6)
 _SMALL_EPSILON = Adam(0.9, 0.999, 1e-8)
 PAPERS = {
     "bert": Paper(MaskedWordsAndPairs, _GOOGLE),
@@ -67,7 +66,7 @@ PAPERS = {
     "whole_word": Paper(MaskedWordsAndPairs, _GOOGLE),
     "ernie": Paper(MaskedWordsAndPairs, _SMALL_EPSILON),
     "spanbert": Paper(SpanBoundary, _SMALL_EPSILON, weight_decay=0.1, decays_all=True),
-    "macbert": Paper(MaskedWordsAndPairs, _CORRECTED),
+    "macbert": Paper(MaskedWordsAndPairs, _GOOGLE),
     "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak, max_norm=0.0, decays_all=True),
 }
 
