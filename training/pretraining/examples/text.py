@@ -113,7 +113,8 @@ class Examples:
         is_first = place == 0
         size = stops - starts + 1 + is_first  # its [SEP], and the first one's [CLS]
         if self._segments:
-            size += (self._special.separators - 1) * is_first
+            goes_on = place + 1 < np.repeat(last - first, last - first)
+            size += (self._special.separators - 1) * goes_on  # RoBERTa's second one, between two segments
         ends = np.cumsum(size)
         begins = ends - size + is_first
         ids = np.full(ends[-1], self._special.sep, np.int32)

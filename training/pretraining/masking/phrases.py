@@ -66,13 +66,17 @@ class PhraseMasking(WholeWordMasking):
 def read_phrases(file: Path, tokenizer: Tokenizer) -> PhraseList:
     """Read a text file with a phrase a line, UTF-8; phrases with unknown pieces are left out.
 
-    Raises DataError if it cannot be read or no phrase of two pieces or more is left.
+    Where a space is a part of a piece, a phrase is found at a text's beginning and after a space. Raises
+    DataError if the file cannot be read or no phrase of two pieces or more is left.
     """
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(file, None, f"cannot be read: {error}") from None
-    found = [pieces.ids.tolist() for pieces in tokenizer.pieces([line for line in lines if line])]
+    written = [line for line in lines if line]
+    if not tokenizer.splits_at_spaces:
+        written += [f" {line}" for line in written]
+    found = tokenizer.ids(written)
     phrases = PhraseList(ids for ids in found if tokenizer.unk_id not in ids)
     if not len(phrases):
         raise DataError(file, None, f"none of its {len(lines)} lines is a phrase of two known pieces or more")

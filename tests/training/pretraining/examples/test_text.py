@@ -6,12 +6,17 @@ from tests.support.pretraining_documents import CLS, SEP, document, numbered, sp
 from training.pretraining.examples.text import ExampleRanges, Examples, Text, ranges
 
 
-def examples(segments: bool) -> Examples:
+def examples(segments: bool, separators: int = 1, second_segment: int = 1) -> Examples:
     text = Text.of([document([10, 11, 12], [13, 14], continues=[11, 13]), document([20, 21], continues=[20])])
     plan = ExampleRanges()
     plan.add([(0, 2), (3, 5)], label=1)
     plan.add([(5, 7)])
-    return Examples(text, special_ids(), plan, segments=segments)
+    return Examples(
+        text,
+        special_ids()._replace(separators=separators, second_segment=second_segment),
+        plan,
+        segments=segments,
+    )
 
 
 def test_an_example_is_pieces_between_special_tokens() -> None:
@@ -24,6 +29,16 @@ def test_an_example_is_pieces_between_special_tokens() -> None:
     assert [a.dtype for a in (first.ids, first.segment_ids, first.continues, first.special)] == [
         np.int32, np.int8, np.bool_, np.bool_
     ]  # fmt: skip
+
+
+def test_robertas_pairs_have_two_separators_and_no_segments() -> None:
+    first, second = taken(examples(segments=True, separators=2, second_segment=0))
+    assert first.ids.tolist() == [CLS, 10, 11, SEP, SEP, 13, 14, SEP]
+    assert first.special.tolist() == [True, False, False, True, True, False, False, True]
+    assert not first.segment_ids.any()
+    assert second.ids.tolist() == [CLS, 20, 21, SEP]
+    documents, _ = taken(examples(segments=False, separators=2))
+    assert documents.ids.tolist() == [CLS, 10, 11, SEP, 13, 14, SEP]
 
 
 def test_a_piece_that_starts_inside_a_word_starts_a_word() -> None:

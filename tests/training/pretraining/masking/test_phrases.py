@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from tests.support.pretraining_documents import special_ids
+from tests.support.tokenizers import backend_of
 from training.pretraining.examples.base import Example
 from training.pretraining.masking.phrases import PhraseList, PhraseMasking, read_phrases
 
@@ -85,6 +86,18 @@ def test_a_list_is_a_file_with_a_phrase_a_line(tmp_path: Path) -> None:
     assert len(phrases) == 3
     ids = np.array([5, 6, 10, 11, 7, 8, 9], np.int32)
     assert phrases.find(ids, np.ones(8, bool)) == [(0, 4), (4, 7)]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_phrases_are_found_at_the_beginning_and_after_a_space(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "phrases.txt"
+    file.write_text("Ada Lovelace\n", encoding="utf-8")
+    tokenizer = Tokenizer(backend_of(kind))
+    phrases = read_phrases(file, tokenizer)
+    for text in ("Ada Lovelace met", "met Ada Lovelace"):
+        ids = np.array(tokenizer.ids([text])[0], np.int32)
+        (found,) = phrases.find(ids, np.ones(len(ids) + 1, bool))
+        assert tokenizer.decode(ids[slice(*found)].tolist()).strip() == "Ada Lovelace"
 
 
 def test_a_list_without_phrases_is_refused(tmp_path: Path) -> None:
