@@ -118,7 +118,7 @@ def new_config(shape: ModelSettings, vocab_size: int, pad_id: int) -> BertConfig
     if shape.model_type == "modernbert":
         every = shape.global_attn_every_n_layers
         sliding = tuple(bool(layer % every) for layer in range(shape.num_hidden_layers))
-        body = ModernShape(sliding, local_attention=shape.local_attention)
+        body = ModernShape(sliding, local_attention=shape.local_attention, classifier_pooling="mean")
         values["modern"] = body if theta is None else replace(body, full_theta=theta)
     elif theta is not None:
         raise ConfigError(f"global_rope_theta ({theta:g}) means nothing to model_type {shape.model_type!r}")
