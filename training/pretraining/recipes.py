@@ -44,7 +44,7 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
         "masking": {"kind": "ngrams"}, "model": {"model_type": "albert"}, "optimizer": "lamb", **_ADAM,
     },
     "electra": {
-        "objective": "replaced_token", "examples": "full_sentences",
+        "objective": "replaced_token", "examples": "segments", "short_share": 0.05,
         "masking": {"kind": "tokens", "mask_share": 0.85, "random_share": 0.0},
         "model": {"model_type": "electra"}, **_ADAM,
     },

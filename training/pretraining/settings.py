@@ -17,7 +17,7 @@ from training.pretraining.recipes import Recipe, with_recipe
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Optimizer = Literal["adamw", "lamb", "stable_adamw"]
 Sharing = Literal["all", "gradient_disentangled", "none"]
-Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single"]
+Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single", "segments"]
 _OF_KINDS = {
     "phrases": ("phrases",),
     "vectors": ("similar_words",),
@@ -108,7 +108,8 @@ class PretrainSettings(CommandSettings):
         0.1,
         ge=0,
         le=1,
-        description="all but full_sentences and chunks: share of documents whose examples have a random shorter length",
+        description="share of documents (segments: of examples) of a random shorter length; full_sentences and chunks have "
+        "none",
     )
     masking: MaskingSettings = Field(
         default_factory=lambda: MaskingSettings(), description="which tokens are predicted"

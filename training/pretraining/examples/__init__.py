@@ -1,7 +1,7 @@
 """Examples: the token sequences that a model is pretrained on."""
 
 from training.pretraining.examples.pairs import NextSentence, SentenceOrder
-from training.pretraining.examples.sentences import Chunks, FullSentences, SingleSegments
+from training.pretraining.examples.sentences import Chunks, FullSentences, Segments, SingleSegments
 from training.pretraining.examples.text import Builder
 
 BUILDERS: dict[str, type[Builder]] = {
@@ -10,4 +10,5 @@ BUILDERS: dict[str, type[Builder]] = {
     "full_sentences": FullSentences,
     "chunks": Chunks,
     "single": SingleSegments,
+    "segments": Segments,
 }

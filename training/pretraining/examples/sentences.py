@@ -1,9 +1,11 @@
-"""One segment of running text: full sentences or full rows over the borders of documents, or sentences inside one."""
+"""Running text without a label: full sentences or full rows over the borders of documents, or sentences inside one."""
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
+from typing import ClassVar
 
 import numpy as np
 
@@ -66,6 +68,50 @@ class Chunks(Builder):
         if pieces:
             plan.add(pieces)
         return plan
+
+
+@dataclass(frozen=True)
+class Segments(Builder):
+    """Sentences of one document up to the full length, as two segments, without a label.
+
+    ELECTRA's examples (google-research/electra `build_pretraining_dataset.py`, whose draws are made in the same order). A
+    tenth has one segment, and `short_share` of them end at a random shorter length. What passes the full length is lost.
+    """
+
+    pairs: ClassVar[bool] = True
+
+    def _plan(self, text: Text, rng: np.random.Generator) -> ExampleRanges:
+        return self.draw(text, Random(int(rng.integers(2**63))))
+
+    def draw(self, text: Text, rng: Random) -> ExampleRanges:
+        """Plan with the given draws."""
+        plan, target = ExampleRanges(), self.max_tokens
+        for document in range(text.document_count):
+            chunk: list[tuple[int, int]] = []
+            for sentence in _sentences(text, document):
+                chunk.append(sentence)
+                if chunk[-1][1] - chunk[0][0] >= target:
+                    target = self._add(plan, chunk, target, rng)
+                    chunk = []
+            if chunk:
+                target = self._add(plan, chunk, target, rng)
+        return plan
+
+    def _add(self, plan: ExampleRanges, chunk: list[tuple[int, int]], target: int, rng: Random) -> int:
+        """Add the example of these sentences; return the length that the next one is made for."""
+        (start, split), stop = chunk[0], chunk[-1][1]
+        goal = (target - 3) // 2 if rng.random() >= 0.1 else sys.maxsize
+        for _, last in chunk[1:]:
+            # The sentence that passes the goal goes to either segment.
+            if last - start >= goal and (split - start >= goal or rng.random() >= 0.5):
+                break
+            split = last
+        pieces = [(start, min(split, start + self.max_tokens - 2))]
+        room = self.max_tokens - 2 - self.special.separators - (split - start)
+        if split < stop and room > 0:
+            pieces.append((split, min(stop, split + room)))
+        plan.add(pieces)
+        return rng.randint(5, self.max_tokens) if rng.random() < self.short_share else self.max_tokens
 
 
 @dataclass(slots=True)

@@ -160,7 +160,7 @@ class Builder(ABC):
     min_documents: ClassVar[int] = 0
     """Least number of documents that a split must have."""
     pairs: ClassVar[bool] = False
-    """True for examples of two segments with a label."""
+    """True for examples of two segments."""
 
     def plan(self, text: Text, rng: np.random.Generator) -> Examples:
         """Plan the examples of a text."""

@@ -1,3 +1,4 @@
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 from tests.support.pretraining_documents import CLS, FIRST, SEP, built, document, numbered, special_ids
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import Example
-from training.pretraining.examples.sentences import Chunks, FullSentences, SingleSegments
+from training.pretraining.examples.sentences import Chunks, FullSentences, Segments, SingleSegments
+from training.pretraining.examples.text import Examples, Text
 
 SHAPES = st.lists(st.lists(st.integers(1, 40), max_size=10), max_size=6)
 
@@ -137,3 +139,51 @@ def test_nothing_gives_no_example(kind: str) -> None:
         assert len(built(make, [document([10])], np.random.default_rng(0))) == 0
     else:
         assert len(built(make, [document([10])], np.random.default_rng(0))) == 1
+
+
+def slowly(shape: list[list[int]], max_tokens: int, short: float, rng: Random) -> list[list[list[int]]]:
+    """Return ELECTRA's segments token by token, as its code's comments describe them."""
+    found, target, token = list[list[list[int]]](), max_tokens, FIRST
+    for lengths in shape:
+        lines = []
+        for length in lengths:
+            lines.append(list(range(token, token + length)))
+            token += length
+        while lines:
+            taken: list[list[int]] = []
+            while lines and sum(map(len, taken)) < target:
+                taken.append(lines.pop(0))
+            goal = 100_000 if rng.random() < 0.1 else (target - 3) // 2
+            a, b = list[int](), list[int]()
+            for line in taken:
+                fits = not a or len(a) + len(line) < goal
+                if not b and (fits or (len(a) < goal and rng.random() < 0.5)):
+                    a += line
+                else:
+                    b += line
+            a = a[: max_tokens - 2]
+            b = b[: max(0, max_tokens - len(a) - 3)]
+            found.append([a, b] if b else [a])
+            target = rng.randint(5, max_tokens) if rng.random() < short else max_tokens
+    return found
+
+
+@given(shape=SHAPES, max_tokens=st.integers(5, 60), seed=st.integers(0, 2**32))
+def test_segments_are_those_of_a_slow_version(shape: Any, max_tokens: int, seed: int) -> None:
+    given = [[length for length in each if length] for each in shape]
+    builder = Segments(max_tokens, special_ids(), 0.3)
+    text = Text.of(numbered(given))
+    plan = builder.draw(text, Random(seed))
+    found = Examples(text, special_ids(), plan, segments=True).take(np.arange(len(plan.labels)))
+    assert [pieces(example) for example in found] == slowly(given, max_tokens, 0.3, Random(seed))
+    for example in found:
+        borders = np.flatnonzero(example.special)
+        assert len(example.ids) <= max_tokens and example.pair_label == -1
+        assert example.segment_ids.tolist() == [int(i > borders[1]) for i in range(len(example.ids))]
+
+
+def test_one_segment_alone_has_one_separator() -> None:
+    special = special_ids()._replace(separators=2)
+    found = built(Segments(20, special), numbered([[3, 4], [4]]), np.random.default_rng(3))
+    for example in found:
+        assert int(example.special.sum()) == (2 if len(pieces(example)) == 1 else 4)
