@@ -284,6 +284,7 @@ _DEBERTA = replace(
     has_key_bias=False,
     discriminator="",
     joined={"in_proj": 3},
+    unknown_classes=("ForMultipleChoice",),
 )
 _OF_ITS_SIZE = {**_ROBERTA.config_defaults, "vocab_size": 30522}
 FAMILIES = {

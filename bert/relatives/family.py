@@ -88,6 +88,8 @@ class Family:
     """Its files have vectors of segments. Without them the table is zero and stays so."""
     has_pair_head: bool = True
     """`transformers` has a class that is pretrained on words and on pairs of texts."""
+    unknown_classes: tuple[str, ...] = ()
+    """Ends of the names of classes that `transformers` has for others, and not for it."""
     always_projects: bool = False
     """Embeddings go through a layer of their own also where they are as wide as the encoder."""
     projects_before_norm: bool = False

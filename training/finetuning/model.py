@@ -1,6 +1,7 @@
 """The model of a run: base weights loaded, an adapter put in if asked for, and saved as checkpoints."""
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,8 @@ from training.tasks.base import FinetuneTask
 if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the runs that use it import it
     import peft
 
+logger = logging.getLogger(__name__)
+
 # Every linear layer of the encoder; the pooler belongs to the head.
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
 PEFT = "base_model.model."
@@ -42,6 +45,12 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
     tokenizer = task.tokenizer
     config.check_fits(tokenizer.highest_id() + 1, task.spec.max_tokens, tokenizer.form.second_segment + 1)
+    if task.architecture.removeprefix("Bert") in config.family.unknown_classes:
+        logger.warning(
+            "warning: transformers has no class of %s for %s: the result is read by bert-export and bert-finetune only",
+            config.model_type,
+            task.spec.task,
+        )
     model = task.model(config)
     if not is_random(settings.base):
         load_into(model, folder)

@@ -1,0 +1,125 @@
+"""Fine-tuning over bodies that are not BERT's: frozen features, teachers, long documents in one piece."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bert.checkpoint.base_models import MINILM, resolve_base
+from bert.checkpoint.weights import read_checkpoint
+from bert.config import BertConfig
+from bert.nn.checkpoint import load_into
+from bert.tokenizer import Tokenizer
+from model_export.reference import Reference
+from tests.support.checkpoints import SPECS
+from tests.support.families import relative
+from training.finetune import finetune
+from training.finetuning.teacher import Teacher
+from training.settings import FeatureSettings, FinetuneSettings, TeacherSettings
+from training.tasks.features import BiLstmTagger
+from training.tasks.registry import TASKS
+
+Make = Callable[..., FinetuneSettings]
+BODIES = ["modernbert", "deberta-v2", "deberta"]
+LONG, SENTENCE = 8192, "Ada lived in London . "
+TAGS = ["B-PER", "O", "O", "B-LOC", "O"]
+
+
+@pytest.fixture
+def write_base(tmp_path: Path) -> Callable[..., Path]:
+    """Return a maker of random bases with the packaged vocabulary."""
+
+    def write(model_type: str, **changes: Any) -> Path:
+        tokenizer, folder = Tokenizer.load(resolve_base(MINILM)), tmp_path / model_type
+        shape = {"vocab_size": tokenizer.vocab_size, "num_hidden_layers": 4, **changes}
+        relative(model_type, SPECS["similarity"], **shape).save_pretrained(folder)
+        tokenizer.save(folder)
+        return folder
+
+    return write
+
+
+@pytest.mark.parametrize("model_type", BODIES)
+def test_frozen_features_are_the_states_that_transformers_gives(
+    model_type: str, write_base: Callable[..., Path], settings_for: Make
+) -> None:
+    base = write_base(model_type)
+    best = finetune(settings_for("ner", base=base, max_steps=2, features={"lstm_size": 8}))
+    assert json.loads((best / "features.json").read_text())["base"] == str(base)
+    model = BiLstmTagger(BertConfig.read(base), 3, FeatureSettings(lstm_size=8)).eval()
+    load_into(model, base)
+    theirs = transformers.AutoModel.from_pretrained(base).eval()
+    ids = torch.arange(1000, 1030)[None]
+    with torch.no_grad():
+        expected = theirs(ids, output_hidden_states=True).hidden_states
+        found = list(model.bert.all_states(ids, None, torch.ones_like(ids)))
+    for ours, states in zip(found[-4:], expected[-4:], strict=True):
+        assert torch.allclose(ours, states, atol=1e-5)
+
+
+@pytest.mark.parametrize(("task", "model_type"), [("ner", "modernbert"), ("classification", "deberta-v2")])
+def test_a_teacher_answers_as_its_checkpoint(
+    task: str, model_type: str, write_base: Callable[..., Path], settings_for: Make, tmp_path: Path
+) -> None:
+    best = finetune(settings_for(task, base=write_base(model_type), max_steps=2))
+    checkpoint = read_checkpoint(best)
+    student = TASKS[task](checkpoint.tokenizer, checkpoint.spec)
+    teacher = Teacher(TeacherSettings(checkpoint=best), student, torch.device("cpu"))
+    encoding = checkpoint.tokenizer.single(checkpoint.tokenizer.pieces([SENTENCE * 5])[0])
+    positions = np.arange(len(encoding) if task == "ner" else 1)
+    reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)
+    expected = reference.outputs(encoding.ids, encoding.segment_ids, positions)
+    ids = torch.tensor(encoding.ids)[None].long()
+    with torch.no_grad():
+        found = teacher.model(ids, torch.zeros_like(ids), torch.ones_like(ids))
+    assert np.allclose(found.numpy().reshape(expected.shape), expected, atol=1e-5)
+    finetune(settings_for(task, max_steps=2, teacher={"checkpoint": best}, output_dir=tmp_path / "student"))
+
+
+def write_documents(folder: Path) -> dict[str, Path]:
+    """Write two documents of 1,300 tokens for each task, and two questions about the last sentence."""
+    count, text = 260, SENTENCE * 260
+    rows = [f"{word} {tag}\n" for word, tag in zip(SENTENCE.split(), TAGS, strict=True)]
+    (folder / "ner.conll").write_text("\n".join(["".join(rows * count)] * 2), encoding="utf-8")
+    answer = {"text": "London", "answer_start": text.rindex("London")}
+    questions = [{"id": str(n), "question": f"Where in {n}?", "answers": [answer]} for n in range(2)]
+    content = {"data": [{"title": "t", "paragraphs": [{"context": text, "qas": questions}]}]}
+    (folder / "qa.json").write_text(json.dumps(content), encoding="utf-8")
+    return {"ner": folder / "ner.conll", "qa": folder / "qa.json"}
+
+
+@pytest.mark.parametrize("task", ["ner", "qa"])
+def test_a_long_document_is_learned_in_one_piece(
+    task: str, write_base: Callable[..., Path], settings_for: Make, tmp_path: Path
+) -> None:
+    base = write_base("modernbert", max_position_embeddings=LONG, num_hidden_layers=2)
+    data = [{"path": write_documents(tmp_path)[task]}]
+    settings = settings_for(task, base=base, train=data, dev=data, max_tokens=LONG, batch_size=1, max_steps=2)
+    seen: list[int] = []
+    features = TASKS[task].features
+
+    def noted(self: Any, examples: Any) -> Any:
+        found = features(self, examples)
+        seen.extend(len(encoding) for feature in found for encoding in feature.encodings)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TASKS[task], "features", noted)
+        best = finetune(settings)
+    assert read_checkpoint(best).spec.max_tokens == LONG
+    assert seen[:2] and min(seen) > 1200 and len(seen) in (2, 4)
+
+
+def test_a_class_that_transformers_lacks_is_told(
+    write_base: Callable[..., Path], settings_for: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        best = finetune(settings_for("multiple_choice", base=write_base("deberta"), max_steps=2))
+    assert "transformers has no class of deberta for multiple_choice" in caplog.text
+    assert read_checkpoint(best).spec.task == "multiple_choice"
