@@ -88,7 +88,7 @@ def _report(
 def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Objective:
     """Build the objective around a fresh model, or around the base that the settings name."""
     if settings.distillation is not None:
-        _check_pieces(corpus, settings.distillation.teacher)
+        _check_pieces(corpus, resolve_base(settings.distillation.teacher))
     if settings.base is None:
         return build(settings, new_config(settings.model, corpus.vocab_size, special.pad))
     folder = resolve_base(settings.base)

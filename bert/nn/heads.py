@@ -234,6 +234,11 @@ class BertForMaskedLM(BertHead):
             # Its own code draws this head as a layer that widens, unlike the one of its classifiers.
             initialize(self.head.dense, config.initializer_range)
 
+    def decoded(self, hidden: Tensor) -> Tensor:
+        """Return what the decoder reads (..., E) of hidden (..., H)."""
+        states: Tensor = self.cls.predictions.transform(self.transformed(hidden))
+        return states
+
     def score(self, hidden: Tensor) -> Tensor:
         """Score hidden (..., H), all positions or a selection: logits (..., V)."""
         logits: Tensor = self.cls.predictions(self.transformed(hidden))

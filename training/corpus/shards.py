@@ -30,6 +30,7 @@ SPLITS = ("train", "held_out")
 PARTS = ("tokens", "continues", "sentences", "documents")
 INDEX = "corpus.json"
 _OFFSETS = np.dtype("<u4")
+_COUNTED_AT_ONCE = 1 << 20
 Entry = Mapping[str, Any]
 """Entry of a shard in corpus.json."""
 
@@ -75,6 +76,13 @@ class Shard:
             self._continues[start:stop].astype(np.bool_),
             (borders - start).astype(np.int32),
         )
+
+    def counts(self, vocab_size: int) -> NDArray[np.int64]:
+        """Count how often each id occurs (V,), a part of the file at a time."""
+        counts = np.zeros(vocab_size, np.int64)
+        for start in range(0, self.tokens, _COUNTED_AT_ONCE):
+            counts += np.bincount(self._tokens[start : start + _COUNTED_AT_ONCE], minlength=vocab_size)
+        return counts
 
 
 class Corpus:
@@ -127,6 +135,11 @@ class Corpus:
         for entry in self.entries(split):
             shard = self.shard(entry)
             yield from (shard.document(index) for index in range(len(shard)))
+
+    def token_counts(self, split: str) -> NDArray[np.int64]:
+        """Count how often each id occurs in a split (V,). Memory does not grow with the corpus."""
+        found = (self.shard(entry).counts(self.vocab_size) for entry in self.entries(split))
+        return sum(found, start=np.zeros(self.vocab_size, np.int64))
 
     @property
     def tokenizer_folder(self) -> Path:

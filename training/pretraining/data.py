@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from bert.checkpoint.base_models import resolve_base
@@ -180,7 +182,16 @@ def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> 
         phrases=read_phrases(chosen.phrases, Tokenizer.load(folder)) if chosen.phrases else None,
         similar=_similar(settings, corpus, special) if chosen.kind == "similar_words" else None,
         span_shares=chosen.span_shares,
+        weights=_weights(settings, corpus, special) if chosen.smoothing else None,
     )
+
+
+def _weights(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> NDArray[np.float64]:
+    """Return each piece's weight in the draw of masked tokens (V,), by its count in the training text; special ones 0."""
+    weights: NDArray[np.float64] = np.maximum(corpus.token_counts("train"), 1) ** -settings.masking.smoothing
+    never = (special.cls, special.sep, special.pad, special.mask, special.unk)
+    weights[[number for number in never if number is not None]] = 0.0
+    return weights
 
 
 def _similar(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> SimilarWords:

@@ -61,7 +61,11 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
             "generator_width": 1.0, "generator_depth": 0.5, "embedding_sharing": "gradient_disentangled",
         },
     },
-    "distilbert": {"objective": "distillation", "examples": "full_sentences", "masking": {"kind": "tokens"}},
+    "distilbert": {
+        "objective": "distillation", "examples": "full_sentences", "masking": {"kind": "tokens", "smoothing": 0.7},
+        "model": {"model_type": "distilbert"}, "distillation": {"start_from_teacher": True},
+        "adam_beta2": 0.98, "weight_decay": 0.0, "max_grad_norm": 5.0,
+    },
     # AnswerDotAI/ModernBERT, yamls/modernbert. Its decay is 1e-5 a step at the peak: 0.0125 times the rate.
     "modernbert": {
         "objective": "mlm", "examples": "chunks", "masking": {"kind": "tokens", "rate": 0.3},
@@ -83,8 +87,11 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     if "model" in merged and isinstance(shape, Mapping):
         # A base has a family of its own.
         merged["model"] = dict(shape) if given.get("base") else {**recipe.get("model", {}), **shape}
-    if isinstance(asked := given.get("replaced_token", {}), Mapping) and "replaced_token" in recipe:
-        merged["replaced_token"] = {**recipe["replaced_token"], **asked}
+    for part in ("distillation", "replaced_token"):
+        if part in recipe and isinstance(asked := given.get(part, {}), Mapping):
+            merged[part] = {**recipe[part], **asked}
+    if merged.get("objective") != "distillation" and "distillation" not in given:
+        merged.pop("distillation", None)
     masking, asked = recipe.get("masking"), given.get("masking")
     if masking and isinstance(asked, Mapping) and asked.get("kind", masking["kind"]) == masking["kind"]:
         merged["masking"] = {**masking, **asked}  # another kind has no use for them

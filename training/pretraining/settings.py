@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.families import FAMILIES
@@ -19,6 +19,7 @@ Optimizer = Literal["adamw", "lamb", "stable_adamw"]
 Sharing = Literal["all", "gradient_disentangled", "none"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single", "segments"]
 _OF_KINDS = {
+    "smoothing": ("tokens",),
     "phrases": ("phrases",),
     "vectors": ("similar_words",),
     "span_shares": ("spans", "ngrams", "similar_words"),
@@ -40,6 +41,9 @@ class MaskingSettings(SettingsPart):
     """Share of the predicted tokens that become [MASK]."""
     random_share: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Share of the predicted tokens that become a random piece; the rest stay."""
+    smoothing: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Exponent for tokens: a piece seen n times in the corpus is chosen in proportion to n^-smoothing (DistilBERT: 0.7);
+    0 chooses all alike."""
     static_dupes: Annotated[int, Field(ge=0)] = 0
     """Copies of the corpus that are masked once (the paper's dupe_factor, 5 to 10); 0 masks afresh at each draw."""
     span_shares: list[float] = Field(default_factory=list)
@@ -55,14 +59,25 @@ class MaskingSettings(SettingsPart):
 class DistillationSettings(SettingsPart):
     """A small model learns the predictions of a large one (Sanh et al. 2019, arXiv 1910.01108)."""
 
-    teacher: Path
-    """Checkpoint folder with an MLM head and the same vocabulary."""
+    teacher: str
+    """Checkpoint with an MLM head and the same vocabulary: a folder, a model of the hub (org/name, org/name@revision)
+    or the name of a packaged base."""
     temperature: Annotated[float, Field(gt=0)] = 2.0
     soft_weight: Annotated[float, Field(ge=0)] = 5.0
+    """Weight of the teacher's distribution over the vocabulary."""
+    soft_over: Literal["all", "masked"] = "all"
+    """Tokens at which the distributions are compared: all real ones, as in the paper, or the masked ones."""
     hard_weight: Annotated[float, Field(ge=0)] = 2.0
+    """Weight of the masked words themselves."""
     cosine_weight: Annotated[float, Field(ge=0)] = 1.0
+    """Weight of the direction of the last hidden states, over all real tokens."""
     start_from_teacher: bool = False
     """True copies the teacher's embeddings, head, and layers spread over its depth; both must be equally wide."""
+
+    @field_validator("teacher", mode="before")
+    @classmethod
+    def _path_as_text(cls, given: Any) -> Any:
+        return str(given) if isinstance(given, Path) else given
 
 
 class ReplacedTokenSettings(SettingsPart):
@@ -301,4 +316,7 @@ def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
 
 def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a save as this version writes them, with new settings at their defaults."""
+    distillation = saved.get("distillation")
+    if distillation and "soft_over" not in distillation:  # older runs compared at masked tokens only
+        saved = {**saved, "distillation": {**distillation, "soft_over": "masked"}}
     return fill_in(PretrainSettings, saved, output_dir="", max_steps=1)

@@ -2,6 +2,9 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bert.errors import ConfigError
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.masking.base import Masking
@@ -25,15 +28,17 @@ def strategy(
     phrases: PhraseList | None = None,
     similar: SimilarWords | None = None,
     span_shares: Sequence[float] = (),
+    weights: NDArray[np.float64] | None = None,
 ) -> Masking:
     """Return the masking of a name in KINDS; raises ConfigError for shares out of range or what a kind lacks.
 
-    "phrases" needs `phrases` (`phrases.read_phrases`), "similar_words" needs `similar` (`word_neighbours`).
+    "phrases" needs `phrases` (`phrases.read_phrases`), "similar_words" needs `similar` (`word_neighbours`); `weights` (V,)
+    of pieces are for "tokens".
     """
     shared = (special, rate, max_predictions, mask_share, random_share)
     match kind:
         case "tokens":
-            return TokenMasking(*shared)
+            return TokenMasking(*shared, weights)
         case "whole_words":
             return WholeWordMasking(*shared)
         case "spans":

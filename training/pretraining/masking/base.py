@@ -55,8 +55,17 @@ class MaskingBatch:
         owner = self.owner[tokens]
         return uniform(self.keys[owner], tokens - self.starts[owner], purpose)
 
-    def shuffled(self, tokens: Offsets) -> Offsets:
-        """Return tokens (flat indices, ascending) in a random order inside each example."""
+    def shuffled(self, tokens: Offsets, weights: NDArray[np.float64] | None = None) -> Offsets:
+        """Return tokens (flat indices, ascending) in a random order inside each example.
+
+        With `weights`, one above 0 for each of the tokens, each next one is drawn in proportion to its weight among
+        those that are left.
+        """
+        if weights is not None:
+            # The first arrivals of independent exponential clocks are such draws (Efraimidis & Spirakis 2006).
+            arrivals = -np.log1p(-self.uniform(tokens, ORDER)) / weights
+            first_come: Offsets = tokens[np.lexsort((arrivals, self.owner[tokens]))]
+            return first_come
         # A multiple of 2^-32 is added exactly to an example's number, so that no token leaves its example.
         order: Offsets = tokens[np.argsort(self.owner[tokens] + self.uniform(tokens, ORDER))]
         return order

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from training.pretraining.examples.base import Bools
 from training.pretraining.examples.text import ranges
@@ -12,10 +13,18 @@ from training.pretraining.masking.base import Chosen, Masking, MaskingBatch, Off
 
 @dataclass(frozen=True)
 class TokenMasking(Masking):
-    """Single pieces: the paper's masking."""
+    """Single pieces: the paper's masking, or with `weights` of pieces that of DistilBERT (arXiv 1910.01108) and XLM."""
+
+    weights: NDArray[np.float64] | None = None
+    """(V,) weight of each piece in the draw, 0 for one that is never chosen; None for equal chances."""
 
     def _choose(self, batch: MaskingBatch, budgets: Offsets) -> Chosen:
-        order = batch.shuffled(np.flatnonzero(~batch.special))
+        candidates = np.flatnonzero(~batch.special)
+        if self.weights is None:
+            order = batch.shuffled(candidates)
+        else:
+            weights = self.weights[batch.ids[candidates]]
+            order = batch.shuffled(candidates[weights > 0], weights[weights > 0])
         owner = batch.owner[order]
         # owner is ascending: a candidate's place in its example is how far it is from the example's first.
         place = np.arange(len(order)) - np.searchsorted(owner, np.arange(len(budgets)))[owner]

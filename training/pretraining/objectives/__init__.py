@@ -1,5 +1,6 @@
 """Pretraining objectives: the task of the model, and its losses."""
 
+from bert.checkpoint.base_models import resolve_base
 from bert.config import BertConfig
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation, load_teacher
@@ -32,8 +33,8 @@ def build(settings: PretrainSettings, config: BertConfig, generator: BertConfig 
         case "distillation":
             assert settings.distillation is not None, "the settings have been validated"
             distilled = Distillation(
-                config, load_teacher(settings.distillation.teacher), settings.distillation
+                config, load_teacher(resolve_base(settings.distillation.teacher)), settings.distillation
             )
-            if settings.distillation.start_from_teacher:
+            if settings.distillation.start_from_teacher and settings.base is None:
                 distilled.start_from_teacher()
             return distilled
