@@ -27,6 +27,7 @@ from training.corpus.prepare_progress import PrepareProgress, usable_cores
 from training.corpus.readers import text_of
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, Shard, file_sha256, write_index
+from training.corpus.unigram_vocabulary import train_unigram_vocabulary
 from training.corpus.vocabulary import Texts, train_vocabulary
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block
 
@@ -81,8 +82,11 @@ def find_tokenizer(
 
 def trained_tokenizer(settings: PrepareSettings, texts: Texts) -> Tokenizer:
     """Train the vocabulary of the settings' family."""
-    if settings.model_type == "roberta" or settings.model_type == "modernbert":
-        return train_bpe_vocabulary(texts, settings.pieces, settings.model_type)
+    match settings.model_type:
+        case "roberta" | "modernbert" as family:
+            return train_bpe_vocabulary(texts, settings.pieces, family)
+        case "albert" | "deberta-v2" as family:
+            return train_unigram_vocabulary(texts, settings.pieces, family, uncased=settings.lowercases)
     return train_vocabulary(texts, settings.pieces, uncased=settings.lowercases, chinese=settings.is_chinese)
 
 

@@ -10,8 +10,12 @@ from bert.errors import ConfigError
 from bert.settings import CommandSettings, SettingsPart
 from bert.tokenizer import Tokenizer
 
-VocabularyFamily = Literal["bert", "distilbert", "electra", "roberta", "modernbert"]
-_PUBLISHED_SIZES: dict[VocabularyFamily, int] = {"roberta": 50_265, "modernbert": 50_368}
+VocabularyFamily = Literal["bert", "distilbert", "electra", "roberta", "modernbert", "albert", "deberta-v2"]
+_PUBLISHED_SIZES: dict[VocabularyFamily, int] = {
+    "roberta": 50_265,
+    "modernbert": 50_368,
+    "deberta-v2": 128_001,
+}
 _BYTE_LEVEL = ("roberta", "modernbert")
 """Families whose vocabulary is byte-level BPE."""
 
@@ -47,19 +51,19 @@ class PrepareSettings(CommandSettings):
     model_type: VocabularyFamily = Field(
         "bert",
         description="family that the trained vocabulary is for: roberta and modernbert have byte-level BPE, "
-        "the others WordPiece",
+        "albert and deberta-v2 (version 3) Unigram, the others WordPiece",
     )
     vocab_size: int | None = Field(
         None,
         ge=256,
         le=2**31 - 1,
         description="pieces of the vocabulary that is trained; None for the published number: 30,000, "
-        "roberta 50,265, modernbert 50,368",
+        "roberta 50,265, modernbert 50,368, deberta-v2 128,001",
     )
     uncased: bool | None = Field(
         None,
-        description="the trained vocabulary takes no notice of case and accents; None for true with WordPiece; "
-        "byte-level BPE always keeps both",
+        description="the trained vocabulary takes no notice of case and accents; None as published: true, but for "
+        "deberta-v2, and for byte-level BPE, which always keeps both",
     )
     vocab_share: float = Field(
         1.0, gt=0, le=1, description="share of the documents that the vocabulary is trained on"
@@ -107,7 +111,8 @@ class PrepareSettings(CommandSettings):
     @property
     def lowercases(self) -> bool:
         """True where a trained vocabulary takes no notice of case and accents."""
-        return not self.is_byte_level if self.uncased is None else self.uncased
+        cased = self.is_byte_level or self.model_type == "deberta-v2"
+        return not cased if self.uncased is None else self.uncased
 
     def segmenter(self, tokenizer: Tokenizer) -> Literal["jieba"] | None:
         """Return the word segmenter, None for none. Raises ConfigError for one that a tokenizer has no use for."""
