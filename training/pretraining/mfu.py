@@ -26,6 +26,9 @@ SECONDS = 0.1
 _AT_PREDICTED = re.compile(r"\b(cls|head|pooler|boundary|generator_predictions|generator_lm_head)\b")
 """Layers that run at predicted positions only, by name; pooler and pair head run at fewer, and count for nearly nothing."""
 
+_OF_VECTORS = re.compile(r"\.(pos_key_proj|pos_query_proj)$")
+"""Layers that run once a batch."""
+
 
 class Flops(NamedTuple):
     """FLOPs of a training step. Only matrix products count, two FLOPs for a weight."""
@@ -60,13 +63,17 @@ def _forward(model: nn.Module) -> Flops:
         count = next((found for prefix, found in times.items() if name.startswith(prefix)), 1)
         if isinstance(module, BertSelfAttention):
             attended += 4 * count * module.query.out_features  # scores, and their use
+        elif isinstance(module, BertLayers):
+            # Each query, and each key, with every vector of a distance; the vectors are projected once a batch.
+            rows = 2 * module.config.distance_span * len(module.config.pos_att_type)
+            token += 2 * len(module.order) * rows * module.config.hidden_size
         elif isinstance(module, ModernLayers):
             width = module.LayerNorm.normalized_shape[0]
             attended += 4 * width * module.shape.sliding.count(False)
             in_window += 4 * width * module.shape.sliding.count(True)
         elif isinstance(module, nn.Linear) and _AT_PREDICTED.search(name):
             predicted += 2 * module.weight.numel()
-        elif isinstance(module, nn.Linear):
+        elif isinstance(module, nn.Linear) and not _OF_VECTORS.search(name):
             token += 2 * count * module.weight.numel()
     return Flops(token, predicted, attended, in_window)
 

@@ -21,6 +21,7 @@ from tests.support.pretraining_runs import SMALL
 from training.corpus.shards import Corpus
 from training.pretrain import make_objective, pretrain, run_fingerprint
 from training.pretraining.examples.base import SpecialIds
+from training.pretraining.examples.stream import ORDER
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 
@@ -179,5 +180,5 @@ def test_a_run_that_diverged_goes_on_at_another_rate_and_nothing_else(corpus: Pa
 
 def test_another_order_of_examples_is_another_run(corpus: Path, tmp_path: Path) -> None:
     found = run_fingerprint(run_settings(corpus, tmp_path))
-    assert found["order_of_examples"] == 2
+    assert found["order_of_examples"] == ORDER
     assert Tokenizer.load(corpus).vocab_size == Corpus.open(corpus).vocab_size

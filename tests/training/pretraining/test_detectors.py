@@ -16,6 +16,8 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForMaskedLM, BertForSequenceClassification
+from tests.support.checkpoints import SPECS
+from tests.support.families import relative
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL, TINY
 from training.core.records import read_lines
@@ -135,6 +137,25 @@ def test_a_run_goes_on_from_another_with_both_models(recipe: str, corpus: Path, 
         if own in beside:
             assert torch.equal(parameter.detach(), beside[own]), own
     assert pretrain(run_settings(corpus, tmp_path / "second", recipe, base=str(base), max_steps=1))
+
+
+def test_an_electra_of_transformers_goes_on(corpus: Path, tmp_path: Path) -> None:
+    generator = relative("electra", SPECS["fill_mask"], vocab_size=Corpus.open(corpus).vocab_size)
+    generator.save_pretrained(tmp_path / "generator")
+    shape = {**generator.config.to_dict(), "hidden_size": 64, "intermediate_size": 96}
+    theirs = transformers.ElectraForPreTraining(transformers.ElectraConfig(**shape)).eval()
+    theirs.electra.embeddings.load_state_dict(generator.electra.embeddings.state_dict())
+    theirs.save_pretrained(tmp_path)
+    objective = make(corpus, run_settings(corpus, tmp_path / "run", "electra", base=str(tmp_path)))
+    assert isinstance(objective, ReplacedToken)
+    ids = torch.arange(5, 12)[None]
+    objective.eval()
+    with torch.no_grad():
+        for ours, logits in (
+            (objective.model, theirs(ids).logits),
+            (objective.generator, generator(ids).logits),
+        ):
+            torch.testing.assert_close(ours(ids), logits, atol=1e-5, rtol=1e-5)
 
 
 def test_a_generator_that_is_missing_is_told(

@@ -113,3 +113,12 @@ def test_two_processes_have_the_losses_of_one(
     trained(corpus, tmp_path / "two", 2, 0, **still, sharding=sharding)
     for one, two in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
         assert one == pytest.approx(two, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_a_sharded_model_with_offsets_has_the_losses_of_a_whole_one(corpus: Path, tmp_path: Path) -> None:
+    for sharding in ("none", "full"):
+        trained(corpus, tmp_path / sharding, 2, 0, **DEBERTA_V3, max_steps=20, sharding=sharding)
+    for whole, sharded in zip(losses(tmp_path / "none"), losses(tmp_path / "full"), strict=True):
+        assert whole == pytest.approx(sharded, abs=1e-5)

@@ -7,6 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from bert.nn.heads import BertForMaskedLM
+from tests.support.every_objective import DEBERTA_V3, deberta
 from tests.support.objectives import batch, config, weighted
 from training.pretraining.mfu import Utilisation
 from training.pretraining.new_model import ModelSettings, new_config
@@ -39,6 +40,7 @@ MODERN = new_config(
         SpanBoundary(CONFIG),
         ReplacedToken(CONFIG),
         ReplacedToken(CONFIG, ReplacedTokenSettings(generator_width=1.0)),
+        ReplacedToken(deberta(CONFIG), DEBERTA_V3),
         # The logits of masked words are computed again for `mlm`, which is not needed: without it.
         *(
             Distillation(
