@@ -35,6 +35,7 @@ SHIPPED: dict[Recipe, str] = {
 def test_a_recipe_by_name_is_that_of_its_file(recipe: Recipe, tmp_path: Path) -> None:
     file = CONFIGS / f"pretrain-{SHIPPED[recipe]}.yaml"
     explicit = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert RECIPES[recipe].keys() <= explicit.keys()  # a file says all of it, defaults too
     left = {key: value for key, value in explicit.items() if key not in RECIPES[recipe]}
     if "model" in RECIPES[recipe]:
         left["model"] = {k: v for k, v in explicit["model"].items() if k not in RECIPES[recipe]["model"]}
@@ -48,6 +49,13 @@ def test_a_recipe_by_name_is_that_of_its_file(recipe: Recipe, tmp_path: Path) ->
         fingerprint(read_settings(PretrainSettings, ["--config", str(f)])) for f in (named, file)
     )
     assert by_name == by_file
+
+
+def test_chinese_whole_words_are_those_of_the_recipe_by_lamb() -> None:
+    text = (CONFIGS / "pretrain-whole-word-zh.yaml").read_text(encoding="utf-8")
+    explicit, recipe = yaml.safe_load(text), RECIPES["whole_word"]
+    assert {name: explicit[name] for name in recipe} == recipe
+    assert (explicit["optimizer"], explicit["base"]) == ("lamb", "checkpoints/bert-base-chinese")
 
 
 def test_what_is_given_beside_a_recipe_wins() -> None:

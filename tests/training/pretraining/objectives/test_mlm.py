@@ -71,6 +71,22 @@ def test_the_logits_that_are_evaluated_are_those_that_are_trained() -> None:
     assert_same(losses["sop"].mean.detach(), mean(pairs, packed.pair_labels).detach())
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_paddings_row_is_taught_by_the_output_alone_whatever_its_index(packed: bool) -> None:
+    """So a table without a padding index, as Google's, differs in that row's first value only."""
+    objective = filled(MaskedLanguageModelWithPairs(config(1)), 1)
+    padded = batch(1, objective.model.config.vocab_size, [5, 9, 24, 3], packed)
+    assert not padded.real.all()
+    _, usual = gradients(objective, padded)
+    words = objective.model.bert.embeddings.word_embeddings
+    assert words.padding_idx == PAD
+    words.padding_idx = None
+    _, without = gradients(objective, padded)
+    for name, gradient in usual.items():
+        assert_same(without[name], gradient)
+    assert usual["model.bert.embeddings.word_embeddings.weight"][PAD].any()
+
+
 def test_a_pair_objective_refuses_examples_without_pairs() -> None:
     objective = MaskedLanguageModelWithPairs(config(1))
     single = collate(examples(1, 20, [5, 9], pairs=False), PAD, MAX_TOKENS, packed=False)
