@@ -5,6 +5,7 @@ of the table of distances.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,14 @@ class Distances:
 
 def distances(config: BertConfig, mask: Tensor | None, vectors: Tensor, tokens: int) -> Distances:
     """Return the distances between the tokens of a batch, whose `vectors` are (N, H)."""
-    table = row_table(tokens, config.distance_span, config.position_buckets, config.furthest)
-    return Distances(mask, vectors, torch.from_numpy(table).to(vectors.device))
+    shape = config.distance_span, config.position_buckets, config.furthest
+    return Distances(mask, vectors, _rows(tokens, *shape, vectors.device))
+
+
+@lru_cache(maxsize=16)
+def _rows(tokens: int, span: int, buckets: int, furthest: int, device: torch.device) -> Tensor:
+    """Return the table of rows on a device, which would have to be waited for if it was sent in each step."""
+    return torch.from_numpy(row_table(tokens, span, buckets, furthest)).to(device)
 
 
 class DisentangledSelfAttention(BertSelfAttention):

@@ -7,6 +7,7 @@ checkpoints on the hub have, so that `state_dict` is the file format.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -173,11 +174,17 @@ class BertLayers(LayerStack):
             vectors = self.rel_embeddings.weight
             vectors = self.LayerNorm(vectors) if hasattr(self, "LayerNorm") else vectors
             return distances(self.config, seen, vectors, hidden.shape[1])
-        buckets = torch.from_numpy(bucket_table(hidden.shape[1])).to(hidden.device)
+        buckets = _buckets(hidden.shape[1], hidden.device)
         by_distance: Tensor = (
             self.relative_attention_bias(buckets).permute(2, 0, 1)[None].to(score_dtype(hidden))
         )
         return by_distance if seen is None else by_distance + seen
+
+
+@lru_cache(maxsize=16)
+def _buckets(tokens: int, device: torch.device) -> Tensor:
+    """Return the bucket of each query and key (T, T) on a device, which would have to be waited for if it was sent."""
+    return torch.from_numpy(bucket_table(tokens)).to(device)
 
 
 class BertPooler(nn.Module):

@@ -2,9 +2,12 @@
 
 from itertools import pairwise
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from bert.nn import attention
 
 CALLS: list[dict[str, object]] = []
 """Options of each call, for tests that count them."""
@@ -41,3 +44,17 @@ def varlen_reference(
             seen &= distance <= after
         found.append(F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=scale).transpose(0, 1))
     return torch.cat(found)
+
+
+def take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose the kernel as on a GPU in half precision, whatever the device."""
+    monkeypatch.setattr(
+        attention, "knows_texts", lambda _, config, __: not attention.scores_have_terms(config)
+    )
+
+
+def with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Choose the kernel, with the slow version in its place."""
+    CALLS.clear()
+    take_the_kernel(monkeypatch)
+    monkeypatch.setattr(attention, "varlen_attn", varlen_reference)

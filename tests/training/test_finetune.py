@@ -24,6 +24,7 @@ from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
 from training.core.checkpoints import CheckpointStore
+from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
 from training.finetuning.batches import Dataset
@@ -139,7 +140,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     settings = settings_for("classification", output_dir=tmp_path / "killed", **common)
     step = TrainLoop.step
 
-    def dies_at_the_fourth_step(loop: TrainLoop, data: StepData) -> dict[str, float]:
+    def dies_at_the_fourth_step(loop: TrainLoop, data: StepData) -> StepNumbers:
         if loop.progress.step == 3:
             raise Killed
         return step(loop, data)

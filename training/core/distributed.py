@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bert.errors import TrainingError
@@ -36,14 +36,18 @@ class Processes:
         return list(range(self.rank, len(items), self.world))
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sums over all processes, number by number."""
+        """Return the sums over all processes, number by number. It goes past the GPUs, which would have to be waited for."""
         if self.world == 1:
             return list(numbers)
-        # On the device, because NCCL has no sums on the host; in double, because token counts pass 2^24.
-        total = torch.tensor(list(numbers), dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        values: list[float] = total.tolist()
+        # In double, because token counts pass 2^24.
+        values: list[float] = self.sum_on_device(torch.tensor(list(numbers), dtype=torch.float64)).tolist()
         return values
+
+    def sum_on_device(self, numbers: Tensor) -> Tensor:
+        """Sum a tensor over all processes, in place, where it is; return it."""
+        if self.world > 1:
+            dist.all_reduce(numbers)
+        return numbers
 
     def agree(self, number: int) -> bool:
         """Tell every process whether all of them give the same number."""
@@ -86,7 +90,7 @@ def processes(device: str) -> Iterator[Processes]:
         return
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-    _join("nccl" if chosen.type == "cuda" else "gloo")
+    _join("cpu:gloo,cuda:nccl" if chosen.type == "cuda" else "gloo")
     joined, before = Processes(dist.get_rank(), world, chosen), logging.root.manager.disable
     try:
         if not joined.leads:
@@ -101,9 +105,12 @@ def _join(backend: str) -> None:
     try:
         dist.init_process_group(backend)
     except RuntimeError as error:
+        variables = " and ".join(
+            f"{name.upper()}_SOCKET_IFNAME" for name in ("gloo", "nccl") if name in backend
+        )
         raise TrainingError(
             f"the processes did not find each other ({error}). Each reaches the others by the address of its host's "
-            f"name; where that is 127.0.0.1, set {backend.upper()}_SOCKET_IFNAME to the network interface (ip address)"
+            f"name; where that is 127.0.0.1, set {variables} to the network interface (ip address)"
         ) from error
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
@@ -85,10 +85,10 @@ def clip_groups(parameters: Mapping[str, Parameter], apart: Sequence[str]) -> li
     return [rest, *groups]
 
 
-def clip(parameters: Mapping[str, Parameter], max_norm: float) -> float:
+def clip(parameters: Mapping[str, Parameter], max_norm: float) -> Tensor:
     """Scale gradients so that their global norm, over all processes, is at most `max_norm`; return the norm before.
 
     A `max_norm` of 0 leaves them as they are.
     """
     norm = torch.nn.utils.clip_grad_norm_(parameters.values(), max_norm or math.inf, foreach=True)
-    return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -5,14 +5,13 @@ What is trained gives the loop its losses, a source of batches its data, a sched
 
 import hashlib
 import math
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -21,6 +20,7 @@ from bert.nn.losses import Loss
 from training.core import optim
 from training.core.distributed import Processes
 from training.core.state import Progress
+from training.core.step_numbers import Moment, StepNumbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +122,35 @@ class TrainLoop:
         """True at the end of the run."""
         return self.done >= 1.0
 
-    def steps(self) -> Iterator[dict[str, float]]:
-        """Train to the end, or until asked to stop; yield the numbers of each step."""
+    @property
+    def lag(self) -> int:
+        """Most steps that the device is behind: 1 on a GPU, none on a CPU."""
+        return int(self.device.type == "cuda")
+
+    def steps(self) -> Iterator[StepNumbers]:
+        """Train to the end, or until asked to stop; yield the numbers of each step.
+
+        A GPU may still be at work on the step, and to read its numbers is to wait.
+        """
         self.trained.train()
+        before: StepNumbers | None = None
         while not self.is_over and not self.stopping:
-            started, progress = time.perf_counter(), self.progress
+            began, progress = Moment(self.device), self.progress
             data = self.data.next(progress)
             numbers = self.step(data)
+            if before is not None:
+                before.ended.wait()
+            before = numbers
             progress.step, progress.position = progress.step + 1, data.position
-            progress.tokens += int(numbers["step_tokens"])
-            seconds = time.perf_counter() - started
-            progress.seconds += self._agreed(seconds)
-            speed = numbers.pop("step_tokens") / seconds
-            yield {"step": progress.step, "tokens": progress.tokens, "tokens_per_second": speed, **numbers}
+            progress.tokens += int(numbers.tokens)
+            progress.seconds += self._agreed(began.host_seconds)
+            numbers.known |= {"step": progress.step, "tokens": progress.tokens}
+            numbers.began, numbers.position = began, data.position
+            numbers.seconds, numbers.done = progress.seconds, self.done
+            yield numbers
 
-    def step(self, data: StepData) -> dict[str, float]:
-        """Take one step of the optimiser; return its numbers."""
+    def step(self, data: StepData) -> StepNumbers:
+        """Take one step of the optimiser; return its numbers. The host does not wait for a GPU."""
         progress = self.progress
         rate = self.schedule.rate(progress.step, progress.seconds)
         optim.set_rate(self.optimizer, rate, progress.step, bias_correction=self.bias_correction)
@@ -148,14 +161,20 @@ class TrainLoop:
         if not divisors:
             divisors = {name: max(1.0, count) for name, count in zip(self.weights, targets, strict=True)}
             self._divide_gradients(*divisors.values())
-        norm = math.hypot(*(optim.clip(group, self.settings.max_grad_norm) for group in self.clip_groups))
+        norms = [optim.clip(group, self.settings.max_grad_norm) for group in self.clip_groups]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        known = {"lr": rate, "mean_length": tokens / examples}
+        measured = torch.cat([totals, torch.stack(norms).double()])
+        return StepNumbers(known, tokens, measured, lambda read: self._named(read, divisors))
+
+    def _named(self, measured: list[float], divisors: dict[str, float]) -> dict[str, float]:
+        """Return the loss, its parts where it has several, and the gradient norm."""
+        totals, norms = measured[: len(self.weights)], measured[len(self.weights) :]
         means = {name: total / divisors[name] for name, total in zip(self.weights, totals, strict=True)}
         loss = sum(self.weights[name] * mean for name, mean in means.items())
         named = {f"loss_{name}": mean for name, mean in means.items()} if len(means) > 1 else {}
-        sizes = {"step_tokens": tokens, "mean_length": tokens / examples}
-        return {"loss": loss, **named, "lr": rate, "grad_norm": norm, **sizes}
+        return {"loss": loss, **named, "grad_norm": math.hypot(*norms)}
 
     def _counted(self, data: StepData) -> tuple[dict[str, float], float, float]:
         """Return the divisor of each loss, where it is known by now, and tokens and examples of all processes."""
@@ -165,10 +184,10 @@ class TrainLoop:
         *sums, tokens, examples = self.processes.sum([*counts, float(data.tokens), float(data.examples)])
         return {name: max(1.0, count) for name, count in zip(names, sums, strict=True)}, tokens, examples
 
-    def _computed(self, data: StepData, divisors: dict[str, float]) -> tuple[list[float], list[float]]:
+    def _computed(self, data: StepData, divisors: dict[str, float]) -> tuple[Tensor, list[float]]:
         """Leave the gradients of all processes; return their summed losses (K,) and numbers of targets (K,).
 
-        The message that sums them also tells whether any process was asked for something.
+        The message that sums the latter also tells whether any process was asked for something.
         """
         size, share = len(self.weights), 0.0 if data.stand_in else 1.0
         totals = torch.zeros(size, dtype=torch.float64, device=self.device)
@@ -178,9 +197,9 @@ class TrainLoop:
             totals += share * torch.stack([loss.total.detach().double() for loss in losses])
             targets = [sum_ + share * loss.targets for sum_, loss in zip(targets, losses, strict=True)]
         asked = [float(self.stop_asked), float(self.save_asked)]
-        *sums, stop, save = self.processes.sum([*totals.tolist(), *targets, *asked])
+        *sums, stop, save = self.processes.sum([*targets, *asked])
         self.stopping, self.saving = bool(stop), bool(save)
-        return sums[:size], sums[size:]
+        return self.processes.sum_on_device(totals), sums
 
     def _backward(self, part: Any, divisors: dict[str, float], share: float, last: bool) -> list[Loss]:
         """Add the gradients of a part; return its losses in the order of the weights."""

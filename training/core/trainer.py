@@ -3,6 +3,7 @@
 import logging
 import signal
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from training.core.checkpoints import CheckpointStore
 from training.core.progress import progress
 from training.core.records import Records
 from training.core.signals import RunStopped, on_stop
+from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 
 CHECKPOINTS = "checkpoints"
@@ -69,9 +71,9 @@ class Trainer(ABC):
     def finish(self) -> None:
         """Do what is left after the last step."""
 
-    def on_step(self, numbers: dict[str, float]) -> None:
-        """Record the numbers of a step."""
-        self.records.step(numbers, self.loop.progress.seconds)
+    def on_step(self, numbers: StepNumbers) -> None:
+        """Record the numbers of a step, which waits for them."""
+        self.records.step(numbers, numbers.seconds)
 
     @property
     def is_over(self) -> bool:
@@ -102,14 +104,21 @@ class Trainer(ABC):
         loop, progress = self.loop, self.loop.progress
         if (progress.evaluation_due and self._evaluate()) or self.is_over:
             return
+        taken: deque[StepNumbers] = deque()
         for numbers in loop.steps():
-            self.on_step(numbers)
+            taken.append(numbers)
             evaluate, save = self.due(progress.step)
+            # A GPU is not waited for at each step, but nothing is saved after a loss that is no number.
+            waits = evaluate or save or loop.saving or loop.stopping
+            while len(taken) > (0 if waits else loop.lag):
+                self.on_step(taken.popleft())
             progress.evaluation_due = evaluate
             if save or loop.saving or loop.stopping:
                 self._save()
             if evaluate and not loop.stopping and self._evaluate():
                 return
+        for numbers in taken:
+            self.on_step(numbers)
 
     def _evaluate(self) -> bool:
         with self.interruptible():

@@ -17,6 +17,7 @@ from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
 from training.core.records import LOG, read_steps
 from training.core.state import Progress
+from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
 from training.data.datasets import Source
@@ -125,9 +126,9 @@ class FinetuneTrainer(Trainer):
     def _is_out_of_patience(self) -> bool:
         return 0 < self.settings.patience <= self.loop.progress.worse_evaluations
 
-    def on_step(self, numbers: dict[str, float]) -> None:
+    def on_step(self, numbers: StepNumbers) -> None:
         """Record the numbers of a step. Raises TrainingError for a loss that is no number."""
-        loss, norm, step = numbers["loss"], numbers["grad_norm"], self.loop.progress.step
+        loss, norm, step = numbers["loss"], numbers["grad_norm"], int(numbers["step"])
         if not math.isfinite(loss) or not math.isfinite(norm):
             raise TrainingError(
                 f"the loss is {loss} (gradient norm {norm}) at step {step}: "

@@ -4,7 +4,7 @@ N examples, R rows of T tokens, M masked positions. A flat index counts through 
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,12 +76,23 @@ class PretrainBatch:
 
     def to(self, device: torch.device) -> "PretrainBatch":
         """Return the batch on a device."""
-        moved: dict[str, Any] = {
-            name: value.to(device, non_blocking=True)
-            for name, value in vars(self).items()
-            if isinstance(value, Tensor)
-        }
-        return replace(self, **moved)
+        return self._with_each(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "PretrainBatch":
+        """Return the batch in memory that a GPU reads by itself; torch's DataLoader calls this."""
+        return self._with_each(Tensor.pin_memory)
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keep the memory of a batch on a GPU until a stream that reads it is done."""
+        for tensor in self._tensors().values():
+            tensor.record_stream(stream)
+
+    def _with_each(self, change: Callable[[Tensor], Tensor]) -> "PretrainBatch":
+        changed: dict[str, Any] = {name: change(tensor) for name, tensor in self._tensors().items()}
+        return replace(self, **changed)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
 
 def collate(examples: Sequence[MaskedExample], pad_id: int, max_tokens: int, packed: bool) -> PretrainBatch:

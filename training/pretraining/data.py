@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
@@ -79,11 +80,12 @@ class Batches:
         self.plan = Plan(settings, processes.world)
         self._stream: tuple[int, ExampleStream] | None = None
         self._running: tuple[int, int] | None = None
+        self._copies: torch.cuda.Stream | None = None
         self._iterator: Iterator[GlobalBatch] = iter(())
 
     def next(self, progress: Progress) -> StepData:
         """Return the data of the step that follows `progress`."""
-        plan, device = self.plan, self.processes.device
+        plan = self.plan
         done = plan.done(progress.step, progress.seconds)
         phase, size = plan.phase(done), plan.batch_size(done)
         if self._running != (phase, size):
@@ -94,9 +96,24 @@ class Batches:
             self._iterator = self._start(phase, size, cursor, plan.phases[phase].max_tokens)
             self._running = (phase, size)
         batch = next(self._iterator)
-        parts = [part.to(device) for part in batch.parts]
+        parts = self._sent(batch.parts)
         position = {"phase": batch.phase, "cursor": asdict(batch.cursor)}
         return StepData(parts, sum(p.tokens for p in parts), sum(p.examples for p in parts), position)
+
+    def _sent(self, parts: list[PretrainBatch]) -> list[PretrainBatch]:
+        """Return parts on the device. A GPU fetches them while it computes the step before."""
+        device = self.processes.device
+        if device.type != "cuda":
+            return [part.to(device) for part in parts]
+        if self._copies is None:
+            self._copies = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._copies):
+            there = [part.pin_memory().to(device) for part in parts]
+        computing = torch.cuda.current_stream(device)
+        computing.wait_stream(self._copies)
+        for part in there:
+            part.record_stream(computing)
+        return there
 
     def close(self) -> None:
         """End the workers, if there are any.
@@ -129,6 +146,7 @@ class Batches:
             batch_size=None,
             num_workers=settings.data_workers,
             prefetch_factor=4,
+            pin_memory=self.processes.device.type == "cuda",
             multiprocessing_context="forkserver",
             worker_init_fn=_begin_worker,
         )

@@ -17,6 +17,7 @@ from training.core import optim
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
 from training.core.state import gather_weights
+from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
 from training.corpus.shards import Corpus
@@ -99,7 +100,7 @@ class PretrainTrainer(Trainer):
         # All processes are taken to have the same device.
         peak = matmul_peak(loop.device, dtype) * loop.processes.world
         self._utilisation = Utilisation(objective, settings.masking.rate, peak)
-        self._phase = self._phase_now()
+        self._phase = loop.progress.position.get("phase", 0)
         names = objective.weights
         self._monitor = HealthMonitor(
             # A distillation without the words themselves has no loss to compare with a blind guess.
@@ -121,16 +122,17 @@ class PretrainTrainer(Trainer):
         evaluate = ended or _divides(settings.eval_every_steps, step)
         return evaluate and bool(self.held_out), ended or _divides(settings.save_every_steps, step)
 
-    def on_step(self, numbers: dict[str, float]) -> None:
+    def on_step(self, numbers: StepNumbers) -> None:
         """Record a step and what looks wrong; every process watches, so that all end at a loss that is no number."""
-        if self._phase != self._phase_now():
-            self._phase = self._phase_now()
+        if self._phase != (phase := numbers.position.get("phase", 0)):
+            self._phase = phase
             self._monitor.restart()
-        numbers["mfu"] = self._utilisation.share(numbers["tokens_per_second"], numbers.pop("mean_length"))
-        super().on_step(numbers)
-        loss, norm = numbers.get("loss_mlm", numbers["loss"]), numbers["grad_norm"]
-        if warning := self._monitor.check(self.loop.progress.step, loss, norm, self.loop.done):
-            self.records.warn(self.loop.progress.step, warning)
+        values = dict(numbers)
+        values["mfu"] = self._utilisation.share(values["tokens_per_second"], values.pop("mean_length"))
+        self.records.step(values, numbers.seconds)
+        loss, step = values.get("loss_mlm", values["loss"]), int(values["step"])
+        if warning := self._monitor.check(step, loss, values["grad_norm"], numbers.done):
+            self.records.warn(step, warning)
 
     def evaluate(self) -> bool:
         """Score held-out text; never end the run by it."""
@@ -168,10 +170,6 @@ class PretrainTrainer(Trainer):
             for place in (aside, *objective.save_beside(aside, weights)):
                 self.tokenizer.save(place, segments=objective.model.config.has_segments)
             (aside / "pretrain.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
-
-    def _phase_now(self) -> int:
-        phase: int = self.loop.progress.position.get("phase", 0)
-        return phase
 
 
 def _divides(every: int, step: int) -> bool:

@@ -44,9 +44,7 @@ def rows_of(lengths: list[list[int]], width: int) -> TextRows:
 @pytest.fixture
 def reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take the kernel's way on this machine, with the reference in its place."""
-    varlen.CALLS.clear()
-    monkeypatch.setattr(attention, "varlen_attn", varlen.varlen_reference)
-    monkeypatch.setattr(attention, "knows_texts", lambda *arguments: True)
+    varlen.with_the_reference(monkeypatch)
 
 
 def gradients(model: torch.nn.Module, hidden: Tensor, weight: Tensor) -> dict[str, Tensor]:
@@ -173,7 +171,7 @@ def test_the_kernel_is_chosen_where_it_can_be(
 @pytest.mark.parametrize("family", ["bert", "modern"])
 def test_torchs_own_kernel_takes_the_arguments(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only shapes are computed, so that no GPU is needed."""
-    monkeypatch.setattr(attention, "knows_texts", lambda *arguments: True)
+    varlen.take_the_kernel(monkeypatch)
     config = modern_config() if family == "modern" else small_config(1, attention_probs_dropout_prob=0.0)
     with torch.device("meta"):
         model = ModernModel(config) if family == "modern" else BertModel(config, pooler=False)

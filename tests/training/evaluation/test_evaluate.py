@@ -11,6 +11,7 @@ from bert.errors import ConfigError, DataError, TrainingError
 from bert.nn.checkpoint import read_weights
 from bert.tasks.spec import TaskSpec
 from tests.support.finetuning import files
+from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
 from training.evaluate import Comparison
 from training.evaluation.settings import EvaluateSettings
@@ -191,7 +192,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_save(
     settings = make(checkpoints=make().checkpoints[1:], seeds=[1], overrides={"save_every_steps": 1})
     step, steps = TrainLoop.step, list[int]()
 
-    def dies_at_the_fifth_step(loop: TrainLoop, data: StepData) -> dict[str, float]:
+    def dies_at_the_fifth_step(loop: TrainLoop, data: StepData) -> StepNumbers:
         if len(steps) == 4:
             steps.append(-1)
             raise Killed

@@ -20,6 +20,7 @@ from training.command_line import command
 from training.core.records import StepsLog, TensorBoard
 from training.core.signals import RunStopped
 from training.core.state import Progress
+from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
 from training.core.trainer import Trainer
 from training.finetune import finetune
@@ -66,7 +67,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None
     """Return what lets something happen in a step of the next run."""
 
     def make(number: int, happen: Callable[[], None]) -> None:
-        def step(loop: TrainLoop, data: StepData) -> dict[str, float]:
+        def step(loop: TrainLoop, data: StepData) -> StepNumbers:
             if loop.progress.step == number - 1:
                 happen()
                 monkeypatch.setattr(TrainLoop, "step", real)

@@ -5,11 +5,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from bert.errors import ConfigError
 from bert.nn.losses import IGNORED
 from tests.support.objectives import MAX_TOKENS, PAD, examples, without_spans
 from training.pretraining.batch import collate, fill_rows
+from training.pretraining.data import GlobalBatch
+from training.pretraining.examples.stream import Cursor
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=12)
 
@@ -134,3 +137,19 @@ def test_the_batch_goes_to_a_device_whole() -> None:
     batch = collate(examples(0, 40, [5, 24]), PAD, MAX_TOKENS, packed=True)
     moved = batch.to(torch.device("meta"))
     assert moved.input_ids.is_meta and moved.masked.is_meta and moved.tokens == batch.tokens
+
+
+def test_a_batch_from_a_worker_is_pinned_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what torch's DataLoader does with whatever its workers give; pinning itself takes a GPU."""
+    pinned: list[torch.Tensor] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    batch = collate(examples(0, 40, [5, 24]), PAD, MAX_TOKENS, packed=True)
+    (found,), phase, cursor = pin_memory(GlobalBatch([batch], 2, Cursor(1, 2, 3)))
+    tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
+    assert len(pinned) == len(tensors) >= 10
+    assert (phase, cursor, found.tokens) == (2, Cursor(1, 2, 3), batch.tokens)
