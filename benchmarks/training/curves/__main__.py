@@ -13,12 +13,12 @@ A finished run is kept in OUT and not repeated. Exits with 1 where two sides dif
 
 import argparse
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
 
 import torch
+import transformers
 
 from benchmarks.common.machine import machine_line
 from benchmarks.training.curves import corpora, page
@@ -109,7 +109,7 @@ def command() -> list[str]:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    transformers.logging.set_verbosity_error()
     try:
         sys.exit(main())
     except BertError as error:

@@ -13,9 +13,14 @@ SHAPE = {
 BASE = {**SHAPE, "num_hidden_layers": 4}
 """Shape of the model that MacBERT goes on from and DistilBERT learns from."""
 MAX_TOKENS, BATCH_SIZE, WARMUP = 64, 16, 0.1
-RATE, UNCORRECTED_RATE = 1e-3, 5e-4
-"""Peak learning rates; Adam's first steps are three times as long without bias correction."""
-UNCORRECTED = ("bert", "no_nsp", "left_to_right", "whole_word", "electra")
+RATE, UNCORRECTED_RATE, LAMB_RATE = 1e-3, 5e-4, 5e-3
+"""Peak learning rates. Adam's first steps are three times as long without bias correction; LAMB's are relative."""
+UNCORRECTED = ("bert", "no_nsp", "left_to_right", "whole_word", "electra", "deberta_v3")
+RATES = {**dict.fromkeys(UNCORRECTED, UNCORRECTED_RATE), "albert": LAMB_RATE}
+SHAPES = {
+    "albert": {"embedding_size": 32}, "electra": {"embedding_size": 32}, "deberta_v3": {"position_buckets": 16},
+}  # fmt: skip
+"""What is smaller in the model of a family than its default."""
 
 
 def settings_of(recipe: str, folder: Path, out: Path, steps: int, seed: int, **more: Any) -> PretrainSettings:
@@ -23,13 +28,13 @@ def settings_of(recipe: str, folder: Path, out: Path, steps: int, seed: int, **m
     values: dict[str, Any] = {
         "corpus": folder / "corpus", "output_dir": out, "recipe": recipe, "max_steps": steps, "seed": seed,
         "max_tokens": MAX_TOKENS, "batch_size": BATCH_SIZE, "warmup_ratio": WARMUP, "device": "cpu",
-        "learning_rate": UNCORRECTED_RATE if recipe in UNCORRECTED else RATE,
+        "learning_rate": RATES.get(recipe, RATE),
         "save_every_steps": 0, "eval_every_steps": max(1, steps // 8), "eval_examples": 256,
     }  # fmt: skip
     if recipe == "macbert":
         values["base"] = str(folder / "base" / "model")
     else:
-        values["model"] = SHAPE
+        values["model"] = {**SHAPE, **SHAPES.get(recipe, {})}
     if recipe == "ernie":
         values["masking"] = {"phrases": folder / "phrases.txt"}
     return PretrainSettings(**{**values, **more})

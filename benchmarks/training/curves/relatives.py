@@ -172,9 +172,10 @@ class Deberta(_WithoutSegments, Detection):
             layer.load_state_dict(
                 {key: weights[f"mask_predictions.{name}.{key}"] for key in ("weight", "bias")}
             )
-        own = self.model.embeddings.word_embeddings
-        self.offset = nn.Parameter(own.weight.detach() - self.table.detach())
-        own.requires_grad_(False)
+        self.offset = nn.Parameter(
+            self.model.embeddings.word_embeddings.weight.detach() - self.table.detach()
+        )
+        del self.model.embeddings.word_embeddings  # it is given embeddings
 
     @property
     def table(self) -> Tensor:

@@ -19,13 +19,14 @@ from benchmarks.training.curves.models import (
 )
 from benchmarks.training.curves.optimizers import (
     Adam,
+    Lamb,
     Schedule,
     Update,
     decays,
     linear_from_peak,
     linear_from_start,
 )
-from benchmarks.training.curves.relatives import RobertaWords
+from benchmarks.training.curves.relatives import AlbertWordsAndOrder, Deberta, Electra, RobertaWords
 from training.pretraining.examples.base import MaskedExample
 
 
@@ -68,6 +69,9 @@ PAPERS = {
     "spanbert": Paper(SpanBoundary, _SMALL_EPSILON, weight_decay=0.1, decays_all=True),
     "macbert": Paper(MaskedWordsAndPairs, _GOOGLE),
     "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak, max_norm=0.0, decays_all=True),
+    "albert": Paper(AlbertWordsAndOrder, Lamb(0.9, 0.999, 1e-6, corrected=False)),
+    "electra": Paper(Electra, _GOOGLE),
+    "deberta_v3": Paper(Deberta, Adam(0.9, 0.98, 1e-6, corrected=False)),
 }
 
 

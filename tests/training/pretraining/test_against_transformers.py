@@ -13,7 +13,16 @@ import pytest
 import torch
 
 from benchmarks.training.curves import ours
-from benchmarks.training.curves.optimizers import Adam
+from benchmarks.training.curves.optimizers import (
+    Adam,
+    Lamb,
+    Schedule,
+    StableAdam,
+    linear_from_peak,
+    linear_from_start,
+    trapezoid,
+)
+from benchmarks.training.curves.relatives import Detection
 from benchmarks.training.curves.theirs import PAPERS, Run, TheirLoop
 from training.core.distributed import Processes
 from training.core.optim import BETA1
@@ -22,6 +31,7 @@ from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
 from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
+from training.pretraining.objectives import replaced_token
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import make_loop
 
@@ -32,6 +42,13 @@ RATE, DECAY = 1e-2, 0.3
 """High, so that a wrong detail of the optimiser shows in a few steps."""
 MASKING_FILES = {"macbert": {"vectors": "vectors.npy"}, "ernie": {"phrases": "phrases.txt"}}
 """Files that a recipe's masking asks its user for, in the corpus' folder."""
+SHAPES = {
+    "albert": {"embedding_size": 16}, "electra": {"embedding_size": 16}, "deberta_v3": {"position_buckets": 8},
+}  # fmt: skip
+"""What is smaller in the model of a family than its default."""
+
+OPTIMIZERS = {Adam: "adamw", Lamb: "lamb", StableAdam: "stable_adamw"}
+SCHEDULES: dict[Schedule, str] = {linear_from_peak: "linear", linear_from_start: "google", trapezoid: "warmup_stable_decay"}
 
 
 def made_up_text(documents: int) -> list[str]:
@@ -66,7 +83,7 @@ def settings_of(recipe: str, corpus: Path, without: Sequence[str] = ()) -> Pretr
     """Return the settings of a tiny run without dropout."""
     model = {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
-        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
+        "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **SHAPES.get(recipe, {}),
     }  # fmt: skip
     values: dict[str, Any] = {
         "corpus": corpus, "output_dir": Path("unused"), "recipe": recipe, "model": model, "max_tokens": 48,
@@ -90,6 +107,13 @@ def trained_by_us(settings: PretrainSettings, start: Path, end: Path) -> list[fl
     return losses
 
 
+@pytest.fixture(autouse=True)
+def likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let both sides' generators propose the likeliest piece: their draws would differ."""
+    monkeypatch.setattr(replaced_token, "sample", lambda logits: logits.argmax(-1))
+    monkeypatch.setattr(Detection, "draw", staticmethod(lambda logits: logits.argmax(-1)))
+
+
 @pytest.mark.parametrize("recipe", PAPERS)
 def test_the_first_steps_are_those_of_transformers(recipe: str, corpus: Path, tmp_path: Path) -> None:
     settings = settings_of(recipe, corpus)
@@ -110,6 +134,8 @@ def test_constants_are_those_of_the_paper(recipe: str, corpus: Path) -> None:
     adam = paper.optimizer
     settings = settings_of(recipe, corpus, without=["weight_decay"])
     assert isinstance(adam, Adam)
+    assert settings.optimizer == OPTIMIZERS[type(adam)]
+    assert settings.schedule == SCHEDULES[paper.schedule]
     assert settings.weight_decay == paper.weight_decay
     assert settings.max_grad_norm == paper.max_norm
     assert settings.adam_epsilon == adam.epsilon
