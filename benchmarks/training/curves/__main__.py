@@ -22,13 +22,16 @@ import transformers
 
 from benchmarks.common.machine import machine_line
 from benchmarks.training.curves import corpora, page
-from benchmarks.training.curves.recipes import BASE, settings_of
+from benchmarks.training.curves.recipes import BASE, OWN_VOCABULARY, corpus_of, settings_of
 from benchmarks.training.curves.runs import Curve, run_ours, run_theirs
 from benchmarks.training.curves.theirs import PAPERS
 from bert.errors import BertError
+from training.corpus.shards import INDEX
 from training.pretrain import pretrain
 
 BASE_SEED = 1000
+BYTES = 256
+"""Pieces of every byte-level vocabulary, beside those of the options."""
 
 
 def main() -> int:
@@ -83,7 +86,12 @@ def read_options() -> argparse.Namespace:
 def prepare(options: argparse.Namespace) -> None:
     """Write what all runs read, and train the base where a recipe wants it."""
     out: Path = options.out
-    corpora.prepare_corpus(options.sources, out / "corpus", options.vocab_size, options.max_documents)
+    for recipe in options.recipes:
+        folder = corpus_of(recipe, out)
+        if not (folder / INDEX).is_file():
+            family = OWN_VOCABULARY.get(recipe, "bert")
+            size = options.vocab_size + (BYTES if recipe in OWN_VOCABULARY else 0)
+            corpora.prepare_corpus(options.sources, folder, size, options.max_documents, family)
     if "ernie" in options.recipes and not (out / "phrases.txt").is_file():
         corpora.write_phrases(options.sources, out / "phrases.txt", options.max_documents)
     if "macbert" in options.recipes and not (out / "base" / "model").is_dir():

@@ -9,18 +9,20 @@ from training.corpus.blocks import read_documents
 from training.corpus.datasets import list_files
 from training.corpus.prepare import prepare
 from training.corpus.readers import text_of
-from training.corpus.settings import PrepareSettings
+from training.corpus.settings import PrepareSettings, VocabularyFamily
 
 PHRASES = 1000
 """Number of word pairs that count as phrases."""
 
 
-def prepare_corpus(sources: list[str], folder: Path, vocab_size: int, max_documents: int) -> Path:
-    """Prepare the text as `bert-prepare` does; finished shards stay."""
+def prepare_corpus(
+    sources: list[str], folder: Path, vocab_size: int, max_documents: int, family: VocabularyFamily = "bert"
+) -> Path:
+    """Prepare the text as `bert-prepare` does, with a vocabulary of the family's kind; finished shards stay."""
     prepare(
         PrepareSettings(
             sources=list(sources), output_dir=folder, vocab_size=vocab_size, held_out=0.04, processes=1,
-            max_documents=max_documents,
+            max_documents=max_documents, model_type=family,
         )
     )  # fmt: skip
     return folder

@@ -28,6 +28,10 @@ class Reference(nn.Module):
         """Return the loss to minimise."""
         raise NotImplementedError
 
+    def clipped_together(self) -> list[list[nn.Parameter]]:
+        """Return groups of parameters whose gradients are clipped by their common norm: by default one of all."""
+        return [list(self.parameters())]
+
     def scores(self, batch: Inputs) -> Tensor | None:
         """Return logits (B, T, V) of masked words; None without a head for them."""
         logits: Tensor = self.model(**self.read(batch)).logits

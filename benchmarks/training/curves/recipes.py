@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from training.corpus.settings import VocabularyFamily
 from training.pretraining.settings import PretrainSettings
 
 SHAPE = {
@@ -19,14 +20,24 @@ UNCORRECTED = ("bert", "no_nsp", "left_to_right", "whole_word", "electra", "debe
 RATES = {**dict.fromkeys(UNCORRECTED, UNCORRECTED_RATE), "albert": LAMB_RATE}
 SHAPES = {
     "albert": {"embedding_size": 32}, "electra": {"embedding_size": 32}, "deberta_v3": {"position_buckets": 16},
+    "modernbert": {"local_attention": 16},
 }  # fmt: skip
 """What is smaller in the model of a family than its default."""
 
 
+OWN_VOCABULARY: dict[str, VocabularyFamily] = {"roberta": "roberta", "modernbert": "modernbert"}
+"""Recipes whose family has a kind of vocabulary of its own, byte-level BPE; the others read BERT's WordPiece."""
+
+
+def corpus_of(recipe: str, folder: Path) -> Path:
+    """Return the corpus that a recipe reads."""
+    return folder / (f"corpus-{recipe}" if recipe in OWN_VOCABULARY else "corpus")
+
+
 def settings_of(recipe: str, folder: Path, out: Path, steps: int, seed: int, **more: Any) -> PretrainSettings:
-    """Return the settings of a run; `folder` has the corpus, the phrases and the base."""
+    """Return the settings of a run; `folder` has the corpora, the phrases and the base."""
     values: dict[str, Any] = {
-        "corpus": folder / "corpus", "output_dir": out, "recipe": recipe, "max_steps": steps, "seed": seed,
+        "corpus": corpus_of(recipe, folder), "output_dir": out, "recipe": recipe, "max_steps": steps, "seed": seed,
         "max_tokens": MAX_TOKENS, "batch_size": BATCH_SIZE, "warmup_ratio": WARMUP, "device": "cpu",
         "learning_rate": RATES.get(recipe, RATE),
         "save_every_steps": 0, "eval_every_steps": max(1, steps // 8), "eval_examples": 256,

@@ -177,6 +177,12 @@ class Deberta(_WithoutSegments, Detection):
         )
         del self.model.embeddings.word_embeddings  # it is given embeddings
 
+    def clipped_together(self) -> list[list[nn.Parameter]]:
+        """Return the parameters of each model: its published training has an optimiser for each."""
+        theirs = list(self.generator.parameters())
+        known = {id(parameter) for parameter in theirs}
+        return [theirs, [parameter for parameter in self.parameters() if id(parameter) not in known]]
+
     @property
     def table(self) -> Tensor:
         """The generator's word embeddings (V, H)."""

@@ -21,12 +21,20 @@ from benchmarks.training.curves.optimizers import (
     Adam,
     Lamb,
     Schedule,
+    StableAdam,
     Update,
     decays,
     linear_from_peak,
     linear_from_start,
+    trapezoid,
 )
-from benchmarks.training.curves.relatives import AlbertWordsAndOrder, Deberta, Electra, RobertaWords
+from benchmarks.training.curves.relatives import (
+    AlbertWordsAndOrder,
+    Deberta,
+    Electra,
+    ModernWords,
+    RobertaWords,
+)
 from training.pretraining.examples.base import MaskedExample
 
 
@@ -71,6 +79,7 @@ PAPERS = {
     "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak, max_norm=0.0, decays_all=True),
     "albert": Paper(AlbertWordsAndOrder, Lamb(0.9, 0.999, 1e-6, corrected=False)),
     "electra": Paper(Electra, _GOOGLE),
+    "modernbert": Paper(ModernWords, StableAdam(0.9, 0.98, 1e-6), trapezoid, 0.0125, max_norm=0.0),
     "deberta_v3": Paper(Deberta, Adam(0.9, 0.98, 1e-6, corrected=False)),
 }
 
@@ -97,7 +106,8 @@ class TheirLoop:
             loss = self.reference.loss(padded(examples, self.run.pad_id))
             loss.backward()  # type: ignore[no-untyped-call]
             if self.paper.max_norm:
-                nn.utils.clip_grad_norm_(self.reference.parameters(), self.paper.max_norm)
+                for parameters in self.reference.clipped_together():
+                    nn.utils.clip_grad_norm_(parameters, self.paper.max_norm)
             self._update(self.run.rate * self.paper.schedule(step, self.run.warmup, self.run.steps), decayed)
             yield float(loss.detach())
 

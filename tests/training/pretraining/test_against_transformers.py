@@ -41,14 +41,20 @@ SYLLABLES = ["ba", "de", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu"]
 RATE, DECAY = 1e-2, 0.3
 """High, so that a wrong detail of the optimiser shows in a few steps."""
 MASKING_FILES = {"macbert": {"vectors": "vectors.npy"}, "ernie": {"phrases": "phrases.txt"}}
-"""Files that a recipe's masking asks its user for, in the corpus' folder."""
+"""Files that a recipe's masking asks its user for, in the folder of the data."""
+OWN_VOCABULARY = {"roberta": "roberta", "modernbert": "modernbert"}
 SHAPES = {
     "albert": {"embedding_size": 16}, "electra": {"embedding_size": 16}, "deberta_v3": {"position_buckets": 8},
+    "modernbert": {"num_hidden_layers": 4, "local_attention": 8},
 }  # fmt: skip
 """What is smaller in the model of a family than its default."""
 
 OPTIMIZERS = {Adam: "adamw", Lamb: "lamb", StableAdam: "stable_adamw"}
-SCHEDULES: dict[Schedule, str] = {linear_from_peak: "linear", linear_from_start: "google", trapezoid: "warmup_stable_decay"}
+SCHEDULES: dict[Schedule, str] = {
+    linear_from_peak: "linear",
+    linear_from_start: "google",
+    trapezoid: "warmup_stable_decay",
+}
 
 
 def made_up_text(documents: int) -> list[str]:
@@ -63,35 +69,40 @@ def made_up_text(documents: int) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus for each kind of vocabulary, word vectors and phrases."""
+    folder = tmp_path_factory.mktemp("data")
     texts = folder / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in made_up_text(60)))
-    prepared = folder / "prepared"
-    prepare(
-        PrepareSettings(sources=[str(texts)], output_dir=prepared, vocab_size=256, processes=1, held_out=0.1)
-    )
-    vectors = np.random.default_rng(1).normal(size=(Corpus.open(prepared).vocab_size, 8))
-    np.save(prepared / "vectors.npy", vectors.astype(np.float32))
+    for family in ("bert", "roberta", "modernbert"):
+        of_corpus: dict[str, Any] = {
+            "sources": [str(texts)],
+            "output_dir": folder / family,
+            "model_type": family,
+        }
+        prepare(PrepareSettings(**of_corpus, vocab_size=300, processes=1, held_out=0.1))
+    vectors = np.random.default_rng(1).normal(size=(Corpus.open(folder / "bert").vocab_size, 8))
+    np.save(folder / "vectors.npy", vectors.astype(np.float32))
     words = sorted({word for text in made_up_text(60) for word in text.lower().replace(".", "").split()})
     phrases = [f"{first} {second}" for first in words[:20] for second in words[:20]]
-    (prepared / "phrases.txt").write_text("\n".join(phrases) + "\n")
-    return prepared
+    (folder / "phrases.txt").write_text("\n".join(phrases) + "\n")
+    return folder
 
 
-def settings_of(recipe: str, corpus: Path, without: Sequence[str] = ()) -> PretrainSettings:
+def settings_of(recipe: str, data: Path, without: Sequence[str] = ()) -> PretrainSettings:
     """Return the settings of a tiny run without dropout."""
     model = {
         "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
         "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, **SHAPES.get(recipe, {}),
     }  # fmt: skip
     values: dict[str, Any] = {
-        "corpus": corpus, "output_dir": Path("unused"), "recipe": recipe, "model": model, "max_tokens": 48,
+        "corpus": data / OWN_VOCABULARY.get(recipe, "bert"), "output_dir": Path("unused"), "recipe": recipe,
+        "model": model, "max_tokens": 48,
         "batch_size": 8, "max_steps": STEPS, "learning_rate": RATE, "warmup_ratio": WARMUP / STEPS,
         "weight_decay": DECAY, "device": "cpu", "seed": 7,
     }  # fmt: skip
     if recipe in MASKING_FILES:
-        values["masking"] = {name: corpus / file for name, file in MASKING_FILES[recipe].items()}
+        values["masking"] = {name: data / file for name, file in MASKING_FILES[recipe].items()}
     return PretrainSettings(**{name: value for name, value in values.items() if name not in without})
 
 
@@ -115,10 +126,10 @@ def likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("recipe", PAPERS)
-def test_the_first_steps_are_those_of_transformers(recipe: str, corpus: Path, tmp_path: Path) -> None:
-    settings = settings_of(recipe, corpus)
+def test_the_first_steps_are_those_of_transformers(recipe: str, data: Path, tmp_path: Path) -> None:
+    settings = settings_of(recipe, data)
     expected = trained_by_us(settings, tmp_path / "start", tmp_path / "end")
-    run = Run(STEPS, RATE, WARMUP, SpecialIds.load(corpus).pad, DECAY)
+    run = Run(STEPS, RATE, WARMUP, SpecialIds.load(settings.corpus).pad, DECAY)
     loop = TheirLoop.start(recipe, run, tmp_path / "start")
     losses = list(loop.steps(ours.batches(settings)))
     assert losses[0] == pytest.approx(expected[0], abs=1e-5)
@@ -129,10 +140,10 @@ def test_the_first_steps_are_those_of_transformers(recipe: str, corpus: Path, tm
 
 
 @pytest.mark.parametrize("recipe", PAPERS)
-def test_constants_are_those_of_the_paper(recipe: str, corpus: Path) -> None:
+def test_constants_are_those_of_the_paper(recipe: str, data: Path) -> None:
     paper = PAPERS[recipe]
     adam = paper.optimizer
-    settings = settings_of(recipe, corpus, without=["weight_decay"])
+    settings = settings_of(recipe, data, without=["weight_decay"])
     assert isinstance(adam, Adam)
     assert settings.optimizer == OPTIMIZERS[type(adam)]
     assert settings.schedule == SCHEDULES[paper.schedule]
