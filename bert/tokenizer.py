@@ -46,6 +46,9 @@ class Tokenizer:
         self._written = dict[int, tuple[str, bool]]()
         """What `written` has looked up."""
         self.vocab_size: int = backend.get_vocab_size()
+        normal = backend.normalizer
+        self.lowercases = normal is not None and normal.normalize_str("A") == "a"
+        """True where texts are lower-cased first."""
         self.splits_at_spaces = splits_at_spaces(backend)
         """True where a text's pieces are those of its parts between spaces, one after the other."""
         self.splits_chinese = self.splits_at_spaces and backend.normalizer.handle_chinese_chars

@@ -196,14 +196,12 @@ def describe(
     settings: PrepareSettings, files: tuple[TextFile, ...], tokenizer: Tokenizer, notes: list[Note]
 ) -> dict[str, Any]:
     """Return the content of corpus.json, without the totals."""
-    config = settings.output_dir / "tokenizer_config.json"
-    stated = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
     return {
         "seed": settings.seed,
         "tokenizer": {
             "sha256": file_sha256(settings.output_dir / "tokenizer.json"),
             "vocab_size": tokenizer.highest_id() + 1,
-            "uncased": bool(stated.get("do_lower_case", False)),
+            "uncased": tokenizer.lowercases,
         },
         "token_bytes": token_bytes(tokenizer),
         "language": settings.language,

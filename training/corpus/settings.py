@@ -46,7 +46,7 @@ class PrepareSettings(CommandSettings):
     )
     output_dir: Path = Field(description="folder for the shards; the same command goes on with what is there")
     tokenizer: Path | None = Field(
-        None, description="tokenizer.json, vocab.txt, or a folder with one of them; None trains a vocabulary"
+        None, description="tokenizer.json, vocab.txt, or the folder of a checkpoint; None trains a vocabulary"
     )
     model_type: VocabularyFamily = Field(
         "bert",

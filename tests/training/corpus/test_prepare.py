@@ -228,6 +228,7 @@ def test_other_vocabularies_read_a_document_as_its_whole_text(tmp_path: Path, fa
     corpus = Corpus.open(tmp_path / "out")
     tokenizer = Tokenizer.load(corpus.tokenizer_folder)
     assert corpus.vocab_size == tokenizer.vocab_size <= 300
+    assert corpus.info["tokenizer"]["uncased"] is (family == "albert")
     found = [shard.document(i) for shard in corpus.shards("train") for i in range(len(shard))]
     expected = tokenizer.ids([" ".join(document.split()) for document in documents])
     assert [document.tokens.tolist() for document in found] == expected
