@@ -94,7 +94,7 @@ def prepare(options: argparse.Namespace) -> None:
             corpora.prepare_corpus(options.sources, folder, size, options.max_documents, family)
     if "ernie" in options.recipes and not (out / "phrases.txt").is_file():
         corpora.write_phrases(options.sources, out / "phrases.txt", options.max_documents)
-    if "macbert" in options.recipes and not (out / "base" / "model").is_dir():
+    if {"macbert", "distilbert"} & set(options.recipes) and not (out / "base" / "model").is_dir():
         pretrain(settings_of("bert", out, out / "base", options.steps, BASE_SEED, model=BASE))
 
 

@@ -17,6 +17,9 @@ from benchmarks.training.curves.inputs import NO_LABEL, Inputs
 REST = "rest.safetensors"
 """File beside a checkpoint with the weights that its format has no place for."""
 
+TEACHER = "teacher"
+"""Folder beside a checkpoint with its teacher."""
+
 
 class Reference(nn.Module):
     """A recipe's model, and the loss of a batch."""

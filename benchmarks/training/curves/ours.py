@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from benchmarks.training.curves.models import REST
-from bert.nn.checkpoint import save_weights
+from benchmarks.training.curves.models import REST, TEACHER
+from bert.nn.checkpoint import save_checkpoint, save_weights
+from bert.nn.heads import BertForMaskedLM
 from training.corpus.shards import Corpus
 from training.pretrain import make_objective
 from training.pretraining.data import masking, stream
@@ -30,6 +31,9 @@ def save(objective: Objective, folder: Path) -> Path:
     model = objective.model_weights(weights)
     save_weights(model, objective.model.config, folder, objective.architecture, {})
     objective.save_beside(folder, weights)
+    for teacher in objective.frozen:
+        assert isinstance(teacher, BertForMaskedLM)
+        save_checkpoint(teacher, folder / TEACHER, "BertForMaskedLM", {})
     save_file({name: value for name, value in weights.items() if not name.startswith(prefix)}, folder / REST)
     return folder
 

@@ -46,6 +46,8 @@ def settings_of(recipe: str, folder: Path, out: Path, steps: int, seed: int, **m
         values["base"] = str(folder / "base" / "model")
     else:
         values["model"] = {**SHAPE, **SHAPES.get(recipe, {})}
+    if recipe == "distilbert":
+        values["distillation"] = {"teacher": folder / "base" / "model"}
     if recipe == "ernie":
         values["masking"] = {"phrases": folder / "phrases.txt"}
     return PretrainSettings(**{**values, **more})

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.training.curves.inputs import Inputs
-from benchmarks.training.curves.models import REST, MaskedWords, Reference
+from benchmarks.training.curves.models import REST, TEACHER, MaskedWords, Reference
 
 GENERATOR = "generator"
 """Folder of a generator in that of its discriminator."""
@@ -73,11 +73,11 @@ class Distilled(_WithoutSegments):
 
     temperature, soft, hard, direction = 2.0, 5.0, 2.0, 1.0
 
-    def __init__(self, folder: Path, teacher: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         """Load student and teacher."""
         super().__init__()
         self.model = transformers.DistilBertForMaskedLM.from_pretrained(folder)
-        found = transformers.BertForMaskedLM.from_pretrained(teacher)
+        found = transformers.BertForMaskedLM.from_pretrained(folder / TEACHER)
         self.teachers = (
             found.requires_grad_(False).eval(),
         )  # in a tuple: not trained, and never in training mode

@@ -31,6 +31,7 @@ from benchmarks.training.curves.optimizers import (
 from benchmarks.training.curves.relatives import (
     AlbertWordsAndOrder,
     Deberta,
+    Distilled,
     Electra,
     ModernWords,
     RobertaWords,
@@ -79,6 +80,7 @@ PAPERS = {
     "roberta": Paper(RobertaWords, Adam(0.9, 0.98, 1e-6), linear_from_peak, max_norm=0.0, decays_all=True),
     "albert": Paper(AlbertWordsAndOrder, Lamb(0.9, 0.999, 1e-6, corrected=False)),
     "electra": Paper(Electra, _GOOGLE),
+    "distilbert": Paper(Distilled, Adam(0.9, 0.98, 1e-6), linear_from_peak, 0.0, max_norm=5.0),
     "modernbert": Paper(ModernWords, StableAdam(0.9, 0.98, 1e-6), trapezoid, 0.0125, max_norm=0.0),
     "deberta_v3": Paper(Deberta, Adam(0.9, 0.98, 1e-6, corrected=False)),
 }

@@ -24,6 +24,9 @@ from benchmarks.training.curves.optimizers import (
 )
 from benchmarks.training.curves.relatives import Detection
 from benchmarks.training.curves.theirs import PAPERS, Run, TheirLoop
+from bert.config import BertConfig
+from bert.nn.checkpoint import save_checkpoint
+from bert.nn.heads import BertForMaskedLM
 from training.core.distributed import Processes
 from training.core.optim import BETA1
 from training.corpus.prepare import prepare
@@ -81,12 +84,30 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "model_type": family,
         }
         prepare(PrepareSettings(**of_corpus, vocab_size=300, processes=1, held_out=0.1))
-    vectors = np.random.default_rng(1).normal(size=(Corpus.open(folder / "bert").vocab_size, 8))
+    save_checkpoint(
+        teacher(data_of := Corpus.open(folder / "bert")), folder / "teacher", "BertForMaskedLM", {}
+    )
+    vectors = np.random.default_rng(1).normal(size=(data_of.vocab_size, 8))
     np.save(folder / "vectors.npy", vectors.astype(np.float32))
     words = sorted({word for text in made_up_text(60) for word in text.lower().replace(".", "").split()})
     phrases = [f"{first} {second}" for first in words[:20] for second in words[:20]]
     (folder / "phrases.txt").write_text("\n".join(phrases) + "\n")
     return folder
+
+
+def teacher(corpus: Corpus) -> BertForMaskedLM:
+    """Return a model of four layers with weights so large that its predictions differ from place to place."""
+    torch.manual_seed(5)
+    shape: dict[str, Any] = {
+        "hidden_size": 32,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
+    config = BertConfig(
+        vocab_size=corpus.vocab_size, **shape, max_position_embeddings=64, initializer_range=0.2
+    )
+    return BertForMaskedLM(config)
 
 
 def settings_of(recipe: str, data: Path, without: Sequence[str] = ()) -> PretrainSettings:
@@ -101,6 +122,8 @@ def settings_of(recipe: str, data: Path, without: Sequence[str] = ()) -> Pretrai
         "batch_size": 8, "max_steps": STEPS, "learning_rate": RATE, "warmup_ratio": WARMUP / STEPS,
         "weight_decay": DECAY, "device": "cpu", "seed": 7,
     }  # fmt: skip
+    if recipe == "distilbert":
+        values["distillation"] = {"teacher": data / "teacher"}
     if recipe in MASKING_FILES:
         values["masking"] = {name: data / file for name, file in MASKING_FILES[recipe].items()}
     return PretrainSettings(**{name: value for name, value in values.items() if name not in without})
@@ -136,7 +159,10 @@ def test_the_first_steps_are_those_of_transformers(recipe: str, data: Path, tmp_
     assert losses == pytest.approx(expected, abs=2e-5)
     same = PAPERS[recipe].model(tmp_path / "end").state_dict()
     for name, weight in loop.reference.state_dict().items():
-        assert torch.allclose(weight, same[name], atol=1e-4), name
+        if not name.endswith(
+            ("key.bias", "k_lin.bias")
+        ):  # no score depends on them: their gradient is rounding
+            assert torch.allclose(weight, same[name], atol=1e-4), name
 
 
 @pytest.mark.parametrize("recipe", PAPERS)
