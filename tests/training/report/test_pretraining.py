@@ -12,9 +12,10 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.tokenizer import Tokenizer
+from tests.support.tokenizers import KINDS, backend_of
 from training.corpus.shards import Corpus, Document, write_index, write_shard
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.fill_mask import Filled, Gap, fill, gaps, readable
+from training.pretraining.fill_mask import Filled, Gap, _shown, _text, fill, gaps, readable
 from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.report.pretraining import (
@@ -289,3 +290,15 @@ def test_the_report_of_a_run_knows_its_model_corpus_and_machine(corpus: Corpus) 
     assert "held_out: 2,200 tokens in 10 documents |" in text
     assert text.index("| layers |") < text.index("| steps |")
     assert f"torch {torch.__version__}" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gaps_are_shown_as_text_whatever_the_tokenizer(kind: str) -> None:
+    tokenizer = Tokenizer(backend_of(kind))
+    sentence = "the film was warm and funny, not dull at all."
+    ids = np.array(tokenizer.ids([f" {sentence}"])[0], np.int32)
+    words = {i: _shown(tokenizer, int(piece)) for i, piece in enumerate(ids)}
+    chosen = {i: word for i, word in words.items() if word in ("the", "and", "dull")}
+    assert "the" in chosen.values()
+    for position, word in chosen.items():
+        assert _text(Gap(ids, position), tokenizer) == sentence.replace(word, "[MASK]")
