@@ -25,6 +25,8 @@ PARAGRAPH = 4
 """Sentences that make a paragraph to ask about."""
 CHOICES = MultipleChoice.judged_together
 """Texts that are choices for the one before them."""
+LONG_TOKENS = 640
+"""Length of a text for models that read so much: in rows of over 512 tokens a graph may take other operators."""
 MASKS = 2
 """Pieces that are hidden in a text for a model that fills masks: each has a score for every piece of the vocabulary."""
 
@@ -48,7 +50,10 @@ def make_text(encoding: Encoding, task: str) -> EncodedText:
 
 
 def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
-    """Return sentences, questions and paragraphs of 3 to some 200 tokens, encoded as the task's model reads them."""
+    """Return sentences, questions and paragraphs, encoded as the task's model reads them.
+
+    They have 3 to some 200 tokens; of a model that reads so much, one has LONG_TOKENS.
+    """
     task, content = TASKS[spec.task], texts_file()
     questions = _questions(tokenizer)
     contexts = tokenizer.pieces([row["context"] for row in content["questions"]])
@@ -60,6 +65,8 @@ def shipped_texts(tokenizer: Tokenizer, spec: TaskSpec) -> list[EncodedText]:
         texts = [*zip(prompts, contexts, strict=True), *_inputs(singles, questions, Reads.CHOICES)]
     else:
         texts = [*zip(questions, contexts, strict=True), *_inputs(singles, questions, task.reads(spec))]
+    if spec.max_tokens >= LONG_TOKENS:
+        texts += _long(tokenizer, task.reads(spec), singles[0], questions[0])
     encodings = [encoding for text in texts for encoding in task.sample(tokenizer, text, spec, MASKS)]
     return [make_text(encoding, spec.task) for encoding in encodings]
 
@@ -86,6 +93,16 @@ def _shipped(file: str) -> str:
 
 def _questions(tokenizer: Tokenizer) -> list[Pieces]:
     return tokenizer.pieces([row["question"] for row in texts_file()["questions"]])
+
+
+def _long(tokenizer: Tokenizer, reads: Reads, text: Pieces, question: Pieces) -> list[Sequence[Pieces]]:
+    """Return one input of LONG_TOKENS or little less: the paragraphs, joined."""
+    before = {Reads.QUESTION: [question], Reads.PAIR: [text], Reads.CHOICES: [text]}.get(reads, [])
+    joined = " ".join(row["context"] for row in texts_file()["questions"])
+    specials = 4
+    (pieces,) = tokenizer.pieces([joined])
+    long = pieces.slice(0, LONG_TOKENS - specials - sum(map(len, before)))
+    return [(*before, long)] * (CHOICES if reads is Reads.CHOICES else 1)
 
 
 def _inputs(texts: Sequence[Pieces], questions: Sequence[Pieces], reads: Reads) -> list[Sequence[Pieces]]:

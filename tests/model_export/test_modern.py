@@ -2,6 +2,7 @@
 
 import multiprocessing
 import resource
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from model_export.graph.bert_graph import build_graph
 from model_export.graph.graph_checks import check_structure
+from model_export.graph.modern.row_ops import SHORT
 from model_export.graph.operators import operators
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import Fp32, Int8
-from model_export.verify.texts import EncodedText
+from model_export.verify.texts import LONG_TOKENS, EncodedText, shipped_texts
 from tests.support.checkpoints import SPECS, random_text
 from tests.support.families import their_outputs, write_relative
 
@@ -142,6 +144,14 @@ def test_a_long_document_is_one_window(name: str, tmp_path: Path) -> None:
     document = tokenizer.pieces(["where", "Ada lived in a warm London. " * 500])
     windows = TASKS[name].sample(tokenizer, document[-2 if name == "qa" else -1 :], spec)
     assert [len(window) > 3000 for window in windows] == [True]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_an_export_is_verified_on_a_text_in_long_rows_too(name: str, tmp_path: Path) -> None:
+    _, checkpoint = checkpoint_of(tmp_path, name)
+    spec = replace(SPECS[name], max_tokens=LONGEST)
+    assert max(SHORT.values()) < max(map(len, shipped_texts(checkpoint.tokenizer, spec))) <= LONG_TOKENS
+    assert max(map(len, shipped_texts(checkpoint.tokenizer, SPECS[name]))) <= 128
 
 
 def test_a_batch_of_long_and_short_texts_is_planned() -> None:
