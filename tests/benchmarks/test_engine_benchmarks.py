@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.engine import operators, packing, speed
+from benchmarks.engine import layers, operators, packing, speed
 from benchmarks.engine.op_variants import GraphSize, inputs_of, parts
 from benchmarks.engine.operators import opened, table
 from benchmarks.engine.shapes import flops
@@ -125,3 +125,14 @@ def test_packing_is_timed(
     printed = capsys.readouterr().out
     assert "rows of 200 tokens, a run as much as 1 tokens" in printed
     assert printed.count("\n| 1 | ") == printed.count("\n| 3 | ") == 1
+
+
+def test_a_layer_of_each_body_is_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(layers, "BODIES", {"tiny": ("tiny", {}), "deeper": ("tiny", {"hidden_size": 16})})
+    for precision in ("fp32", "int8"):
+        assert layers.main(["--tokens", "8,16", "--rounds", "1", "--precision", precision]) == 0
+        rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
+        assert rows[0][1:] == ["tiny, ms", "deeper, ms |"]
+        assert [row[0] for row in rows[1:]] == ["| 8", "| 16"]
