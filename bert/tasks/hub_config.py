@@ -78,9 +78,12 @@ def find_task(files: HubFiles, *, embeds: bool) -> Task:
         return TASKS["similarity"]
     if name in _TASKS and not (embeds and _lacks_vocabulary_head(files, _TASKS[name])):
         if _lacks_vocabulary_head(files, _TASKS[name]):
+            head = family_of(files.values).discriminator
+            detects = " (it was trained to find replaced pieces, and to fill no masks)"
             raise ConfigError(
                 f"the checkpoint has no tensor {files.vocabulary_head!r}, which a {_TASKS[name].name} model needs, though "
-                f"architectures is {files.own_architecture!r}: say --pooling mean, or another, to export its embeddings"
+                f"architectures is {files.own_architecture!r}{detects if f'{head}.dense.weight' in files.shapes else ''}: "
+                "say --pooling mean, or another, to export its embeddings"
             )
         return _TASKS[name]
     if embeds:
