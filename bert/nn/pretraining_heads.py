@@ -27,16 +27,16 @@ class SpanBoundaryHead(nn.Module):
     def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
         """Make the layers."""
         super().__init__()
-        width = config.hidden_size
+        width, narrow = config.hidden_size, config.embedding_width
         self.position_embeddings = nn.Embedding(SPAN_TARGETS, SPAN_POSITION_SIZE)
         self.linear1 = nn.Linear(2 * width + SPAN_POSITION_SIZE, width)
         self.layer_norm1 = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.linear2 = nn.Linear(width, width)
-        self.layer_norm2 = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.linear2 = nn.Linear(width, narrow)
+        self.layer_norm2 = nn.LayerNorm(narrow, eps=config.layer_norm_eps)
         self.activation = activation(config.hidden_act)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(lambda module: initialize(module, config.initializer_range))
-        self.decoder = nn.Linear(width, config.vocab_size, bias=False)
+        self.decoder = nn.Linear(narrow, config.vocab_size, bias=False)
         self.decoder.weight = word_embeddings.weight
 
     def forward(self, boundaries: Tensor, offsets: Tensor) -> Tensor:
