@@ -99,7 +99,7 @@ class Distillation(MaskedLanguageModel):
             taken_over = {n: w for n, w in self.teacher.state_dict().items() if n.startswith(layer)}
             copied |= {own + name.removeprefix(layer): weight for name, weight in taken_over.items()}
         wanted = self.model.state_dict()
-        if not ours.has_segments:
+        if SEGMENTS in wanted and not ours.has_segments:
             copied[SEGMENTS] = wanted[SEGMENTS]
         for name, weight in wanted.items():
             shape = tuple(copied[name].shape) if name in copied else "no such tensor"

@@ -27,6 +27,7 @@ from training.corpus.shards import Corpus
 from training.pretrain import make_objective, pretrain
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.examples.base import SpecialIds
+from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.distillation import Distillation, load_teacher
 from training.pretraining.settings import DistillationSettings, PretrainSettings, with_newer_settings
 
@@ -162,6 +163,26 @@ def test_what_does_not_fit_is_named() -> None:
     albert = replace(STUDENT, model_type="albert", num_hidden_groups=1, has_segments=True, type_vocab_size=2)
     with pytest.raises(ConfigError, match="share their weights"):
         distillation(albert).start_from_teacher()
+
+
+@pytest.mark.parametrize("model_type", ["electra", "deberta-v2", "modernbert"])
+def test_a_student_may_be_of_any_family_of_its_teacher(model_type: str) -> None:
+    small: dict[str, Any] = {
+        "model_type": model_type, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24,
+        "max_position_embeddings": 40, **({"position_buckets": 8} if model_type == "deberta-v2" else {}),
+    }  # fmt: skip
+    large, student = (
+        new_config(ModelSettings(num_hidden_layers=layers, **small), 60, pad_id=0) for layers in (4, 2)
+    )
+    objective = Distillation(student, teacher(large), DistillationSettings(teacher="t"))
+    objective.start_from_teacher()
+    theirs = objective.teacher.state_dict()
+    for name, weight in objective.model.state_dict().items():
+        if "token_type" not in name:  # zero in these families
+            assert torch.equal(weight, theirs[name.replace("layer.1.", "layer.3.")]), name
+    losses, _ = gradients(objective.eval(), batch(1, 60, LENGTHS))
+    packed_losses, _ = gradients(objective, batch(1, 60, LENGTHS, packed=True))
+    assert packed_losses == pytest.approx(losses, abs=1e-5, rel=1e-5)
 
 
 @pytest.fixture(scope="module")
