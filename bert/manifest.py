@@ -60,8 +60,9 @@ class Manifest:
     is a multiple of it; `block_tokens`, a text crosses no multiple of it unless it starts at one (0: it may). On a GPU
     `max_pairs`, the largest number of texts times the square of the longest's tokens (0: any)."""
     attention: dict[str, int] = field(default_factory=dict)
-    """What attention costs, where that is not as in BERT: `scores`, how many products give the score of a pair of tokens;
-    `window_layers`, how many layers see a window; `window_tokens`, the row width from which these cost no more a token."""
+    """Cost of attention where it is not BERT's: `scores`, the number of products that give the score of a pair of tokens;
+    `window_layers`, the number of layers that see a window; `window_tokens`, the row width above which they
+    cost no more a token. Empty for BERT's."""
     files: dict[str, str] = field(default_factory=dict)
     """File name → sha256, every file of the bundle but `bundle.json`."""
     parity: dict[str, Any] = field(default_factory=dict)
@@ -79,8 +80,8 @@ class Manifest:
     """The float32 graph beside one in 8 bits, served where that one fails or answers otherwise: its `precision`, `layout`,
     `session`, `packing`, `parity` and `fused_operators`. Empty where the bundle has one graph."""
     created: str = ""
-    """When the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several bundles
-    for one task in a folder of bundles, the oldest is the default."""
+    """Time at which the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several
+    bundles for one task in a folder of bundles, the oldest is the default."""
     made_by: str = ""
     schema_version: int = SCHEMA_VERSION
 

@@ -44,7 +44,7 @@ class Tokenizer:
         self._known_pieces = dict[int, str]()
         """Pieces that `id_to_token` has looked up."""
         self._written = dict[int, tuple[str, bool]]()
-        """What `written` has looked up."""
+        """Text of the pieces that `written` has looked up."""
         self.vocab_size: int = backend.get_vocab_size()
         normal = backend.normalizer
         self.lowercases = normal is not None and normal.normalize_str("A") == "a"

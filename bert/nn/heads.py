@@ -133,7 +133,7 @@ class BertForQuestionAnswering(BertHead):
 
 
 class BertForMultipleChoice(BertHead):
-    """Which of C continuations; each is read as a text of its own."""
+    """Choice of one of C continuations; each is read as a text of its own."""
 
     needs_pooler = True
 

@@ -75,7 +75,7 @@ class Family:
     """Names without the prefix."""
     head_names: Names = ()
     class_names: Mapping[str, Names] = field(default_factory=dict)
-    """The same for one class: the end of its name in `transformers` → names."""
+    """End of a class's name in `transformers` → names without the prefix, for that class only."""
     task_ids: str = ""
     """Key of `config.json` that says whether the first row of TASKS is added to every token's embedding."""
     starts_after_pad: bool = False

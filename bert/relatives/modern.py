@@ -30,7 +30,7 @@ class ModernShape:
     full_theta: float = _THETAS[_FULL]
     """Base of the rotations' wavelengths in the layers that see the whole text."""
     sliding_theta: float = _THETAS[_SLIDING]
-    """The same of the others."""
+    """Base of the wavelengths in the layers that see a window."""
     norm_bias: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False

@@ -48,7 +48,7 @@ class HubFiles:
     settings: Mapping[str, Any]
     """Content of `config_sentence_transformers.json`."""
     is_embedder: bool
-    """It has `modules.json` of an embedding model."""
+    """True for a checkpoint with the `modules.json` of an embedding model."""
     max_tokens: int
     """Length that the model and its tokenizer allow."""
 
@@ -64,7 +64,7 @@ class HubFiles:
 
     @property
     def own_architecture(self) -> str:
-        """The same as `config.json` has it."""
+        """Name of the architecture as `config.json` has it."""
         return family_of(self.values).own_class(self.architecture)
 
 

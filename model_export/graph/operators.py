@@ -15,14 +15,14 @@ from model_export.graph.modern.row_ops import ModernRowOps
 MAX_SCORES = 2**26
 """Largest number of a head's scores in a run of several texts on a GPU, those of one text of 8,192 tokens."""
 COPIED = 2
-"""How much longer attention takes in blocks than in rows of as many tokens, because each block is copied beside two others.
+"""Time of attention in blocks over its time in rows of as many tokens: each block is copied beside two others.
 
 Measured on a Zen 4 with 12 heads of 64: docs/measurements/2026-11-23-deberta-modernbert.md.
 """
 
 
 class Operators(NamedTuple):
-    """What `build_graph` writes a body with; `int8` takes a calibration too."""
+    """Writers of a body, for `build_graph`; `int8` takes a calibration too."""
 
     cpu: Callable[..., Any]
     int8: Callable[..., Any]

@@ -62,7 +62,7 @@ MAKERS: dict[str, Callable[[BertConfig], Objective]] = {
 
 
 DETECTORS = ("replaced_token", "electra", "deberta_v3")
-"""Those that have a generator."""
+"""Recipes and objectives that have a generator."""
 
 
 def make(name: str, seed: int = 0) -> Objective:

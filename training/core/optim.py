@@ -19,7 +19,7 @@ _OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "lamb": Lamb,
     "stable_adamw": StableAdamW,
 }
-"""All but AdamW read `corrections` of a group, which `set_rate` sets before each step."""
+"""Optimisers by name. All but AdamW read `corrections` of a group, which `set_rate` sets before each step."""
 
 
 def optimizer(

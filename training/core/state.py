@@ -23,14 +23,14 @@ GENERATORS = "generators.safetensors"
 
 @dataclass
 class Progress:
-    """Where a run stands."""
+    """State of a run between two steps."""
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     """Time spent in steps, over all starts."""
     position: dict[str, Any] = field(default_factory=dict)
-    """Where the next batch begins, as the run's source of batches describes it; empty at the start."""
+    """Place where the next batch begins, as the run's source of batches describes it; empty at the start."""
     evaluation_due: bool = False
     """True while the step's evaluation is still to come: a save goes before it."""
     best_score: float | None = None

@@ -110,7 +110,7 @@ class TrainLoop:
         self.stop_asked = self.save_asked = False
         """Set from outside, by a signal and by the clock; all processes hear of it in the same step."""
         self.stopping = self.saving = False
-        """The same as all processes know it after a step."""
+        """True once all processes have agreed to stop, or to save, after a step."""
 
     @property
     def done(self) -> float:

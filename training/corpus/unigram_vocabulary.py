@@ -23,7 +23,7 @@ _SPECIAL = {
     "deberta-v2": special_pieces("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", mask_takes_blanks=False),
 }
 MAX_WORDS = 2_000_000
-"""Most different words to count, 400 MB: of later texts only the words that are known by then."""
+"""Largest number of different words to count, 400 MB. Once it is reached, later texts count for known words only."""
 COVERAGE = 0.9995
 """Share of the text whose characters become pieces, as in SentencePiece: the rarest ones are unknown."""
 

@@ -49,9 +49,9 @@ class PretrainBatch:
     pair_labels: Tensor
     """(N,) 0 or 1; IGNORED where an example is no pair"""
     bounded: Tensor | None
-    """(S,) those of the masked positions, by their place in `masked`, that are predicted from the borders of their span"""
+    """(S,) indices into `masked` of the positions that are predicted from the borders of their span"""
     borders: Tensor | None
-    """(S, 2) flat indices of the tokens just outside the span of each of them"""
+    """(S, 2) flat indices of the tokens just outside the span of each position of `bounded`"""
     tokens: int
     """Number of real tokens"""
     pairs: int
@@ -70,7 +70,7 @@ class PretrainBatch:
 
     @property
     def attention_mask(self) -> TextRows | None:
-        """The same; None where each row is a whole example, and attention may look everywhere."""
+        """The rows; None where each row is a whole example, and attention may look everywhere."""
         rows = self.rows
         return None if rows.owners is None and rows.real is None else rows
 

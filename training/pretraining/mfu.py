@@ -40,7 +40,7 @@ class Flops(NamedTuple):
     attended: float = 0.0
     """FLOPs of one token for each token that it attends to, in layers that see the whole example."""
     in_window: float = 0.0
-    """The same in the layers that see a window only."""
+    """FLOPs of one token for each token that it attends to, in layers that see a window only."""
 
 
 def count_flops(objective: Objective) -> Flops:

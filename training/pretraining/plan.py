@@ -1,4 +1,4 @@
-"""Where a run stands decides batch size, phase and learning rate: pure functions of the settings."""
+"""Batch size, phase and learning rate by the share of the run that is over: pure functions of the settings."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from training.pretraining.settings import Phase, PretrainSettings
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the next step is to be; `done` is the share of the run that is over, 0 to 1."""
+    """Plan of the steps; `done` is the share of the run that is over, 0 to 1."""
 
     settings: PretrainSettings
     world: int = 1

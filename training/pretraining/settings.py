@@ -52,8 +52,8 @@ class MaskingSettings(SettingsPart):
     phrases: Path | None = None
     """Text file with a phrase a line, for phrases."""
     vectors: Path | None = None
-    """For similar_words: word2vec's text format, a word and its vector a line, or .npy with a vector a piece (V, D). None
-    takes the base's embeddings."""
+    """Vectors for similar_words: word2vec's text format, a word and its vector a line, or .npy with a vector a piece (V, D).
+    None takes the base's embeddings."""
 
 
 class DistillationSettings(SettingsPart):
@@ -68,9 +68,9 @@ class DistillationSettings(SettingsPart):
     soft_over: Literal["all", "masked"] = "all"
     """Tokens at which the distributions are compared: all real ones, as in the paper, or the masked ones."""
     hard_weight: Annotated[float, Field(ge=0)] = 2.0
-    """Weight of the masked words themselves."""
+    """Weight of the loss at the masked words."""
     cosine_weight: Annotated[float, Field(ge=0)] = 1.0
-    """Weight of the direction of the last hidden states, over all real tokens."""
+    """Weight of the angle between the last hidden states of both models, over all real tokens."""
     start_from_teacher: bool = False
     """True copies the teacher's embeddings, head, and layers spread over its depth; both must be equally wide."""
 
@@ -93,6 +93,7 @@ class ReplacedTokenSettings(SettingsPart):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divisor of the generator's logits before a piece is drawn."""
     discriminator_weight: Annotated[float, Field(gt=0)] = 50.0
+    """Weight of the loss of detecting replaced tokens; the generator's has 1."""
 
 
 class Phase(SettingsPart):

@@ -1,4 +1,4 @@
-"""What all runs read: prepared text, phrases for ERNIE, and a small BERT to go on from or to learn from."""
+"""Input of all runs: prepared text, phrases for ERNIE, and a small BERT to go on from or to learn from."""
 
 import collections
 import itertools

@@ -87,7 +87,7 @@ class StableAdam(Adam):
 
 
 def linear_from_peak(step: int, warmup: int, steps: int) -> float:
-    """Up over the warm-up, then straight down to 0 (fairseq); each step has the rate at its middle."""
+    """Rise over the warm-up, then fall straight to 0 (fairseq); each step has the rate at its middle."""
     at = step + 0.5
     return at / warmup if at < warmup else (steps - at) / (steps - warmup)
 

@@ -22,7 +22,7 @@ SHAPES = {
     "albert": {"embedding_size": 32}, "electra": {"embedding_size": 32}, "deberta_v3": {"position_buckets": 16},
     "modernbert": {"local_attention": 16},
 }  # fmt: skip
-"""What is smaller in the model of a family than its default."""
+"""Recipe → settings in which its model is smaller than the family's default."""
 
 
 OWN_VOCABULARY: dict[str, VocabularyFamily] = {"roberta": "roberta", "modernbert": "modernbert"}

@@ -1,4 +1,4 @@
-"""Whether two sides differ by more than their seeds do."""
+"""Comparison of two sides by the spread of their seeds."""
 
 import math
 import statistics

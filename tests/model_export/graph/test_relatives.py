@@ -1,4 +1,4 @@
-"""What relatives have and BERT has not: narrow embeddings, shared layers, a bias by distance. In every form of the graph."""
+"""Parts of relatives, in every form of the graph: narrow embeddings, shared layers, a bias by distance."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -56,7 +56,7 @@ CONFIGS = {
 HEADS = ["classification", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
 LENGTHS = (17, 3, 120, 7, 256, 40, 129, 2, 9)  # with the longest that is read, and one over each bucket's end
 LENGTHS_IN_NUMPY = (17, 256, 129)
-"""The same where numpy evaluates the graph, whose time follows the number of texts times the square of the longest."""
+"""Lengths where numpy evaluates the graph: its time follows the number of texts times the square of the longest."""
 by_config = pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
 
 

@@ -1,4 +1,4 @@
-"""Which saves a run resumes from."""
+"""Choice of the save that a run resumes from."""
 
 from pathlib import Path
 from typing import Any

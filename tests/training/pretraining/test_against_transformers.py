@@ -50,7 +50,7 @@ SHAPES = {
     "albert": {"embedding_size": 16}, "electra": {"embedding_size": 16}, "deberta_v3": {"position_buckets": 8},
     "modernbert": {"num_hidden_layers": 4, "local_attention": 8},
 }  # fmt: skip
-"""What is smaller in the model of a family than its default."""
+"""Recipe → settings in which its model is smaller than the family's default."""
 
 OPTIMIZERS = {Adam: "adamw", Lamb: "lamb", StableAdam: "stable_adamw"}
 SCHEDULES: dict[Schedule, str] = {

@@ -1,4 +1,4 @@
-"""What a run may start from, and what is refused before the first step."""
+"""Bases that a run may start from, and those that are refused before the first step."""
 
 import json
 import shutil

@@ -140,7 +140,7 @@ def test_the_batch_goes_to_a_device_whole() -> None:
 
 
 def test_a_batch_from_a_worker_is_pinned_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what torch's DataLoader does with whatever its workers give; pinning itself takes a GPU."""
+    """The DataLoader's own function is called with a stand-in for pinning, which takes a GPU."""
     pinned: list[torch.Tensor] = []
 
     def pin(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from training.pretraining.examples.other_documents import OtherDocuments
 
 Offsets = NDArray[np.int64]
 _OWN = -1
-"""Instead of a shard: the text itself."""
+"""Number that stands for the text itself where a shard's number is expected."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ SLICE_LOGITS = 1 << 24
 
 
 class Decoded(NamedTuple):
-    """What a decoder reads, and the decoder."""
+    """A decoder, and the states that it reads."""
 
     states: Tensor
     """(P, E)"""

@@ -27,7 +27,7 @@ def example(tokens: np.ndarray) -> Example:
 
 
 def shares_by_torch(count: int) -> np.ndarray:
-    """How often each position is among `count` draws of torch.multinomial without replacement, as in distiller.py."""
+    """Return how often each position is among `count` draws of torch.multinomial without replacement, as in distiller.py."""
     weights = torch.from_numpy(WEIGHTS[TEXT])[None].expand(DRAWS, -1)
     drawn = torch.multinomial(weights, count, replacement=False, generator=torch.Generator().manual_seed(0))
     return np.bincount(drawn.flatten().numpy(), minlength=len(TEXT)) / DRAWS

@@ -1,4 +1,4 @@
-"""What holds for every objective: packing changes nothing, targets are counted right, the model is an ordinary BERT."""
+"""Properties of every objective: packing changes nothing, targets are counted right, the model is an ordinary BERT."""
 
 from pathlib import Path
 from typing import Any

@@ -73,7 +73,7 @@ def test_the_logits_that_are_evaluated_are_those_that_are_trained() -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_paddings_row_is_taught_by_the_output_alone_whatever_its_index(packed: bool) -> None:
-    """So a table without a padding index, as Google's, differs in that row's first value only."""
+    """A table without a padding index, as Google's, thus differs in that row's first value only."""
     objective = filled(MaskedLanguageModelWithPairs(config(1)), 1)
     padded = batch(1, objective.model.config.vocab_size, [5, 9, 24, 3], packed)
     assert not padded.real.all()
