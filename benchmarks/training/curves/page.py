@@ -57,6 +57,7 @@ def _row(recipe: str, name: str, each: Comparison) -> str:
 
 def draw(recipes: Mapping[str, Sides], file: Path) -> None:
     """Draw a panel for each recipe: the mean over seeds of each side, and the range of the seeds as a band."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     rows = -(-len(recipes) // COLUMNS)
@@ -67,7 +68,8 @@ def draw(recipes: Mapping[str, Sides], file: Path) -> None:
     for axes in panels[len(recipes) :]:
         axes.set_axis_off()
     panels[0].legend(frameon=False)
-    figure.savefig(file)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "curves"}):  # text stays text
+        figure.savefig(file, metadata={"Date": None})
 
 
 def _panel(axes: "Axes", recipe: str, sides: Sides) -> None:

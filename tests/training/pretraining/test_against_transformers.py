@@ -45,7 +45,10 @@ RATE, DECAY = 1e-2, 0.3
 """High, so that a wrong detail of the optimiser shows in a few steps."""
 MASKING_FILES = {"macbert": {"vectors": "vectors.npy"}, "ernie": {"phrases": "phrases.txt"}}
 """Files that a recipe's masking asks its user for, in the folder of the data."""
-OWN_VOCABULARY = {"roberta": "roberta", "modernbert": "modernbert"}
+OWN_VOCABULARY = {
+    "roberta": "roberta", "modernbert": "modernbert", "albert": "albert", "deberta_v3": "deberta-v2",
+}  # fmt: skip
+"""Recipe → family of its vocabulary, where that is not BERT's."""
 SHAPES = {
     "albert": {"embedding_size": 16}, "electra": {"embedding_size": 16}, "deberta_v3": {"position_buckets": 8},
     "modernbert": {"num_hidden_layers": 4, "local_attention": 8},
@@ -77,7 +80,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
     texts = folder / "texts.jsonl"
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in made_up_text(60)))
-    for family in ("bert", "roberta", "modernbert"):
+    for family in ("bert", *OWN_VOCABULARY.values()):
         of_corpus: dict[str, Any] = {
             "sources": [str(texts)],
             "output_dir": folder / family,
