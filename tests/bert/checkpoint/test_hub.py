@@ -3,7 +3,6 @@
 import json
 import resource
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,40 +14,10 @@ from bert.errors import CheckpointError
 from bert.hub_name import HubName
 from tests.support.checkpoints import SPECS
 from tests.support.families import write_relative
-from tests.support.hub_process import RESOLVE, hub_variables, resolve, start
-from tests.support.local_hub import TOKEN, LocalHub, commit_of, local_hub
+from tests.support.hub_process import RESOLVE, resolve, start
+from tests.support.local_hub import TOKEN, LocalHub, commit_of
 
 NEEDED = {"config.json", "model.safetensors", "vocab.txt"}
-NOT_NEEDED = (
-    "modeling.py",
-    "pytorch_model.bin",
-    "tf_model.h5",
-    "onnx/model.onnx",
-    "README.md",
-    ".gitattributes",
-)
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub") / "tiny"
-    write_relative(folder, "distilbert", SPECS["classification"])
-    for name in NOT_NEEDED:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("not needed")
-    return folder
-
-
-@pytest.fixture
-def hub(checkpoint: Path) -> Iterator[LocalHub]:
-    with local_hub() as running:
-        running.add("org/tiny", checkpoint)
-        yield running
-
-
-@pytest.fixture
-def variables(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
-    return hub_variables(hub, tmp_path / "home")
 
 
 def files(folder: str) -> set[str]:

@@ -2,37 +2,15 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bert.checkpoint import hub_answers
-from tests.support.checkpoints import SPECS
-from tests.support.families import write_relative
-from tests.support.hub_process import hub_variables, resolve
-from tests.support.local_hub import Instead, LocalHub, commit_of, local_hub
+from tests.support.hub_process import resolve
+from tests.support.local_hub import Instead, LocalHub, commit_of
 
 INFO, TREE, WEIGHTS, CONFIG = "/revision/main", "/tree/", "/model.safetensors", "/config.json"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("hub") / "tiny"
-    write_relative(folder, "distilbert", SPECS["classification"])
-    return folder
-
-
-@pytest.fixture
-def hub(checkpoint: Path) -> Iterator[LocalHub]:
-    with local_hub() as running:
-        running.add("org/tiny", checkpoint)
-        yield running
-
-
-@pytest.fixture
-def variables(hub: LocalHub, tmp_path: Path) -> dict[str, str]:
-    return hub_variables(hub, tmp_path / "home")
 
 
 def test_a_hub_that_does_not_answer_is_given_up(
