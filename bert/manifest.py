@@ -112,7 +112,7 @@ class Manifest:
 
     @property
     def expected_cost(self) -> CostModel:
-        """Guess of what runs of the graph cost, for who did not measure them."""
+        """Guess of the cost of a run, for programs that did not measure it."""
         return CostModel.for_model(self.hidden_size, self.num_hidden_layers, self.attention)
 
     def of_fallback(self) -> "Manifest":

@@ -22,7 +22,7 @@ EVERYWHERE = (-1, -1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextRows:
-    """Texts side by side in rows; attention stays inside each. It stands in the place of a mask."""
+    """Texts side by side in rows, in place of a mask: attention stays inside each."""
 
     borders: Tensor
     """(S + 1,) int32: first token of each stretch, counted through all rows, and B * T."""
@@ -93,7 +93,7 @@ class BertSelfAttention(nn.Module):
 
 
 def visible(mask: Mask, hidden: Tensor, config: BertConfig, training: bool) -> Seen:
-    """Return what each layer's attention gets of a mask: rows of texts where a kernel attends inside them, else a bias."""
+    """Turn a mask into the input of attention: rows of texts where a kernel attends inside them, else a bias."""
     if isinstance(mask, TextRows):
         if knows_texts(hidden, config, training):
             return mask
@@ -122,7 +122,7 @@ def scores_have_terms(config: BertConfig) -> bool:
 
 
 _VARLEN_OPTIONS = inspect.signature(varlen_attn).parameters if varlen_attn is not None else {}
-"""Windows came later than the function."""
+"""Options of the kernel; torch 2.10 has it without `window_size`."""
 
 
 def attention_bias(attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:

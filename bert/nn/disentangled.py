@@ -37,7 +37,7 @@ def distances(config: BertConfig, mask: Tensor | None, vectors: Tensor, tokens: 
 
 @lru_cache(maxsize=16)
 def _rows(tokens: int, span: int, buckets: int, furthest: int, device: torch.device) -> Tensor:
-    """Return the table of rows on a device, which would have to be waited for if it was sent in each step."""
+    """Return the table of rows on a device, kept there: to send it in each step would wait for the device."""
     return torch.from_numpy(row_table(tokens, span, buckets, furthest)).to(device)
 
 

@@ -183,7 +183,7 @@ class BertLayers(LayerStack):
 
 @lru_cache(maxsize=16)
 def _buckets(tokens: int, device: torch.device) -> Tensor:
-    """Return the bucket of each query and key (T, T) on a device, which would have to be waited for if it was sent."""
+    """Return the bucket of each query and key (T, T) on a device, kept there: to send it would wait for the device."""
     return torch.from_numpy(bucket_table(tokens)).to(device)
 
 

@@ -30,7 +30,7 @@ class Operators(NamedTuple):
 
 
 def operators(config: BertConfig) -> Operators:
-    """Return those of a config's body."""
+    """Return the operators of a config's body."""
     if config.modern is not None:
         return Operators(ModernRowOps, ModernInt8Ops, ModernCudaOps)
     return Operators(CpuOps, Int8Ops, CudaOps)

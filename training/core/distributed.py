@@ -36,7 +36,7 @@ class Processes:
         return list(range(self.rank, len(items), self.world))
 
     def sum(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sums over all processes, number by number. It goes past the GPUs, which would have to be waited for."""
+        """Return the sums over all processes, number by number. Only CPUs take part, so that no GPU is waited for."""
         if self.world == 1:
             return list(numbers)
         # In double, because token counts pass 2^24.

@@ -1,4 +1,4 @@
-"""Numbers of a step that are on their way from the device while the next step is already under way."""
+"""Numbers of a step, copied from the device while it computes the next one."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,11 +21,11 @@ class Moment:
 
     @property
     def host_seconds(self) -> float:
-        """Seconds since then by the host's clock."""
+        """Seconds since this moment by the host's clock."""
         return time.perf_counter() - self._host_s
 
     def wait(self) -> None:
-        """Wait until the device is here."""
+        """Wait until the device has come to this moment."""
         if self._event is not None:
             self._event.synchronize()
 
@@ -39,7 +39,7 @@ class Moment:
 
 
 class StepNumbers(Mapping[str, float]):
-    """A step's numbers by name. Those of the device are copied when it has them, and to read one is to wait for them."""
+    """A step's numbers by name. Those of the device are copied as soon as it has them; reading one waits for the copy."""
 
     began: Moment | None = None
     """Start of the step, for `tokens_per_second`."""

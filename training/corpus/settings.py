@@ -62,8 +62,8 @@ class PrepareSettings(CommandSettings):
     )
     uncased: bool | None = Field(
         None,
-        description="the trained vocabulary takes no notice of case and accents; None as published: true, but for "
-        "deberta-v2, and for byte-level BPE, which always keeps both",
+        description="ignore case and accents in the trained vocabulary; None for true with WordPiece and albert, false with "
+        "deberta-v2; byte-level BPE always keeps both",
     )
     vocab_share: float = Field(
         1.0, gt=0, le=1, description="share of the documents that the vocabulary is trained on"

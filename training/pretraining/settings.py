@@ -107,7 +107,7 @@ class Phase(SettingsPart):
 
 
 class PretrainSettings(CommandSettings):
-    """Pretrain BERT, or one of its relatives' objectives, on a corpus that bert-prepare wrote."""
+    """Pretrain BERT or one of its relatives on a corpus that bert-prepare wrote."""
 
     model_config = SettingsConfigDict(env_prefix="BERT_PRETRAIN_", cli_prog_name="bert-pretrain")
 
@@ -157,8 +157,8 @@ class PretrainSettings(CommandSettings):
 
     optimizer: Optimizer = Field(
         "adamw",
-        description="rule of a step; lamb, for large batches, makes it as long as each tensor, stable_adamw shortens it "
-        "where gradients are larger than before",
+        description="rule of a step; lamb, for large batches, scales it to the length of each tensor; stable_adamw shortens "
+        "it where gradients are larger than before",
     )
     learning_rate: float = Field(1e-4, gt=0, description="peak learning rate")
     schedule: Schedule = Field("linear", description="course of the learning rate")
@@ -168,13 +168,17 @@ class PretrainSettings(CommandSettings):
         "linear", description="warmup_stable_decay: straight down, or as 1 - sqrt, fast at first"
     )
     final_ratio: float = Field(0.0, ge=0, le=1, description="rate at the end, as a share of the peak")
-    weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
+    weight_decay: float = Field(
+        0.01, ge=0, description="decoupled decay, not on biases and LayerNorm unless decay_all"
+    )
     decay_all: bool = Field(
         False, description="decay biases and LayerNorm too, as RoBERTa's and SpanBERT's code does"
     )
     adam_beta2: float = Field(0.999, gt=0, lt=1, description="memory of the second moment")
     adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of the optimiser")
-    bias_correction: bool = Field(True, description="of the moments; BERT's and ALBERT's code have none")
+    bias_correction: bool = Field(
+        True, description="correct the bias of Adam's moments; BERT's and ALBERT's code does not"
+    )
     max_grad_norm: float = Field(1.0, ge=0, description="clip of the global gradient norm; 0 does not clip")
 
     precision: Literal["auto", "fp32", "bf16"] = Field(
