@@ -14,6 +14,8 @@ _ROBERTA = Family(
     classes="Roberta",
     prefix="roberta.",
     config_defaults={"vocab_size": 50265, "pad_token_id": 1, "max_position_embeddings": 512},
+    first_id_keys=("bos_token_id",),
+    last_id_keys=("eos_token_id",),
     head_names=(
         ("cls.predictions.transform.dense", "lm_head.dense"),
         ("cls.predictions.transform.LayerNorm", "lm_head.layer_norm"),
@@ -119,6 +121,8 @@ _ALBERT = Family(
         "num_hidden_groups": 1,
     },
     own_keys=("embedding_size", "num_hidden_groups", "inner_group_num"),
+    first_id_keys=("bos_token_id",),
+    last_id_keys=("eos_token_id",),
     layer="encoder.albert_layer_groups.*.albert_layers.*",
     layer_names=(
         ("attention.output.dense", "attention.dense"),
@@ -185,6 +189,8 @@ _MODERN = ModernFamily(
         "classifier_dropout": 0.0,
     },
     own_keys=("modern",),
+    first_id_keys=("bos_token_id", "cls_token_id"),
+    last_id_keys=("eos_token_id", "sep_token_id"),
     layer="layers.*",
     layer_names=(
         ("attention.LayerNorm", "attn_norm"),

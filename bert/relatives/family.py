@@ -65,6 +65,11 @@ class Family:
     """Values of the family's own keys, where it has them, that alone are read."""
     own_keys: tuple[str, ...] = ()
     """Keys of _OWN_KEYS that it reads."""
+    first_id_keys: tuple[str, ...] = ()
+    """Keys of `config.json` with the id of the piece before a text. Without them `transformers` fills in the published
+    model's."""
+    last_id_keys: tuple[str, ...] = ()
+    """The same of the piece after a text."""
     layer: str = "encoder.layer.*"
     """Beginning of a layer's tensor names: `*` is its number, or its group's number and its number in the group."""
     group_size: int = 1
@@ -150,6 +155,10 @@ class Family:
             kept["type_vocab_size"] = 1
         kept.pop("has_segments", None)
         return {self.config_keys.get(key, key): value for key, value in kept.items()}
+
+    def special_ids(self, cls_id: int, sep_id: int) -> dict[str, int]:
+        """Return the keys of a `config.json` that name the pieces around a text, {} for a family without such keys."""
+        return dict.fromkeys(self.first_id_keys, cls_id) | dict.fromkeys(self.last_id_keys, sep_id)
 
     def _first_position(self, config: Mapping[str, Any]) -> int:
         """Return the position of a text's first token. Raises ConfigError."""

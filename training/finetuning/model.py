@@ -122,8 +122,10 @@ def save(
         elif settings.features is not None:
             save_head(model, aside, settings, settings.features)
         else:
-            save_checkpoint(model, aside, task.architecture, label_maps(task.spec))
-            task.tokenizer.save(aside, segments=model.config.has_segments)
+            shape, tokenizer = model.config, task.tokenizer
+            ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
+            save_checkpoint(model, aside, task.architecture, {**label_maps(task.spec), **ids})
+            tokenizer.save(aside, segments=shape.has_segments)
         task.spec.write(aside)
 
 

@@ -165,10 +165,11 @@ class PretrainTrainer(Trainer):
         scores = self.last_evaluation.scores() if self.last_evaluation else {}
         recipe = {"command": command, "scores": scores, "settings": self.settings.model_dump(mode="json")}
         with atomic_dir(folder) as aside:
-            model = objective.model_weights(weights)
-            save_weights(model, objective.model.config, aside, objective.architecture, {})
-            for place in (aside, *objective.save_beside(aside, weights)):
-                self.tokenizer.save(place, segments=objective.model.config.has_segments)
+            model, shape = objective.model_weights(weights), objective.model.config
+            ids = shape.family.special_ids(self.tokenizer.cls_id, self.tokenizer.sep_id)
+            save_weights(model, shape, aside, objective.architecture, ids)
+            for place in (aside, *objective.save_beside(aside, weights, ids)):
+                self.tokenizer.save(place, segments=shape.has_segments)
             (aside / "pretrain.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
 
 

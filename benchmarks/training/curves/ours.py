@@ -30,7 +30,7 @@ def save(objective: Objective, folder: Path) -> Path:
     prefix = "model."
     model = objective.model_weights(weights)
     save_weights(model, objective.model.config, folder, objective.architecture, {})
-    objective.save_beside(folder, weights)
+    objective.save_beside(folder, weights, {})
     for teacher in objective.frozen:
         assert isinstance(teacher, BertForMaskedLM)
         save_checkpoint(teacher, folder / TEACHER, "BertForMaskedLM", {})

@@ -61,6 +61,9 @@ def test_what_is_trained_loads_as_its_own_class(task: str, family_base: Path, se
     assert theirs.config.model_type == family_base.name
     checkpoint = read_checkpoint(best)
     assert theirs.config.id2label == dict(enumerate(checkpoint.spec.labels))
+    around = {"bos": checkpoint.tokenizer.cls_id, "eos": checkpoint.tokenizer.sep_id}
+    for name, number in {**around, "cls": around["bos"], "sep": around["eos"]}.items():
+        assert getattr(theirs.config, f"{name}_token_id", None) in (None, number)
     assert checkpoint.config.has_segments == np.any(checkpoint.weights.get(SEGMENTS, 0))
     trained, before = checkpoint.weights, read_weights(family_base)
     name = "bert.encoder.layer.0.output.dense.weight"

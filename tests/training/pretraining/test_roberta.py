@@ -58,7 +58,7 @@ def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def run_settings(corpus: Path, out: Path, **changes: Any) -> PretrainSettings:
     model = {**TINY, "model_type": corpus.name, "intermediate_size": 24}
     values = {**SMALL, "corpus": corpus, "output_dir": out, "recipe": "roberta", "model": model, **changes}
-    for name in ("objective", *(["model"] if "base" in changes else [])):
+    for name in {"objective", *(["model"] if "base" in changes else [])} - changes.keys():
         del values[name]
     return PretrainSettings(**values)
 
@@ -111,6 +111,21 @@ def test_texts_have_the_ids_and_the_loss_of_transformers_tokenizer(corpus: Path,
         assert (theirs.pad_token_id, theirs.mask_token_id) == (1, len(theirs) - 1)
         config = json.loads((model / "config.json").read_text())
         assert (config["pad_token_id"], config["max_position_embeddings"]) == (1, 66)
+
+
+def test_configs_name_the_pieces_around_a_text(corpus: Path, tmp_path: Path) -> None:
+    changes = {"objective": "replaced_token", "replaced_token": {"generator_width": 1}, "max_steps": 1}
+    saved = pretrain(run_settings(corpus, tmp_path, **changes))
+    assert saved is not None
+    special = SpecialIds.load(corpus)
+    expected = {"bos_token_id": special.cls, "eos_token_id": special.sep}
+    if corpus.name == "modernbert":
+        expected |= {"cls_token_id": special.cls, "sep_token_id": special.sep}
+    for folder in (saved, saved / "generator"):
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        assert {name: config[name] for name in expected} == expected
+        theirs = transformers.AutoConfig.from_pretrained(folder)
+        assert {name: getattr(theirs, name) for name in expected} == expected
 
 
 def test_examples_are_full_sentences_between_its_own_special_pieces(corpus: Path, model: Path) -> None:

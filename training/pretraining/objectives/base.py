@@ -66,10 +66,12 @@ class Objective(nn.Module, ABC):
             name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)
         }
 
-    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> list[Path]:
+    def save_beside(
+        self, folder: Path, weights: Mapping[str, Tensor], extra: Mapping[str, object]
+    ) -> list[Path]:
         """Write other models of this objective below the checkpoint folder, and return their folders.
 
-        `weights` are all parameters of this module by name, whole.
+        `weights` are all parameters of this module by name, whole; `extra` goes into the configs.
         """
         return []
 

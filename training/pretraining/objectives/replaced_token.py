@@ -106,14 +106,16 @@ class ReplacedToken(Objective):
         found = super().model_weights(weights)
         return found | {name: found[name] + weights[f"generator.{name}"] for name, _ in offsets(self.model)}
 
-    def save_beside(self, folder: Path, weights: Mapping[str, Tensor]) -> list[Path]:
+    def save_beside(
+        self, folder: Path, weights: Mapping[str, Tensor], extra: Mapping[str, object]
+    ) -> list[Path]:
         """Write the generator to the folder `generator`, as the masked language model of its family."""
         named = {
             name: weights[own if (own := f"generator.{name}") in weights else f"model.{name}"]
             for name in self.generator.state_dict()
             if name != DECODER
         }
-        save_weights(named, self.generator.config, folder / GENERATOR, "BertForMaskedLM", {})
+        save_weights(named, self.generator.config, folder / GENERATOR, "BertForMaskedLM", extra)
         return [folder / GENERATOR]
 
 

@@ -55,7 +55,7 @@ def written(objective: ReplacedToken, folder: Path) -> Path:
     weights = dict(objective.named_parameters())
     model = objective.model_weights(weights)
     save_weights(model, objective.model.config, folder, objective.architecture, {})
-    objective.save_beside(folder, weights)
+    objective.save_beside(folder, weights, {})
     return folder
 
 
