@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 
 class AdamSteps(Optimizer, ABC):
-    """Adam over groups of parameters, each tensor's step as long as a subclass says.
+    """Adam over groups of parameters; a subclass sets the length of each tensor's step.
 
     `corrections` of a group are what the two moments are divided by, 1 without bias correction: `optim.set_rate` sets them.
     """

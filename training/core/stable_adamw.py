@@ -15,7 +15,7 @@ from training.core.adam_steps import AdamSteps, lengths, part
 
 
 class StableAdamW(AdamSteps):
-    """AdamW whose rate, tensor by tensor, is divided by the RMS of gradient over root of second moment, where over 1."""
+    """AdamW that divides each tensor's rate by the RMS of its gradient over the root of its second moment, if above 1."""
 
     def move(self, group: dict[str, Any], parameters: Sequence[Tensor], updates: list[Tensor]) -> None:
         """Decay and move parameters at rates of their own; nothing is read back from the device."""

@@ -19,7 +19,7 @@ MAX_PIECE = 16
 MAX_WORD = 24
 """Characters of the longest word: longer ones are cut. The probability of all its pieces must not vanish in 64 bits."""
 MAX_PLACES = 3_000_000
-"""Most characters of different words, 350 MB of memory; the rarest words are left out."""
+"""Largest number of characters of different words, 350 MB of memory; the rarest words are left out."""
 SEEDS = 10
 """Pieces to begin with, as a multiple of those wanted."""
 KEPT = 0.75

@@ -21,7 +21,7 @@ Bools = NDArray[np.bool_]
 NOT_OF_TEXT = re.compile(r"\[.+\]|<.+>")
 """Pieces such as [CLS], [unused7], and <S> of the Chinese vocabulary: BERT splits at punctuation, so no text has them."""
 PLACEHOLDER = re.compile(r"\[unused\d+\]|madeupword\d+|<.+>NOTUSED|\|\|\|.+\|\|\|")
-"""Pieces of other vocabularies that stand for nothing, of ModernBERT, RoBERTa and CamemBERT."""
+"""Pieces of ModernBERT, RoBERTa and CamemBERT that stand for no text."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ from training.corpus.shards import Corpus
 from training.pretraining.examples.base import Bools, Ints
 
 MAX_DRAWS = 10_000
-"""Draws of a document before a split has no other one: of two documents each draw gives the other with 1/2."""
+"""Draws after which a split is taken to have no other document; of two documents each draw gives the other with 1/2."""
 _BORDERS = 64
 """Sentence borders to read at once."""
 
