@@ -99,16 +99,18 @@ class Tokenizer:
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{file} cannot be read as a tokenizer: {error}") from None
 
-    def save(self, folder: Path, *, segments: bool = True) -> None:
+    def save(self, folder: Path, *, segments: bool = True, max_tokens: int | None = None) -> None:
         """Write `tokenizer.json`, and for `transformers` `tokenizer_config.json` beside it.
 
-        Without `segments` that says that the model takes no segment ids. Raises OSError.
+        Without `segments` that says that the model takes no segment ids; `max_tokens` is the model's longest text.
+        Raises OSError.
         """
         atomic_write(folder / "tokenizer.json", self.to_json())
         config = wordpiece.stated_config(self._backend) or byte_level_bpe.stated_config(self._backend)
         config = config or self._generic_config()
         inputs = {} if segments else {"model_input_names": ["input_ids", "attention_mask"]}
-        text = json.dumps({**config, **inputs}, indent=2, ensure_ascii=False) + "\n"
+        longest = {} if max_tokens is None else {"model_max_length": max_tokens}
+        text = json.dumps({**config, **inputs, **longest}, indent=2, ensure_ascii=False) + "\n"
         atomic_write(folder / "tokenizer_config.json", text)
 
     def to_json(self) -> str:

@@ -125,7 +125,7 @@ def save(
             shape, tokenizer = model.config, task.tokenizer
             ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
             save_checkpoint(model, aside, task.architecture, {**label_maps(task.spec), **ids})
-            tokenizer.save(aside, segments=shape.has_segments)
+            tokenizer.save(aside, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
         task.spec.write(aside)
 
 

@@ -169,7 +169,9 @@ class PretrainTrainer(Trainer):
             ids = shape.family.special_ids(self.tokenizer.cls_id, self.tokenizer.sep_id)
             save_weights(model, shape, aside, objective.architecture, ids)
             for place in (aside, *objective.save_beside(aside, weights, ids)):
-                self.tokenizer.save(place, segments=shape.has_segments)
+                self.tokenizer.save(
+                    place, segments=shape.has_segments, max_tokens=shape.max_position_embeddings
+                )
             (aside / "pretrain.json").write_text(json.dumps(recipe, indent=1) + "\n", encoding="utf-8")
 
 

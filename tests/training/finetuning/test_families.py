@@ -68,6 +68,8 @@ def test_what_is_trained_loads_as_its_own_class(task: str, family_base: Path, se
     trained, before = checkpoint.weights, read_weights(family_base)
     name = "bert.encoder.layer.0.output.dense.weight"
     assert abs(trained[name] - before[name]).max() > 0
+    stated = transformers.AutoTokenizer.from_pretrained(best).model_max_length
+    assert stated == checkpoint.config.max_position_embeddings
     with torch.no_grad():
         answer = theirs(**transformers.AutoTokenizer.from_pretrained(best)("a film", return_tensors="pt"))
     assert answer.logits.shape[-1] == len(checkpoint.spec.labels)

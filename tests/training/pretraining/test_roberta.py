@@ -113,7 +113,7 @@ def test_texts_have_the_ids_and_the_loss_of_transformers_tokenizer(corpus: Path,
         assert (config["pad_token_id"], config["max_position_embeddings"]) == (1, 66)
 
 
-def test_configs_name_the_pieces_around_a_text(corpus: Path, tmp_path: Path) -> None:
+def test_files_name_the_pieces_around_a_text_and_its_longest(corpus: Path, tmp_path: Path) -> None:
     changes = {"objective": "replaced_token", "replaced_token": {"generator_width": 1}, "max_steps": 1}
     saved = pretrain(run_settings(corpus, tmp_path, **changes))
     assert saved is not None
@@ -121,7 +121,10 @@ def test_configs_name_the_pieces_around_a_text(corpus: Path, tmp_path: Path) -> 
     expected = {"bos_token_id": special.cls, "eos_token_id": special.sep}
     if corpus.name == "modernbert":
         expected |= {"cls_token_id": special.cls, "sep_token_id": special.sep}
+    text = " ".join(TRAINING_TEXTS * 100)
     for folder in (saved, saved / "generator"):
+        cut = transformers.AutoTokenizer.from_pretrained(folder)(text, truncation=True)["input_ids"]
+        assert len(cut) == BertConfig.read(saved).max_position_embeddings
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         assert {name: config[name] for name in expected} == expected
         theirs = transformers.AutoConfig.from_pretrained(folder)
