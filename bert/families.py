@@ -70,6 +70,7 @@ _DISTILBERT = Family(
     pooler_act="relu",
     has_segment_table=False,
     has_pair_head=False,
+    drops_attended=False,
     drops_tokens_for_classifier=False,
 )
 _ELECTRA = Family(

@@ -61,12 +61,12 @@ class BertEmbeddings(nn.Module):
 class BertResidual(nn.Module):
     """Project, drop out, add to what went in, normalise: the end of both halves of a layer."""
 
-    def __init__(self, config: BertConfig, inner_size: int) -> None:
-        """Shape the projection, `inner_size` to H."""
+    def __init__(self, config: BertConfig, inner_size: int, *, drops: bool = True) -> None:
+        """Shape the projection, `inner_size` to H; `drops` is False for a body without dropout here."""
         super().__init__()
         self.dense = nn.Linear(inner_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if drops else 0.0)
 
     def forward(self, inner: Tensor, residual: Tensor) -> Tensor:
         """Add inner (B, T, inner_size), projected, to residual (B, T, H)."""
@@ -81,7 +81,7 @@ class BertAttention(nn.Module):
         """Name the two parts as checkpoints do."""
         super().__init__()
         self.self = DisentangledSelfAttention(config) if config.pos_att_type else BertSelfAttention(config)
-        self.output = BertResidual(config, config.hidden_size)
+        self.output = BertResidual(config, config.hidden_size, drops=config.family.drops_attended)
 
     def forward(self, hidden: Tensor, seen: LayerSeen) -> Tensor:
         """Map (B, T, H) to (B, T, H)."""

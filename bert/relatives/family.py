@@ -103,6 +103,8 @@ class Family:
     """Keys have a bias, those of distances too. Without it the vectors are zero and stay so."""
     joined: Mapping[str, int] = field(default_factory=dict)
     """Linear layer that holds several of BERT's → how many."""
+    drops_attended: bool = True
+    """What attention gives goes through the dropout of `hidden_dropout_prob` before it is added."""
     drops_tokens_for_classifier: bool = True
     """The dropout of `classifier_dropout` is that of token classification too."""
     linear_layers: tuple[str, ...] = (

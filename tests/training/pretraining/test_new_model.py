@@ -98,3 +98,19 @@ def test_only_modernbert_has_rotations() -> None:
         new_config(ModelSettings(global_rope_theta=500), 60, 0)
     modern = new_config(ModelSettings(model_type="modernbert", global_rope_theta=1e4), 60, 0).modern
     assert modern is not None and modern.full_theta == modern.sliding_theta == 1e4
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "distilbert", "electra", "modernbert"])
+def test_dropout_is_where_transformers_has_it(model_type: str, tmp_path: Path) -> None:
+    rates = {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2}
+    shape = ModelSettings(model_type=model_type, **SMALL, **SMALLER.get(model_type, {}), **rates)
+    ours = BertForMaskedLM(new_config(shape, 60, pad_id=0)).train()
+    save_checkpoint(ours, tmp_path, "BertForMaskedLM", {})
+    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, attn_implementation="sdpa").train()
+    ids = torch.arange(5, 37).reshape(2, 16)
+    with torch.no_grad():
+        torch.manual_seed(1)
+        found = ours(ids)
+        torch.manual_seed(1)
+        torch.testing.assert_close(found, theirs(ids).logits, atol=1e-4, rtol=1e-5)
+        assert not torch.allclose(found, ours.eval()(ids), atol=1e-2)
