@@ -13,6 +13,8 @@ from training.core.progress import LINE_EVERY_S, format_seconds
 from training.corpus.shards import SPLITS
 
 MAX_SHOWN = 20
+MANY_UNKNOWN = 0.05
+"""Share of unknown tokens from which on the summary warns; BERT's vocabularies leave far less in their languages."""
 
 
 @dataclass
@@ -23,7 +25,7 @@ class PrepareProgress:
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     clock: Callable[[], float] = time.monotonic
     found: Counter[str] = field(default_factory=Counter)
-    """Documents, sentences and tokens, empty and broken documents, of this run and earlier ones."""
+    """Documents, sentences, tokens and unknown tokens, empty and broken documents, of this run and earlier ones."""
     made: int = 0
     """Tokens made by this run."""
     finished: int = 0
@@ -50,7 +52,8 @@ class PrepareProgress:
         """Count a finished block, of this run or an earlier one."""
         for entry in (note[split] for split in SPLITS if note[split]):
             self.found.update({count: entry[count] for count in ("documents", "sentences", "tokens")})
-        self.found.update(empty=note["empty"], broken=note["broken"])
+        # Notes of earlier versions count no unknown tokens.
+        self.found.update(empty=note["empty"], broken=note["broken"], unknown=note.get("unknown", 0))
 
     def block(self, note: Mapping[str, Any], bytes_read: int) -> None:
         """Count a block of this run, and print a line if one is due."""
@@ -82,6 +85,12 @@ class PrepareProgress:
         if found["empty"] or found["broken"]:
             lines.append(
                 f"left out: {found['empty']:,} documents without text, {found['broken']:,} that cannot be read"
+            )
+        if found["unknown"] > MANY_UNKNOWN * found["tokens"]:
+            lines.append(
+                f"warning: {found['unknown'] / found['tokens']:.0%} of the tokens are unknown ([UNK]): words over 100 "
+                "characters, as in scripts without spaces, or with characters outside the vocabulary. The bytes of "
+                "model_type modernbert or roberta can write every text; deberta-v2 and albert need no spaces either"
             )
         return "\n".join(lines)
 

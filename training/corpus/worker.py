@@ -34,7 +34,7 @@ class BlockWriter:
         """Load the tokenizer of the output folder."""
         self._settings, self._files = settings, files
         tokenizer = Tokenizer.load(settings.output_dir)
-        self._token_bytes = token_bytes(tokenizer)
+        self._token_bytes, self._unk_id = token_bytes(tokenizer), tokenizer.unk_id
         self._encoder = SentenceEncoder(
             tokenizer,
             chinese=settings.is_chinese,
@@ -43,7 +43,7 @@ class BlockWriter:
 
     def write(self, block: Block) -> Note:
         """Write the shards, then the note on them; return the note. Raises DataError."""
-        self._empty, self._problems = 0, list[str]()
+        self._empty, self._unknown, self._problems = 0, 0, list[str]()
         of_split: dict[str, list[StoredDocument]] = {split: [] for split in SPLITS}
         for number, raw in enumerate(block.records, block.start.document):
             chosen = is_chosen(self._settings.seed, number, self._settings.held_out)
@@ -52,6 +52,7 @@ class BlockWriter:
             "end": list(block.end),
             **{split: self._shard(split, block.start.block, raws) for split, raws in of_split.items()},
             "empty": self._empty,
+            "unknown": self._unknown,
             "broken": len(self._problems),
             "problems": self._problems[:MAX_PROBLEMS],
         }
@@ -100,6 +101,8 @@ class BlockWriter:
         """Tokenise documents, each a list of sentences, together. Those without tokens are left out."""
         sentences = [sentence for text in texts for sentence in text]
         whole = self._encoder.encode(sentences)
+        if self._unk_id is not None:
+            self._unknown += int(np.count_nonzero(whole.tokens == self._unk_id))
         last = 0
         for text in texts:
             first, last = last, last + len(text)

@@ -249,6 +249,17 @@ def test_settings_of_vocabularies_that_do_not_fit_are_refused(tmp_path: Path, to
         )
 
 
+@pytest.mark.parametrize(("family", "warns"), [("bert", True), ("modernbert", False)])
+def test_a_corpus_of_unknown_words_is_said(tmp_path: Path, family: str, warns: bool) -> None:
+    rng = np.random.default_rng(0)
+    unspaced = ["".join(rng.choice(list("กขคงจฉชซ"), 150)) for _ in range(20)]
+    source = write_jsonl(tmp_path / "a.jsonl", unspaced)
+    settings = make(tmp_path / "out", source, None, model_type=family, vocab_size=400, shard_mb=0.001)
+    said = "warning: 100% of the tokens are unknown ([UNK])"
+    assert (said in prepare(settings).summary()) == warns
+    assert (said in prepare(settings).summary()) == warns  # by the notes of the run before
+
+
 def test_chinese_words_are_in_the_shards(tmp_path: Path) -> None:
     source = write_jsonl(tmp_path / "a.jsonl", ["我们去公园。", "公园很好。"])
     prepare(make(tmp_path / "out", source, None, vocab_size=256, language="zh", held_out=0.0))
