@@ -1,6 +1,7 @@
-"""Runs a pretraining over and over, killed at random moments, until it has ended; a script, so that it can fork.
+"""Runs pretrainings, each killed at random moments until it has ended; a script, so that it can fork.
 
-python kills.py CORPUS OUT PROCESSES KILLS SEED [SETTING=JSON ...] prints how often a run was killed.
+Each line of its input is a run in JSON: {"corpus": ..., "out": ..., "processes": ..., "kills": ..., "changes": {...}}.
+Each line of its output says how often that run was killed, and the exit codes of its last processes.
 """
 
 import json
@@ -77,14 +78,18 @@ def has_ended(child: int) -> bool:
     return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def main() -> None:
-    corpus, out, world, kills, seed = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:6])
-    changes = {name: json.loads(value) for name, _, value in (each.partition("=") for each in sys.argv[6:])}
-    settings, draw, killed = settings_of(corpus, out, changes), random.Random(seed), 0
+def killed_run(corpus: str, out: str, processes: int, kills: int, changes: dict[str, Any]) -> dict[str, Any]:
+    """Run until the end, after so many kills."""
+    settings, draw, killed = settings_of(Path(corpus), Path(out), changes), random.Random(7), 0
     for _ in range(kills):
-        codes = run(settings, world, draw.randrange(8), draw.uniform(0.0, 0.02))
+        codes = run(settings, processes, draw.randrange(8), draw.uniform(0.0, 0.02))
         killed += -signal.SIGKILL in codes
-    print(json.dumps({"killed": killed, "codes": run(settings, world, None)}))
+    return {"killed": killed, "codes": run(settings, processes, None)}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(killed_run(**json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

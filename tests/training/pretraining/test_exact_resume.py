@@ -1,8 +1,10 @@
 """Killed at any moment and started again, a run has the losses that it would have had."""
 
 import json
+import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +36,35 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("topics") / "corpus", 48, topics(40))
 
 
-def trained(corpus: Path, out: Path, processes: int, kills: int, **changes: Any) -> dict[str, Any]:
-    given = [f"{name}={json.dumps(value)}" for name, value in changes.items()]
-    command = [
-        sys.executable,
-        "-m",
-        "tests.support.kills",
-        corpus,
-        out,
-        processes,
-        kills,
-        7,
-        *given,
-    ]
-    done = subprocess.run([*map(str, command)], cwd=ROOT, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    assert not any(result["codes"]), done.stderr[-3000:]
-    return result
+class Runs:
+    """Runs of one corpus, by a process that has imported torch once and forks."""
+
+    def __init__(self, corpus: Path, process: subprocess.Popen[str]) -> None:
+        self.corpus, self.process = corpus, process
+
+    def train(self, out: Path, processes: int, kills: int, **changes: Any) -> dict[str, Any]:
+        """Train to the end, killed so often."""
+        asked = {"out": str(out), "processes": processes, "kills": kills, "changes": changes}
+        assert self.process.stdin and self.process.stdout
+        print(json.dumps({"corpus": str(self.corpus), **asked}), file=self.process.stdin, flush=True)
+        assert select.select([self.process.stdout], [], [], 600)[0], "no end of the run in ten minutes"
+        line = self.process.stdout.readline()
+        assert line, "the process that forks has died; its standard error says why"
+        result: dict[str, Any] = json.loads(line)
+        assert not any(result["codes"]), result
+        return result
+
+
+@pytest.fixture(scope="module")
+def runs(corpus: Path) -> Iterator[Runs]:
+    command = [sys.executable, "-m", "tests.support.kills"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield Runs(corpus, process)
+        finally:
+            process.terminate()
 
 
 def losses(out: Path) -> list[tuple[int, float, float]]:
@@ -61,9 +74,9 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kills", "steps"), [(4, 60), pytest.param(20, 300, marks=pytest.mark.soak)])
-def test_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path, kills: int, steps: int) -> None:
-    trained(corpus, tmp_path / "calm", 1, 0, max_steps=steps, phases=TWO_PHASES)
-    result = trained(corpus, tmp_path / "killed", 1, kills, max_steps=steps, phases=TWO_PHASES)
+def test_kills_at_random_times_change_no_bit(runs: Runs, tmp_path: Path, kills: int, steps: int) -> None:
+    runs.train(tmp_path / "calm", 1, 0, max_steps=steps, phases=TWO_PHASES)
+    result = runs.train(tmp_path / "killed", 1, kills, max_steps=steps, phases=TWO_PHASES)
     assert result["killed"] == kills
     assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
     weights = [(tmp_path / run / "model/model.safetensors").read_bytes() for run in ("calm", "killed")]
@@ -74,10 +87,10 @@ def test_kills_at_random_times_change_no_bit(corpus: Path, tmp_path: Path, kills
 @pytest.mark.parametrize(("kills", "steps"), [(1, 15), pytest.param(3, 60, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("drawn", [{}, DEBERTA_V3], ids=["bert", "deberta_v3"])
 def test_two_killed_processes_change_no_bit_either(
-    corpus: Path, tmp_path: Path, drawn: dict[str, Any], kills: int, steps: int
+    runs: Runs, tmp_path: Path, drawn: dict[str, Any], kills: int, steps: int
 ) -> None:
-    trained(corpus, tmp_path / "calm", 2, 0, max_steps=steps, **drawn)
-    assert trained(corpus, tmp_path / "killed", 2, kills, max_steps=steps, **drawn)["killed"] == kills
+    runs.train(tmp_path / "calm", 2, 0, max_steps=steps, **drawn)
+    assert runs.train(tmp_path / "killed", 2, kills, max_steps=steps, **drawn)["killed"] == kills
     assert losses(tmp_path / "killed") == losses(tmp_path / "calm")
 
 
@@ -94,7 +107,7 @@ def test_two_killed_processes_change_no_bit_either(
     ids=["ddp", "fsdp", "lamb", "modernbert"],
 )
 def test_two_processes_have_the_losses_of_one(
-    corpus: Path, tmp_path: Path, sharding: str, changes: dict[str, Any]
+    runs: Runs, tmp_path: Path, sharding: str, changes: dict[str, Any]
 ) -> None:
     model = {
         "hidden_size": 16,
@@ -109,16 +122,16 @@ def test_two_processes_have_the_losses_of_one(
         "max_steps": 20,
         **changes,
     }
-    trained(corpus, tmp_path / "one", 1, 0, **still)
-    trained(corpus, tmp_path / "two", 2, 0, **still, sharding=sharding)
+    runs.train(tmp_path / "one", 1, 0, **still)
+    runs.train(tmp_path / "two", 2, 0, **still, sharding=sharding)
     for one, two in zip(losses(tmp_path / "one"), losses(tmp_path / "two"), strict=True):
         assert one == pytest.approx(two, abs=1e-5)
 
 
 @pytest.mark.slow
 @pytest.mark.soak
-def test_a_sharded_model_with_offsets_has_the_losses_of_a_whole_one(corpus: Path, tmp_path: Path) -> None:
+def test_a_sharded_model_with_offsets_has_the_losses_of_a_whole_one(runs: Runs, tmp_path: Path) -> None:
     for sharding in ("none", "full"):
-        trained(corpus, tmp_path / sharding, 2, 0, **DEBERTA_V3, max_steps=20, sharding=sharding)
+        runs.train(tmp_path / sharding, 2, 0, **DEBERTA_V3, max_steps=20, sharding=sharding)
     for whole, sharded in zip(losses(tmp_path / "none"), losses(tmp_path / "full"), strict=True):
         assert whole == pytest.approx(sharded, abs=1e-5)

@@ -88,9 +88,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run_nodes(corpus: Path, out: Path, address: str, befores: list[list[str]]) -> Losses:
-    """Run both nodes to an end, then the same command again, longer; return the losses of both parts."""
-    for steps in (STEPS // 2, STEPS):
+def run_nodes(corpus: Path, out: Path, address: str, befores: list[list[str]], ends: list[int]) -> Losses:
+    """Run both nodes to each of the ends in turn, by the same command; return the losses of all parts."""
+    for steps in ends:
         program, port = arguments(corpus, out, **STEADY, max_steps=steps), free_port()
         nodes = [launch(node, address, port, program, before) for node, before in enumerate(befores)]
         printed = [ended(node) for node in nodes]
@@ -103,10 +103,17 @@ def assert_same(found: Losses, expected: Losses) -> None:
         assert mine == pytest.approx(theirs, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "ends",
+    [
+        pytest.param([STEPS], id="once"),
+        pytest.param([STEPS // 2, STEPS], id="resumed", marks=pytest.mark.soak),
+    ],
+)
 def test_two_launchers_on_one_machine_have_the_losses_of_one_process(
-    corpus: Path, tmp_path: Path, alone: Losses
+    corpus: Path, tmp_path: Path, alone: Losses, ends: list[int]
 ) -> None:
-    assert_same(run_nodes(corpus, tmp_path / "run", "127.0.0.1", [[], []]), alone)
+    assert_same(run_nodes(corpus, tmp_path / "run", "127.0.0.1", [[], []], ends), alone)
 
 
 @pytest.mark.soak
@@ -115,4 +122,4 @@ def test_two_nodes_on_a_network_have_the_losses_of_one_process(
 ) -> None:
     # The name of this host leads to 127.0.0.1 in every namespace: gloo is told where the other node is to be found.
     befores = [["ip", "netns", "exec", name, "env", "GLOO_SOCKET_IFNAME=eth0"] for name in namespaces]
-    assert_same(run_nodes(corpus, tmp_path / "run", "10.77.0.1", befores), alone)
+    assert_same(run_nodes(corpus, tmp_path / "run", "10.77.0.1", befores, [STEPS // 2, STEPS]), alone)

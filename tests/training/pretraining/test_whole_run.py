@@ -87,7 +87,12 @@ def cut(file: Path) -> None:
             "weights.safetensors",
             "weights.safetensors is not what was written (its sha256 differs)",
         ),
-        (cut, "optimizer.safetensors", "optimizer.safetensors is not what was written (its sha256 differs)"),
+        pytest.param(
+            cut,
+            "optimizer.safetensors",
+            "optimizer.safetensors is not what was written (its sha256 differs)",
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_from(
