@@ -179,7 +179,8 @@ class ServeSettings(CommandSettings):
         ge=3,
         le=HOUR_S,
         description="Silence in seconds after which a process is killed and restarted. A batch of the engine may take "
-        "as long, or 20 times the slowest batch measured, if that is longer.",
+        "as long, or 20 times the slowest batch measured, if that is longer; with a text longer than a full batch, "
+        "`request_timeout_ms` more.",
     )
     load_timeout_s: int = Field(
         600,

@@ -86,6 +86,11 @@ class Batch:
         """Return the number of sequences."""
         return sum(item.texts for item in self.items)
 
+    @property
+    def is_shared(self) -> bool:
+        """Tell whether more than one job is in the batch."""
+        return len({id(item.job) for item in self.items}) > 1
+
 
 @dataclass(slots=True, eq=False)
 class JobQueue:

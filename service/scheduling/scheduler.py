@@ -54,15 +54,18 @@ class Scheduler(Dispatcher):
         multi_slot: Mapping[str, MultiSlotEngine] | None = None,
         observe: BatchObserver = lambda *_: None,
         clock: Clock = time.monotonic,
-        stuck_after_s: Callable[[], float] = lambda: STUCK_AFTER_S,
+        stuck_after_s: Callable[[Batch | None], float] = lambda _: STUCK_AFTER_S,
     ) -> None:
-        """Start the threads. The queue's `throughput` learns from each batch that runs on one slot."""
+        """Start the threads. The queue's `throughput` learns from each batch that runs on one slot.
+
+        `stuck_after_s` returns the seconds after which a batch counts as stuck; without a batch, those of any batch.
+        """
         super().__init__(queue, slots, clock, "engine")
         self.stuck_after_s = stuck_after_s
         self._engines, self._multi_slot, self._observe = engines, multi_slot or {}, observe
         self._failures: Counter[str] = Counter()
-        self._running: dict[int, float] = {}
-        """Start time of each running batch, by its id."""
+        self._running: dict[int, tuple[float, Batch]] = {}
+        """Start time and batch of what is in the engine, by the batch's id; the oldest is first."""
 
     @property
     def max_tokens(self) -> int:
@@ -99,15 +102,23 @@ class Scheduler(Dispatcher):
         """Return the models whose engine failed several times in a row."""
         return {model for model, failures in self._failures.items() if failures >= SUSPECT_AFTER}
 
-    def oldest_start(self) -> float | None:
-        """Return the start time of the oldest batch in the engine, None if there is no batch."""
-        return min(self._running.values(), default=None)
+    def oldest(self) -> tuple[float, Batch] | None:
+        """Return the start time of the oldest batch in the engine and the batch, None if there is none."""
+        return next(iter(self._running.values()), None)
 
     def health_error(self) -> str | None:
         """Report a stuck batch: the device is gone."""
-        oldest = self.oldest_start()
-        busy_s = 0.0 if oldest is None else self._clock() - oldest
-        return stuck_message(busy_s) if busy_s > self.stuck_after_s() else None
+        if (oldest := self.oldest()) is None:
+            return None
+        start, batch = oldest
+        busy_s = self._clock() - start
+        return stuck_message(busy_s) if busy_s > self.stuck_after_s(batch) else None
+
+    def fail_stuck(self, batch: Batch, busy_s: float) -> None:
+        """Fail the request of a stuck batch, unless it shared the batch: then any of them may be the cause."""
+        if not batch.is_shared:
+            error = EngineError(f"the engine was still working on this request after {busy_s:.0f} s")
+            self._fail(request_of(batch.items[0].job), error)
 
     def _multi_slot_for(self, batch: Batch) -> MultiSlotEngine | None:
         """Return the multi-slot engine if nothing else waits or runs and it is faster for the batch."""
@@ -127,7 +138,7 @@ class Scheduler(Dispatcher):
         engine = multi_slot.engine if multi_slot else self._engines[batch.model]
         slots = multi_slot.slots if multi_slot else 1
         self._take(batch, slots)
-        self._running[id(batch)] = now
+        self._running[id(batch)] = now, batch
         loop = asyncio.get_running_loop()
 
         def task() -> None:
@@ -144,7 +155,8 @@ class Scheduler(Dispatcher):
     def _finish(self, batch: Batch, slots: int, result: Outputs | Exception, engine_s: float) -> None:
         """Free a batch's slots, dispatch, and then deliver its outputs."""
         self._release(batch, slots)
-        seconds = self._clock() - self._running.pop(id(batch))
+        start, _ = self._running.pop(id(batch))
+        seconds = self._clock() - start
         if isinstance(result, Exception):
             self._retry_or_fail(batch, result)  # before new work is taken
             self._dispatch()
@@ -179,7 +191,7 @@ class Scheduler(Dispatcher):
 
     def _retry_or_fail(self, batch: Batch, error: Exception) -> None:
         """Retry the requests of a failed batch separately; fail one that had the batch to itself."""
-        if len({id(item.job) for item in batch.items}) > 1:
+        if batch.is_shared:
             self.queue.retry_separately(batch)
             return
         self._failures[batch.model] += 1

@@ -25,6 +25,8 @@ STUCK = 70
 PROBE_S = 5.0
 """Seconds that a probe of the GPU may take."""
 IDLE_POLL_S = 0.005
+ANSWER_S = 0.1
+"""Seconds given to the answer of a stuck request to leave before the process ends."""
 END_S = 2.0
 """Seconds given to running batches at the end of the process; nobody waits for them."""
 
@@ -151,15 +153,17 @@ class EngineWorker:
         probe: asyncio.Task[None] | None = None
         busy, oldest = SilenceTimer(), None
         while True:
-            limit_s = self._scheduler.stuck_after_s()
-            self._beat(limit_s)
+            self._beat(self._scheduler.stuck_after_s(None))
             for model in self._scheduler.queue.budgets:
                 self._metrics.note_queue(model)
             for connection in self._tasks:
                 connection.send(self._health())
-            before, oldest = oldest, self._scheduler.oldest_start()
+            before, oldest = oldest, self._scheduler.oldest()
             # Not by the clock: a machine that was suspended amid a batch would end the process on resuming.
-            if busy.update(happened=oldest is None or oldest != before) > limit_s:
+            busy.update(happened=oldest is None or oldest != before)
+            if oldest is not None and busy.seconds > self._scheduler.stuck_after_s(oldest[1]):
+                self._scheduler.fail_stuck(oldest[1], busy.seconds)
+                await asyncio.sleep(ANSWER_S)
                 _give_up(f"the engine is {stuck_message(busy.seconds)}")
             if self._suspects_on_gpu() and (probe is None or probe.done()):
                 # A task of its own: the probe waits in the queue, and heartbeats must not.

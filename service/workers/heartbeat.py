@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 BEAT_EVERY_S = 1.0
 LOADING_HUNG_S = 60.0
 """Seconds of silence after which a process that starts or loads models is hung; native code may hold the interpreter."""
-SLOWEST_BATCHES = 20
-"""Times its slowest batch that an engine may be silent or run one batch before it is hung, if longer than `hung_after_s`."""
 MAX_STEP_S = 1.0
 """Largest time added by one update: an observer that was stopped along with the observed has heard nothing either."""
 _LIMIT = struct.Struct("<d")

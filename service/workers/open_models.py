@@ -15,11 +15,11 @@ from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
+from service.scheduling.hang_limit import HangLimit
 from service.scheduling.scheduler import MultiSlotEngine, Scheduler
 from service.scheduling.served_models import ServedModels
 from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
-from service.workers.heartbeat import SLOWEST_BATCHES
 
 MIN_QUEUE_TOKENS, MAX_QUEUE_TOKENS = 16_384, 1_048_576
 """Bounds of the default of `max_queue_tokens`. An empty service has room for 32 texts of 512 tokens, or 2 of 8,192."""
@@ -65,7 +65,6 @@ def start_scheduler(
     large = {name: cost_curve.knee(curve, cost_curve.FULL) for name, curve in curves.items()}
     # A longest batch may be a single text.
     longest = {m.name: max(large[m.name], batch_tokens or 0, m.spec.max_tokens) for m in models}
-    slowest_work = {name: each.work(longest[name]) for name, each in throughput.items()}
     engines = {model.name: model.engine for model in models}
     multi_slot = {
         model.name: MultiSlotEngine(model.multi_slot_engine, layout.slots_for_one_text, from_tokens)
@@ -81,10 +80,9 @@ def start_scheduler(
         large if batch_tokens is None else {},
     )
 
-    def stuck_after_s() -> float:
-        slowest_s = max(each.seconds(slowest_work[name]) for name, each in throughput.items())
-        return max(settings.hung_after_s, SLOWEST_BATCHES * slowest_s)
-
+    limit = HangLimit(
+        settings.hung_after_s, settings.request_timeout_ms / 1000, throughput, queue.budgets, longest
+    )
     for model in models:
         _warn_of_slow_texts(model, throughput[model.name], settings.request_timeout_ms)
     metrics.watch_queue(engines, queue.waiting)
@@ -97,7 +95,7 @@ def start_scheduler(
     )
     observe, slots = metrics.observe_batch, layout.slots
     scheduler = Scheduler(
-        engines, queue, slots, multi_slot=multi_slot, observe=observe, stuck_after_s=stuck_after_s
+        engines, queue, slots, multi_slot=multi_slot, observe=observe, stuck_after_s=limit.seconds
     )
     return scheduler, slots * max(longest.values())
 

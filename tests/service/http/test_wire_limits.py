@@ -277,7 +277,7 @@ def test_texts_that_an_engine_chokes_on_do_not_take_the_service_out(
 def test_an_engine_that_hangs_makes_the_service_not_ready(
     small: Live, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(small.scheduler, "stuck_after_s", lambda: 0.05)
+    monkeypatch.setattr(small.scheduler, "stuck_after_s", lambda _: 0.05)
     with gated(small, "mood") as engine:
         waiting = pool.submit(small.post, "/classify", TEXT)
         eventually(lambda: small.get("/health/ready").status == 503)

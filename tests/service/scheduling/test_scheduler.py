@@ -275,7 +275,7 @@ def test_the_oldest_batch_in_the_engine_and_how_long_it_runs_are_known() -> None
     bench = Bench(slots=2, budget=10)
 
     async def scenario(scheduler: Scheduler) -> None:
-        assert scheduler.oldest_start() is None
+        assert scheduler.oldest() is None
         bench.clock.now = 1.0
         first = submitted(scheduler, 0)
         await bench.started(1)
@@ -283,12 +283,13 @@ def test_the_oldest_batch_in_the_engine_and_how_long_it_runs_are_known() -> None
         second = submitted(scheduler, 1)
         await bench.started(2)
         bench.clock.now = 9.0
-        assert scheduler.oldest_start() == 1.0 and scheduler.health_error() is None
+        oldest = scheduler.oldest()
+        assert oldest is not None and oldest[0] == 1.0 and scheduler.health_error() is None
         bench.clock.now = 62.0
         assert scheduler.health_error() == "stuck: a batch has been in the engine for 61 s"
         bench.engine.gate.release(2)
         await asyncio.gather(first, second)
-        assert scheduler.oldest_start() is None and scheduler.health_error() is None
+        assert scheduler.oldest() is None and scheduler.health_error() is None
 
     bench.run(scenario)
 

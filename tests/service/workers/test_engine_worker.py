@@ -161,7 +161,7 @@ def test_a_last_attempt_waits_for_a_batch_whose_request_was_cancelled(
     async def scenario(frontend: Frontend) -> None:
         monkeypatch.setattr(OnnxEngine, "run", gated)
         frontend.connection.send(service.request(1))
-        while service.server._scheduler.oldest_start() is None:
+        while service.server._scheduler.oldest() is None:
             await asyncio.sleep(0.001)
         frontend.connection.send(Cancel(1))
         frontend.connection.send(replace(service.request(2), attempts=MAX_RETRIES))
@@ -169,5 +169,33 @@ def test_a_last_attempt_waits_for_a_batch_whose_request_was_cancelled(
         assert Started(2) not in frontend.got
         gate.set()
         assert isinstance(await frontend.answer(2), Done)
+
+    service.run(scenario)
+
+
+@pytest.mark.parametrize("requests", [1, 2])
+def test_a_batch_that_hangs_ends_the_process_and_its_only_request(
+    service: Service, monkeypatch: pytest.MonkeyPatch, requests: int
+) -> None:
+    """A request alone in the batch is the cause and is not run again; of several any may be."""
+    run, gate, ended = OnnxEngine.run, threading.Event(), list[int]()
+    monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("service.workers.engine_worker.os._exit", ended.append)
+
+    def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
+        assert gate.wait(10)
+        return run(engine, texts)
+
+    async def scenario(frontend: Frontend) -> None:
+        monkeypatch.setattr(OnnxEngine, "run", gated)
+        monkeypatch.setattr(service.server._scheduler, "stuck_after_s", lambda _: 0.1)
+        for key in range(requests):
+            frontend.connection.send(service.request(key))
+        while not ended:
+            await asyncio.sleep(0.005)
+        assert any(isinstance(m, Failed) for m in frontend.got) == (requests == 1)
+        gate.set()
+        for key in range(requests):
+            assert isinstance(await frontend.answer(key), EngineError if requests == 1 else Done)
 
     service.run(scenario)

@@ -108,7 +108,7 @@ def test_a_worker_whose_heartbeat_fails_ends_with_the_reason(
     monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
 
     async def scenario(_: Frontend) -> None:
-        monkeypatch.setattr(service.server._scheduler, "stuck_after_s", lambda: 1 / 0)
+        monkeypatch.setattr(service.server._scheduler, "stuck_after_s", lambda _: 1 / 0)
         await asyncio.sleep(0.1)
 
     with pytest.raises(ExceptionGroup) as failed:
