@@ -149,7 +149,8 @@ def _thetas(values: Mapping[str, Any]) -> dict[str, Any]:
         of_kind = stated.get(kind) or {}
         if not isinstance(of_kind, Mapping):
             raise ConfigError(f"rope_parameters.{kind} ({of_kind!r}) must be an object")
-        if (rope_type := of_kind.get("rope_type", "default")) != "default":
+        # Older files say "type", and transformers reads it where there is no rope_type.
+        if (rope_type := of_kind.get("rope_type", of_kind.get("type", "default"))) != "default":
             raise UnsupportedModelError(f"rope_type is {rope_type!r}; only 'default' is read")
         old = values.get(_OLD_THETAS[kind])
         found[kind] = of_kind.get("rope_theta", default if old is None else old)

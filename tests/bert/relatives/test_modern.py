@@ -71,6 +71,7 @@ def test_both_forms_are_written_where_the_old_one_can_say_it() -> None:
     ("changes", "error", "message"),
     [
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, UnsupportedModelError, "'yarn'"),
+        ({"rope_parameters": {"full_attention": {"type": "linear"}}}, UnsupportedModelError, "'linear'"),
         ({"rope_scaling": {"factor": 2}}, UnsupportedModelError, "rope_scaling"),
         ({"rope_parameters": [1]}, ConfigError, "rope_parameters"),
         ({"rope_parameters": {"sliding_attention": 1}}, ConfigError, "rope_parameters.sliding_attention"),
