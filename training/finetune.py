@@ -21,7 +21,7 @@ from bert.tasks.sentence_transformers import lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from training.core.checkpoints import CheckpointStore
+from training.core.checkpoints import CheckpointStore, require_writable
 from training.core.distributed import Processes, processes
 from training.core.progress import stage
 from training.core.state import planned
@@ -56,6 +56,7 @@ def finetune(settings: FinetuneSettings, command: str = "") -> Path:
 
 
 def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Path:
+    require_writable(settings.output_dir)
     torch.manual_seed(settings.seed)
     with stage("reading data", quiet=not group.leads):
         train, dev, test, task = _read(settings, command)

@@ -14,6 +14,7 @@ from bert.checkpoint.weight_files import has_weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.tokenizer import Tokenizer
+from training.core.checkpoints import require_writable
 from training.core.distributed import Processes, pick_device, processes
 from training.core.records import LOG, read_lines
 from training.corpus.shards import INDEX, Corpus
@@ -44,6 +45,7 @@ def pretrain(settings: PretrainSettings, command: str = "") -> Path:
 
 
 def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Path:
+    require_writable(settings.output_dir)
     corpus = Corpus.open(settings.corpus)
     special = SpecialIds.load(corpus.tokenizer_folder)
     torch.manual_seed(settings.seed)  # the same fresh weights in every process

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bert.errors import TrainingError
+from bert.errors import ConfigError, TrainingError
 from bert.files import atomic_dir
 
 MANIFEST = "checkpoint.json"
@@ -87,9 +87,20 @@ class CheckpointStore:
         newest = next(self.newest_first(), None)
         state = f"the last good checkpoint is {newest}" if newest else "there is no earlier checkpoint"
         return (
-            f"{what} could not be written: {reason}; {state}. "
-            "Make room and run the same command again: it resumes from there"
+            f"{what} could not be written: {reason}; {state}. Make room and run the same command again"
+            f"{': it resumes from there' if newest else ''}"
         )
+
+
+def require_writable(folder: Path) -> None:
+    """Raise ConfigError where a run could not write its output_dir, before any work; nothing is made yet."""
+    place = folder.absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise ConfigError(f"output_dir ({folder}) must be a folder, and {place} is none")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ConfigError(f"output_dir ({folder}) cannot be written: no permission to write in {place}")
 
 
 def unwritten_because(error: BaseException) -> str | None:

@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from bert.errors import TrainingError
-from training.core.checkpoints import CheckpointStore, damage_of, step_of, unwritten_because
+from bert.errors import ConfigError, TrainingError
+from training.core.checkpoints import CheckpointStore, damage_of, require_writable, step_of, unwritten_because
+from training.finetune import finetune
+from training.pretrain import pretrain
+from training.pretraining.settings import PretrainSettings
+from training.settings import FinetuneSettings
 
 
 def text(content: str) -> Callable[[Path], None]:
@@ -131,3 +135,17 @@ def test_a_full_disk_is_said_and_the_last_checkpoint_stays(tmp_path: Path) -> No
         subprocess.run(["umount", str(tmp_path)], check=True)
     assert "No space left on device" in run.stdout and "last good checkpoint" in run.stdout, run.stderr
     assert run.stdout.splitlines()[-1] == "step-00000001"
+
+
+def test_an_output_dir_that_is_no_folder_is_refused_before_any_work(tmp_path: Path) -> None:
+    (file := tmp_path / "file").write_text("")
+    for out in (file, file / "run"):
+        said = rf"output_dir \({out}\) must be a folder, and {file} is none"
+        with pytest.raises(ConfigError, match=said):
+            pretrain(PretrainSettings(corpus=tmp_path / "none", output_dir=out, recipe="bert", max_steps=1))
+        with pytest.raises(ConfigError, match=said):
+            finetune(
+                FinetuneSettings(task="ner", train=[{"path": "none"}], dev=[{"path": "none"}], output_dir=out)
+            )
+    require_writable(tmp_path / "new" / "run")
+    assert not (tmp_path / "new").exists()
