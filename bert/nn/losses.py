@@ -26,8 +26,13 @@ class Loss(NamedTuple):
         return self.total / max(1, self.targets)
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
-    """Compare logits (..., K) with class indices (...); IGNORED ones are left out. `weights` (...) multiply losses."""
+def cross_entropy(
+    logits: Tensor, targets: Tensor, weights: Tensor | None = None, *, count: int | None = None
+) -> Loss:
+    """Compare logits (..., K) with class indices (...); IGNORED ones are left out. `weights` (...) multiply losses.
+
+    `count` is the number of those not IGNORED. Without it they are counted here, for which the host waits for a GPU.
+    """
     flat = targets.reshape(-1)
     parts = F.cross_entropy(
         logits.reshape(-1, logits.shape[-1]).float(),
@@ -36,7 +41,7 @@ def cross_entropy(logits: Tensor, targets: Tensor, weights: Tensor | None = None
         reduction="sum" if weights is None else "none",
     )
     total = parts if weights is None else (parts * weights.reshape(-1)).sum()
-    return Loss(total, int((flat != IGNORED).sum()))
+    return Loss(total, int((flat != IGNORED).sum()) if count is None else count)
 
 
 def multi_label(
@@ -74,13 +79,14 @@ def spans(logits: Tensor, starts: Tensor, ends: Tensor, allowed: Tensor | None =
     if allowed is not None:
         scores = scores.masked_fill(~allowed.bool()[..., None], torch.finfo(torch.float32).min)
     start, end = scores.unbind(-1)  # (B, T) each
-    total = cross_entropy(start, starts).total + cross_entropy(end, ends).total
-    return Loss(total / 2, len(starts))
+    count = len(starts)
+    total = cross_entropy(start, starts, count=count).total + cross_entropy(end, ends, count=count).total
+    return Loss(total / 2, count)
 
 
 def multiple_choice(logits: Tensor, targets: Tensor) -> Loss:
     """Compare one logit a choice (B*C, 1) with the index of the right choice (B,)."""
-    return cross_entropy(logits.reshape(len(targets), -1), targets)
+    return cross_entropy(logits.reshape(len(targets), -1), targets, count=len(targets))
 
 
 def soft_targets(logits: Tensor, teacher: Tensor, temperature: float) -> Loss:

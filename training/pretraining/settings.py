@@ -190,7 +190,9 @@ class PretrainSettings(CommandSettings):
         0, ge=0, description="processes that make batches; 0 makes them in between steps"
     )
     compile: bool = Field(
-        False, description="torch.compile of each layer; pays on a GPU with rows of one length"
+        False,
+        description="torch.compile of each layer, and of heads with their losses; "
+        "pays on a GPU with rows of one length",
     )
     activation_checkpointing: bool = Field(
         False, description="compute layers again in the backward pass: less memory, a quarter more time"

@@ -4,6 +4,7 @@ import json
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,15 +58,21 @@ def make_loop(
     )
 
 
+def compile_parts(objective: Objective, **options: Any) -> None:
+    """Compile each layer, and each head with its loss; `options` are those of torch.compile."""
+    # Apart: how many positions are masked changes with every batch, and only heads see it.
+    for layers in [module for module in objective.modules() if isinstance(module, LayerStack)]:
+        for layer in layers.layer:
+            layer.compile(dynamic=None, **options)
+    objective.compile_heads(**options)
+
+
 def _joined(objective: Objective, settings: PretrainSettings, processes: Processes) -> nn.Module:
     """Return the module whose forward pass trains: compiled, recomputing activations, joined with other processes."""
     if settings.activation_checkpointing:
         recompute_activations(objective)
     if settings.compile:
-        # Layer by layer: how many positions are masked changes with every batch, the layers do not see it.
-        for layers in [module for module in objective.modules() if isinstance(module, LayerStack)]:
-            for layer in layers.layer:
-                layer.compile(dynamic=None)
+        compile_parts(objective)
     if processes.world == 1 or settings.sharding == "none":
         return data_parallel(objective, processes)
     for layer in objective.model.bert.encoder.layer:

@@ -17,6 +17,7 @@ from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, Findings
 from training.settings import FinetuneSettings
@@ -162,12 +163,12 @@ def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> F
         sequences[index, :length] = row.sequence_ids
     mask = None
     if min(lengths) < shape[1]:
-        mask = torch.from_numpy(np.arange(shape[1])[None] < np.array(lengths)[:, None]).to(device)
+        mask = send(torch.from_numpy(np.arange(shape[1])[None] < np.array(lengths)[:, None]), device)
     return FeatureBatch(
-        torch.from_numpy(ids).to(device),
-        torch.from_numpy(segments).to(device),
+        send(torch.from_numpy(ids), device),
+        send(torch.from_numpy(segments), device),
         mask,
-        torch.from_numpy(sequences).to(device),
+        send(torch.from_numpy(sequences), device),
         [feature.target for feature in features],
         sum(lengths),
         [len(feature.encodings) for feature in features],
@@ -179,7 +180,7 @@ def collate(features: Sequence[Feature], pad_id: int, device: torch.device) -> F
 def _weights(features: Sequence[Feature], device: torch.device) -> Tensor | None:
     if all(feature.weight == 1.0 for feature in features):
         return None
-    return torch.tensor([feature.weight for feature in features], device=device)
+    return send(torch.tensor([feature.weight for feature in features]), device)
 
 
 def token_counts(tokenizer: Tokenizer, texts: Sequence[str]) -> NDArray[np.int64]:

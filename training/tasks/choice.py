@@ -14,6 +14,7 @@ from bert.metrics.classification import accuracy
 from bert.nn import losses
 from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
+from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, choice_findings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
@@ -44,13 +45,12 @@ class ChoiceFinetuning(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the cross entropy among the choices."""
-        return losses.cross_entropy(
-            _by_feature(logits, batch), torch.tensor(batch.targets, device=logits.device)
-        )
+        targets = send(torch.tensor(batch.targets), logits.device)
+        return losses.cross_entropy(_by_feature(logits, batch), targets, count=len(targets))
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher's distribution over the choices."""
-        teacher = torch.from_numpy(np.concatenate(batch.soft)).to(logits.device)
+        teacher = send(torch.from_numpy(np.concatenate(batch.soft)), logits.device)
         return losses.soft_targets(_by_feature(logits, batch), _by_feature(teacher, batch), temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[ChoiceExample]) -> Evaluation:

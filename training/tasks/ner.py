@@ -13,6 +13,7 @@ from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
 from bert.tasks.ner import given_tags, head_positions, merge_windows, word_heads, word_targets
 from bert.tokenizer import Pieces, Window
+from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, entity_findings
 from training.tasks.base import (
@@ -63,14 +64,16 @@ class NerFinetuning(FinetuneTask):
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the cross entropy at the first piece of each word."""
         targets = padded(batch.targets, batch.input_ids.shape[1], IGNORED)
-        return losses.cross_entropy(logits, targets.to(logits.device))
+        count = int((targets != IGNORED).sum())  # on the host: asking a GPU would stall it
+        return losses.cross_entropy(logits, send(targets, logits.device), count=count)
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher at the first piece of each word."""
         tokens = batch.input_ids.shape[1]
-        labelled = padded(batch.targets, tokens, IGNORED).to(logits.device) != IGNORED
-        teacher = padded(batch.soft, tokens).to(logits.device)
-        return losses.soft_targets(logits[labelled], teacher[labelled], temperature)
+        labelled = (padded(batch.targets, tokens, IGNORED) != IGNORED).flatten().nonzero()[:, 0]
+        teacher = send(padded(batch.soft, tokens).flatten(0, 1)[labelled], logits.device)
+        ours = logits.flatten(0, 1).index_select(0, send(labelled, logits.device))
+        return losses.soft_targets(ours, teacher, temperature)
 
     def evaluate(self, predict: Predict, examples: Sequence[WordsExample]) -> Evaluation:
         """Score entity F1 over the words of the data: exact span and type."""

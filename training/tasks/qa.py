@@ -16,6 +16,7 @@ from bert.nn.losses import Loss
 from bert.tasks import qa
 from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
+from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, answer_findings
 from training.tasks.base import (
@@ -76,13 +77,13 @@ class QaFinetuning(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the loss of spans, which start and end in the context or at [CLS]."""
-        starts, ends = torch.tensor(batch.targets, device=logits.device).unbind(-1)
+        starts, ends = send(torch.tensor(batch.targets), logits.device).unbind(-1)
         return losses.spans(logits, starts, ends, self._allowed(batch))
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher's distributions of start and end, half each."""
         barred = ~self._allowed(batch)[..., None]
-        teacher = padded(batch.soft, batch.input_ids.shape[1]).to(logits.device)
+        teacher = send(padded(batch.soft, batch.input_ids.shape[1]), logits.device)
         # (B, 2, T): a distribution over positions for start and end
         ours, theirs = (x.masked_fill(barred, _BARRED).transpose(1, 2) for x in (logits, teacher))
         return Loss(losses.soft_targets(ours, theirs, temperature).total / 2, len(batch.targets))

@@ -19,6 +19,7 @@ from bert.nn.heads import BertForSequenceClassification, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.classification import predict as choose
 from bert.tasks.task import softmax
+from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import (
     TRUNCATED,
@@ -108,18 +109,18 @@ class SequenceFinetuning(FinetuneTask):
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute cross entropy, binary cross entropy of each label, or squared error."""
-        targets, weights = torch.tensor(batch.targets, device=logits.device), batch.weights
+        targets, weights = send(torch.tensor(batch.targets), logits.device), batch.weights
         if self.spec.problem_type == "single_label":
-            return losses.cross_entropy(logits, targets, weights)
+            return losses.cross_entropy(logits, targets, weights, count=len(targets))
         if self.spec.problem_type == "multi_label":
             given = self.label_weights
-            positive = None if given is None else torch.tensor(given, device=logits.device)
+            positive = None if given is None else send(torch.tensor(given), logits.device)
             return losses.multi_label(logits, targets, weights, positive)
         return losses.regression(logits, targets, weights)
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher: its classes, each of several labels by itself, or its number."""
-        teacher = torch.from_numpy(np.stack(batch.soft)).to(logits.device)
+        teacher = send(torch.from_numpy(np.stack(batch.soft)), logits.device)
         if self.spec.problem_type == "single_label":
             return losses.soft_targets(logits, teacher, temperature)
         if self.spec.problem_type == "multi_label":

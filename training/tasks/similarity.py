@@ -15,6 +15,7 @@ from bert.nn import losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.similarity import cosine
+from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
@@ -60,7 +61,7 @@ class SimilarityFinetuning(FinetuneTask):
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare the cosine of each two rows, unit vectors (2B, H), with the score."""
         cosines = (logits[::2] * logits[1::2]).sum(-1)
-        return losses.regression(cosines, torch.tensor(batch.targets, device=logits.device))
+        return losses.regression(cosines, send(torch.tensor(batch.targets), logits.device))
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
         """Correlate cosines with scores."""

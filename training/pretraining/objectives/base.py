@@ -3,7 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,7 +13,7 @@ from bert.config import BertConfig
 from bert.nn.attention import Mask
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
-from bert.nn.losses import Loss
+from bert.nn.losses import Loss, cross_entropy
 from training.pretraining.batch import PretrainBatch
 
 
@@ -32,6 +34,18 @@ class Objective(nn.Module, ABC):
 
     frozen: tuple[nn.Module, ...] = ()
     """Models that take part in the loss and are not trained; in a tuple they are no submodules, saved or sent."""
+
+    fused: ClassVar[tuple[str, ...]] = ("word_loss",)
+    """Methods of a head with its loss, which `compile_heads` compiles; how many positions they get may change."""
+
+    def compile_heads(self, **options: Any) -> None:
+        """Compile each head with its loss, for any number of positions; `options` are those of torch.compile."""
+        for name in self.fused:
+            setattr(self, name, torch.compile(getattr(self, name), dynamic=True, **options))
+
+    def word_loss(self, states: Tensor, labels: Tensor) -> Tensor:
+        """Return the summed cross entropy of words (P,) that the MLM head is to tell from hidden states (P, H)."""
+        return cross_entropy(self.model.score(states), labels, count=len(labels)).total
 
     @abstractmethod
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
@@ -93,8 +107,3 @@ def select(hidden: Tensor, flat: Tensor) -> Tensor:
     An embedding sums its gradient in a fixed order on a GPU too; indexing does not.
     """
     return F.embedding(flat, hidden.flatten(0, 1))
-
-
-def cross_entropy(logits: Tensor, labels: Tensor, targets: int) -> Loss:
-    """Compare logits (P, K) with labels (P,), of which `targets` are not IGNORED; the device is not asked how many."""
-    return Loss(F.cross_entropy(logits.float(), labels, reduction="sum"), targets)

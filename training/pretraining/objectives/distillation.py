@@ -13,7 +13,7 @@ from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss
 from bert.relatives.family import SEGMENTS
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.objectives.base import cross_entropy, encode, select
+from training.pretraining.objectives.base import encode, select
 from training.pretraining.objectives.mlm import MaskedLanguageModel
 from training.pretraining.objectives.soft_targets import Decoded, soft_targets
 from training.pretraining.settings import DistillationSettings
@@ -82,8 +82,7 @@ class Distillation(MaskedLanguageModel):
 
     def _hard(self, hidden: Tensor, batch: PretrainBatch) -> Loss:
         """Compare with the masked words themselves, from hidden states (R, T, H)."""
-        logits = self.model.score(select(hidden, batch.masked))
-        return cross_entropy(logits, batch.labels, len(batch.labels))
+        return Loss(self.word_loss(select(hidden, batch.masked), batch.labels), len(batch.labels))
 
     def start_from_teacher(self) -> None:
         """Copy the teacher's embeddings, head, and layers spread evenly from its first to its last.

@@ -9,7 +9,7 @@ from bert.nn.attention import TextRows
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import IGNORED, Loss
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.objectives.base import Objective, cross_entropy, encode
+from training.pretraining.objectives.base import Objective, encode
 
 
 class LeftToRight(Objective):
@@ -36,8 +36,8 @@ class LeftToRight(Objective):
         hidden = encode(self.model, batch, batch.original_ids, causal_mask(batch))
         labels = next_tokens(batch)
         # Rows are nearly full: choosing the positions that have a label would save little.
-        logits = self.model.score(hidden[:, :-1].flatten(0, 1))
-        return {"next_token": cross_entropy(logits, labels.flatten(), self.targets(batch)["next_token"])}
+        total = self.word_loss(hidden[:, :-1].flatten(0, 1), labels.flatten())
+        return {"next_token": Loss(total, self.targets(batch)["next_token"])}
 
 
 def causal_mask(batch: PretrainBatch) -> TextRows:

@@ -5,9 +5,9 @@ from torch import Tensor
 from bert.config import BertConfig
 from bert.errors import TrainingError
 from bert.nn.heads import BertForMaskedLM, BertForPreTraining
-from bert.nn.losses import Loss
+from bert.nn.losses import Loss, cross_entropy
 from training.pretraining.batch import PretrainBatch
-from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
+from training.pretraining.objectives.base import Objective, encode, select
 
 
 class MaskedLanguageModel(Objective):
@@ -31,7 +31,8 @@ class MaskedLanguageModel(Objective):
 
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm`."""
-        return {"mlm": cross_entropy(self.masked_logits(batch), batch.labels, len(batch.labels))}
+        states = select(encode(self.model, batch), batch.masked)
+        return {"mlm": Loss(self.word_loss(states, batch.labels), len(batch.labels))}
 
 
 class MaskedLanguageModelWithPairs(Objective):
@@ -56,9 +57,11 @@ class MaskedLanguageModelWithPairs(Objective):
     def logits(self, batch: PretrainBatch) -> tuple[Tensor, Tensor]:
         """Return logits (M, V) of the words and (N, 2) of the pairs."""
         hidden = encode(self.model, batch)
+        return self.model.score(select(hidden, batch.masked)), self._pair_logits(hidden, batch)
+
+    def _pair_logits(self, hidden: Tensor, batch: PretrainBatch) -> Tensor:
         firsts = select(hidden, batch.firsts)[:, None]  # (N, 1, H): the pooler reads the first token of each
-        words = self.model.score(select(hidden, batch.masked))
-        return words, self.model.score_next_sentence(firsts)
+        return self.model.score_next_sentence(firsts)
 
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
         """Return the numbers of masked positions and of pairs."""
@@ -70,8 +73,10 @@ class MaskedLanguageModelWithPairs(Objective):
             raise TrainingError(
                 f"the objective has a loss {self.pair!r}, but the examples are no labelled pairs"
             )
-        words, pairs = self.logits(batch)
+        hidden = encode(self.model, batch)
+        pairs = self._pair_logits(hidden, batch)
+        words = self.word_loss(select(hidden, batch.masked), batch.labels)
         return {
-            "mlm": cross_entropy(words, batch.labels, len(batch.labels)),
-            self.pair: cross_entropy(pairs, batch.pair_labels, batch.pairs),
+            "mlm": Loss(words, len(batch.labels)),
+            self.pair: cross_entropy(pairs, batch.pair_labels, count=batch.pairs),
         }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,11 +14,11 @@ from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.nn.checkpoint import load_into, save_weights
 from bert.nn.heads import BertForMaskedLM
-from bert.nn.losses import Loss
+from bert.nn.losses import Loss, cross_entropy
 from bert.nn.pretraining_heads import BertForReplacedTokenDetection, DiscriminatorPredictions
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.generator import generator_config, offsets, rebase, share
-from training.pretraining.objectives.base import Objective, cross_entropy, encode, select
+from training.pretraining.objectives.base import Objective, encode, select
 from training.pretraining.settings import ReplacedTokenSettings
 
 GENERATOR = "generator"
@@ -32,6 +33,7 @@ class ReplacedToken(Objective):
     """
 
     model: BertForReplacedTokenDetection
+    fused: ClassVar = ("proposed", "detection_loss")
 
     def __init__(
         self,
@@ -75,18 +77,26 @@ class ReplacedToken(Objective):
         """Return the numbers of masked positions and of tokens."""
         return {"mlm": len(batch.labels), "replaced_token": batch.tokens}
 
+    def proposed(self, states: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the generator's logits (M, V) of its hidden states (M, H), and their summed loss."""
+        logits = self.generator.score(states)
+        return logits, cross_entropy(logits, labels, count=len(labels)).total
+
+    def detection_loss(self, hidden: Tensor, positions: Tensor, replaced: Tensor, real: Tensor) -> Tensor:
+        """Return the summed loss of the discriminator's hidden states (R, T, H) over real tokens."""
+        logits = self.model.score(hidden, positions)
+        return F.binary_cross_entropy_with_logits(
+            logits.float(), replaced.float(), weight=real.float(), reduction="sum"
+        )
+
     def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
         """Return `mlm`, the generator's over masked positions, and `replaced_token`, over all tokens."""
-        proposals = self.masked_logits(batch)
+        states = select(encode(self.generator, batch), batch.masked)
+        proposals, words = self.proposed(states, batch.labels)
         ids, replaced = replace_tokens(batch, proposals, self.temperature)
-        logits = self.model.score(encode(self.model, batch, ids), batch.position_ids)
-        total = F.binary_cross_entropy_with_logits(
-            logits.float(), replaced.float(), weight=batch.real.float(), reduction="sum"
-        )
-        return {
-            "mlm": cross_entropy(proposals, batch.labels, len(batch.labels)),
-            "replaced_token": Loss(total, batch.tokens),
-        }
+        hidden = encode(self.model, batch, ids)
+        detected = self.detection_loss(hidden, batch.position_ids, replaced, batch.real)
+        return {"mlm": Loss(words, len(batch.labels)), "replaced_token": Loss(detected, batch.tokens)}
 
     def load_base(self, folder: Path) -> list[str]:
         """Fill both models from a checkpoint with its generator beside it; return the names that stay fresh.
