@@ -19,6 +19,14 @@ DEFAULT: Recipe = "modernbert"
 CHOICES = ("recipe", "objective", "examples", "masking", "base")
 """Settings of which any one keeps the default recipe away."""
 
+READ_BY: dict[str, tuple[str, tuple[str, ...]]] = {
+    "replaced_token": ("objective", ("replaced_token",)),
+    "short_share": ("examples", ("pairs", "sentence_order", "single", "segments")),
+    "decay_ratio": ("schedule", ("warmup_stable_decay",)),
+    "decay_shape": ("schedule", ("warmup_stable_decay",)),
+}
+"""Setting → the one that it belongs to, and the values of that one which read it."""
+
 _PAPER = {"kind": "tokens", "rate": 0.15, "static_dupes": 10}
 _GOOGLE: dict[str, Any] = {"schedule": "google"}
 """Rate of google-research/bert, albert and electra, of ERNIE, and of SpanBERT's fork of fairseq."""
@@ -90,6 +98,9 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     for part in ("distillation", "replaced_token"):
         if part in recipe and isinstance(asked := given.get(part, {}), Mapping):
             merged[part] = {**recipe[part], **asked}
+    for setting, (owner, readers) in READ_BY.items():
+        if setting not in given and owner in merged and merged[owner] not in readers:
+            merged.pop(setting, None)
     if merged.get("objective") != "distillation" and "distillation" not in given:
         merged.pop("distillation", None)
     masking, asked = recipe.get("masking"), given.get("masking")

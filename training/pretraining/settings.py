@@ -12,7 +12,7 @@ from bert.settings import CommandSettings, SettingsPart
 from training.command_line import REMOVED_IN, fill_in
 from training.core.schedules import DecayShape, Schedule
 from training.pretraining.new_model import STRETCHABLE, ModelSettings
-from training.pretraining.recipes import Recipe, with_recipe
+from training.pretraining.recipes import READ_BY, Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Optimizer = Literal["adamw", "lamb", "stable_adamw"]
@@ -220,7 +220,7 @@ class PretrainSettings(CommandSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "PretrainSettings":
-        for rule in (_length, _phases, _objective, _masking, _base, _batch, _schedule):
+        for rule in (_length, _phases, _objective, _unread, _masking, _base, _batch, _schedule):
             rule(self)
         return self
 
@@ -266,6 +266,15 @@ def _objective(settings: PretrainSettings) -> None:
         raise ValueError("distillation has three weights, and all are 0: nothing would be learned")
 
 
+def _unread(settings: PretrainSettings) -> None:
+    for name, (owner, readers) in READ_BY.items():
+        value, default = getattr(settings, owner), PretrainSettings.model_fields[name]
+        if value not in readers and getattr(settings, name) != default.get_default(call_default_factory=True):
+            raise ValueError(
+                f"{name} is for {owner} {' or '.join(map(repr, readers))}, and not for {value!r}: leave it out"
+            )
+
+
 def _masking(settings: PretrainSettings) -> None:
     masking = settings.masking
     if masking.kind == "phrases" and masking.phrases is None:
@@ -292,6 +301,8 @@ def _batch(settings: PretrainSettings) -> None:
         raise ValueError(
             f"ramp_from ({settings.ramp_from}) needs ramp_share, the share of the run over which the batch grows"
         )
+    if settings.ramp_share and not settings.ramp_from:
+        raise ValueError(f"ramp_share ({settings.ramp_share:g}) needs ramp_from, the batch size at the start")
     smallest = min(
         [settings.batch_size, *(phase.batch_size or settings.batch_size for phase in settings.phases)]
     )

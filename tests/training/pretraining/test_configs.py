@@ -68,6 +68,10 @@ def test_what_is_given_beside_a_recipe_wins() -> None:
     assert (other.masking.kind, other.masking.span_shares) == ("tokens", [])
     ablation = [*arguments, "--objective", "left_to_right", "--examples", "single"]
     assert read_settings(PretrainSettings, ablation).masking.static_dupes == 0
+    modern = [*arguments[:-1], "modernbert", "--schedule", "linear"]
+    assert read_settings(PretrainSettings, modern).decay_shape == "linear"
+    deberta = [*arguments[:-1], "deberta_v3", "--objective", "mlm"]
+    assert read_settings(PretrainSettings, deberta).replaced_token.generator_depth == 1
     with pytest.raises(SettingsError, match="recipe"):
         read_settings(PretrainSettings, [*arguments[:-1], "bart"])
 

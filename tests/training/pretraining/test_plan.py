@@ -82,6 +82,14 @@ def test_googles_rate_is_that_of_its_code_step_by_step() -> None:
         ),
         ({"objective": "mlm+bow"}, r"'mlm\+bow' was removed in version 0\.1\.0: use 'mlm'"),
         ({"ramp_from": 8}, "needs ramp_share"),
+        ({"ramp_share": 0.5}, "needs ramp_from"),
+        ({"replaced_token": {"temperature": 2}}, "replaced_token is for objective 'replaced_token'"),
+        ({"decay_shape": "sqrt"}, "decay_shape is for schedule 'warmup_stable_decay', and not for 'linear'"),
+        ({"decay_ratio": 0.5}, "decay_ratio is for schedule 'warmup_stable_decay'"),
+        (
+            {"objective": "mlm", "examples": "chunks", "short_share": 0.5},
+            "and not for 'chunks': leave it out",
+        ),
         (
             {
                 "ramp_from": 64,
