@@ -11,7 +11,7 @@ from bert.families import FAMILIES
 from bert.settings import CommandSettings, SettingsPart
 from training.command_line import REMOVED_IN, fill_in
 from training.core.schedules import DecayShape, Schedule
-from training.pretraining.new_model import STRETCHABLE, ModelSettings
+from training.pretraining.new_model import PUBLISHED, STRETCHABLE, ModelSettings
 from training.pretraining.recipes import READ_BY, Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
@@ -290,7 +290,9 @@ def _masking(settings: PretrainSettings) -> None:
 
 def _base(settings: PretrainSettings) -> None:
     free = {"hidden_dropout_prob", "attention_probs_dropout_prob", *STRETCHABLE}
-    given = settings.model.model_dump(exclude_defaults=True, exclude=free)
+    stated = settings.model.model_dump(exclude_defaults=True, exclude=free)
+    of_family = PUBLISHED.get(settings.model.model_type, {})
+    given = [name for name, value in stated.items() if value != of_family.get(name)]
     if settings.base is not None and given:
         names = ", ".join(f"model.{name}" for name in given)
         raise ValueError(f"base {settings.base!r} has a shape of its own: leave out {names}")

@@ -109,6 +109,7 @@ def test_googles_rate_is_that_of_its_code_step_by_step() -> None:
             {"base": "b", "model": {"num_hidden_layers": 7, "hidden_size": 32}},
             "leave out model.hidden_size, model.num_hidden_layers",
         ),
+        ({"base": "b", "model": {"model_type": "roberta"}}, r"leave out model\.model_type \["),
         (
             {"schedule": "warmup_stable_decay", "warmup_ratio": 0.5, "decay_ratio": 0.6},
             "pass the run's length",
