@@ -120,13 +120,13 @@ def _as_trained(config: BertConfig, settings: PretrainSettings) -> BertConfig:
     Raises ConfigError where a file of BERT cannot hold the body, and the objective has heads that the family has not.
     """
     family, plain = config.family, config.is_plain_body and config.mlm_act == config.hidden_act
-    pairs = family.has_pair_head and settings.objective in PAIR_LABELS
-    detects = bool(family.discriminator) and settings.objective == "replaced_token"
-    stays = pairs or detects or settings.objective in ("mlm", "distillation")
+    pairs = tuple(PAIR_LABELS) if family.has_pair_head else ()
+    known = ("mlm", *pairs, *(("replaced_token",) if family.discriminator else ()), "distillation")
+    stays = settings.objective in known
     if not plain and not stays:
         raise ConfigError(
-            f"{settings.base} is {config.model_type!r}, whose body is not BERT's: it goes on with the objective 'mlm', "
-            f"and not with {settings.objective!r}"
+            f"{settings.base} is {config.model_type!r}, whose body is not BERT's: it goes on with the objective "
+            f"{' or '.join(map(repr, known))}, and not with {settings.objective!r}"
         )
     own = _with_dropout(config, settings)
     return own if stays else replace(own, classifier_dropout=None, qa_dropout=0.0, model_type="bert")
