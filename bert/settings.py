@@ -1,6 +1,7 @@
 """Settings of every command: the command line wins over the environment, that over a YAML file, that over defaults."""
 
 import difflib
+import json
 import re
 import sys
 from argparse import ArgumentParser, Namespace
@@ -21,6 +22,7 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 METAVARS = {"int": "N", "float": "X", "str": "TEXT", "Path": "PATH"}
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 """Pydantic's error types for an unknown name in a model and in a dataclass."""
+_SWITCH_VALUES = {"true", "false", "yes", "no", "on", "off"}
 _EMPTY_DEFAULT = re.compile(r" \((default: (none|null|\{\}|\[\]|)|default factory: \w+)\)$")
 
 S = TypeVar("S", bound="CommandSettings")
@@ -97,7 +99,21 @@ def read_command(
     except ValidationError as error:
         raise SettingsError(program, error_lines(error, kind)) from None
     except (pydantic_settings.SettingsError, ValueError) as error:
-        raise SettingsError(program, [str(error).removeprefix("error parsing CLI: ")]) from None
+        raise SettingsError(
+            program, [_not_json(error) or str(error).removeprefix("error parsing CLI: ")]
+        ) from None
+
+
+def _not_json(error: Exception) -> str:
+    """Return the line for a list or a group of settings that is no JSON; "" for another error."""
+    if not isinstance(cause := error.__cause__, json.JSONDecodeError):
+        return ""
+    field = re.search(r'field "(\w+)"', str(error))
+    name = f"{field[1]}: " if field else ""
+    return (
+        f"{name}{cause.doc!r} is not JSON; lists and groups of settings are JSON on the command line and in the "
+        "environment, YAML in --config"
+    )
 
 
 def error_lines(error: ValidationError, kind: type[BaseModel]) -> list[str]:
@@ -148,6 +164,8 @@ def _parse(
         is_unknown = message.startswith("unrecognized arguments")
         unknown = re.findall(r"(?<!\S)--[^\s=]+", message) if is_unknown else []
         hints = "".join(did_you_mean(option, options) for option in unknown)
+        if is_unknown and not unknown and set(message.lower().split()) & _SWITCH_VALUES:
+            hints = "; a switch takes no value: it is --some-setting or --no-some-setting"
         raise SettingsError(_program(kind), [message + hints]) from None
 
 

@@ -1,6 +1,7 @@
 """Settings from YAML, environment and command line."""
 
 import math
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -221,6 +222,18 @@ def test_a_wrong_name_gets_the_one_that_was_meant(tmp_path: Path, capsys: pytest
     assert told.startswith(
         "bert-pretrain: unrecognized arguments: --learning-rat=3 --zzz; did you mean --learning-rate?\n"
     )
+
+
+def test_the_form_of_a_value_on_the_command_line_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = "is not JSON; lists and groups of settings are JSON on the command line and in the environment, YAML in --config"
+    given = "[{max_tokens: 64, share: 0.5}]"
+    with pytest.raises(SettingsError, match=rf"^phases: '{re.escape(given)}' {form}$"):
+        read_settings(PretrainSettings, ["--phases", given])
+    with pytest.raises(SettingsError, match=r"unrecognized arguments: false; a switch takes no value"):
+        read_settings(PretrainSettings, ["--packed", "false"])
+    monkeypatch.setenv("BERT_PRETRAIN_PHASES", given)
+    with pytest.raises(SettingsError, match=form):
+        read_settings(PretrainSettings, [])
 
 
 def test_a_rule_over_several_settings_is_said_without_a_name(capsys: pytest.CaptureFixture[str]) -> None:

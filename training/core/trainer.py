@@ -147,6 +147,11 @@ class Trainer(ABC):
                 newest, loop.objective, loop.optimizer, self.fingerprint, upgrade
             )
             logger.info("resuming from step %s (%s)", self._place, newest)
+            if loop.progress.step > loop.schedule.total_steps > 0:
+                logger.warning(
+                    "the run is longer already than the %s steps asked for: nothing is trained",
+                    f"{loop.schedule.total_steps:,}",
+                )
 
     @property
     def _place(self) -> str:

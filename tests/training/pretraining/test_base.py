@@ -183,3 +183,12 @@ def test_another_order_of_examples_is_another_run(corpus: Path, tmp_path: Path) 
     found = run_fingerprint(run_settings(corpus, tmp_path))
     assert found["order_of_examples"] == ORDER
     assert Tokenizer.load(corpus).vocab_size == Corpus.open(corpus).vocab_size
+
+
+def test_a_run_that_is_longer_already_is_told(
+    corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretrain(run_settings(corpus, tmp_path / "run", max_steps=3, objective="mlm"))
+    assert "longer" not in caplog.text
+    pretrain(run_settings(corpus, tmp_path / "run", max_steps=2, objective="mlm"))
+    assert "the run is longer already than the 2 steps asked for: nothing is trained" in caplog.text
