@@ -104,7 +104,7 @@ class Family:
     joined: Mapping[str, int] = field(default_factory=dict)
     """Linear layer that holds several of BERT's → how many."""
     drops_attended: bool = True
-    """What attention gives goes through the dropout of `hidden_dropout_prob` before it is added."""
+    """The output of attention goes through the dropout of `hidden_dropout_prob` before it is added."""
     drops_tokens_for_classifier: bool = True
     """The dropout of `classifier_dropout` is that of token classification too."""
     linear_layers: tuple[str, ...] = (

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from bert.errors import TrainingError
 from training.core.checkpoints import check_same_run
-from training.core.optim import trainable
+from training.core.optimizers.optim import trainable
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 GENERATORS = "generators.safetensors"

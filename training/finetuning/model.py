@@ -22,7 +22,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import honour, is_embedder
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
-from training.core.optim import trainable
+from training.core.optimizers.optim import trainable
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
 

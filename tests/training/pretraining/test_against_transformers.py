@@ -28,7 +28,7 @@ from bert.config import BertConfig
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForMaskedLM
 from training.core.distributed import Processes
-from training.core.optim import BETA1
+from training.core.optimizers.optim import BETA1
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus

@@ -21,7 +21,7 @@ from tests.support.bert_reference import assert_same
 from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
-from training.core import optim
+from training.core.optimizers import optim
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.generator import OffsetEmbedding, generator_config, offsets
 from training.pretraining.objectives import replaced_token

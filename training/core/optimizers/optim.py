@@ -10,8 +10,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
 
-from training.core.lamb import Lamb
-from training.core.stable_adamw import StableAdamW
+from training.core.optimizers.lamb import Lamb
+from training.core.optimizers.stable_adamw import StableAdamW
 
 BETA1 = 0.9
 _OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {

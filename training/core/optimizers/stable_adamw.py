@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.core.adam_steps import AdamSteps, lengths, part
+from training.core.optimizers.adam_steps import AdamSteps, lengths, part
 
 
 class StableAdamW(AdamSteps):

@@ -1,0 +1,1 @@
+"""Optimisers of a run, and the steps that they share."""
