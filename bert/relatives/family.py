@@ -69,7 +69,7 @@ class Family:
     """Keys of `config.json` with the id of the piece before a text. Without them `transformers` fills in the published
     model's."""
     last_id_keys: tuple[str, ...] = ()
-    """The same of the piece after a text."""
+    """Keys of `config.json` with the id of the piece after a text."""
     layer: str = "encoder.layer.*"
     """Beginning of a layer's tensor names: `*` is its number, or its group's number and its number in the group."""
     group_size: int = 1

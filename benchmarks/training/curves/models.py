@@ -3,6 +3,7 @@
 B examples, T tokens, M predicted positions, H width, V vocabulary.
 """
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,15 @@ TEACHER = "teacher"
 """Folder beside a checkpoint with its teacher."""
 
 
-class Reference(nn.Module):
+class Reference(nn.Module, ABC):
     """A recipe's model, and the loss of a batch."""
 
     model: Any
     """Model that is scored on held-out text."""
 
+    @abstractmethod
     def loss(self, batch: Inputs) -> Tensor:
         """Return the loss to minimise."""
-        raise NotImplementedError
 
     def clipped_together(self) -> list[list[nn.Parameter]]:
         """Return groups of parameters whose gradients are clipped by their common norm: by default one of all."""

@@ -3,6 +3,7 @@
 B examples, T tokens, M predicted positions, H width, V vocabulary.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,9 +126,9 @@ class Detection(Reference):
         )
         return loss
 
+    @abstractmethod
     def detect(self, batch: Inputs, ids: Tensor) -> Tensor:
         """Return logits (B, T), above 0 where a piece looks replaced."""
-        raise NotImplementedError
 
     def scores(self, batch: Inputs) -> Tensor:
         """Return the generator's logits (B, T, V)."""

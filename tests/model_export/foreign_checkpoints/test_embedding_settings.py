@@ -137,7 +137,7 @@ def test_lower_case_is_built_into_a_tokenizer_that_keeps_capitals(tmp_path: Path
 
 
 def test_the_files_of_sentence_transformers_6_are_read(tmp_path: Path) -> None:
-    """As 6.2.0 writes them."""
+    """The files are those that version 6.2.0 writes."""
     names = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
     text = {"method": "forward", "method_output_name": "last_hidden_state"}
     write_embedder(

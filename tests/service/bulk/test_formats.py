@@ -1,4 +1,4 @@
-"""What bert-predict makes of strange files: quotes, line ends, encodings, types, columns."""
+"""Strange files through bert-predict: quotes, line ends, encodings, types, columns."""
 
 import csv
 import datetime
