@@ -9,31 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import ConfigError
-from tests.support.pretraining_documents import FIRST, MASK, special_ids
+from tests.support.masked_words import SPECIAL, WORDS, example, keys
+from tests.support.pretraining_documents import MASK
 from training.pretraining.examples.base import Example
 from training.pretraining.masking.base import MaskingBatch
 from training.pretraining.masking.counter_rng import LENGTH, ORDER, uniform
 from training.pretraining.masking.spans import SpanMasking
-
-SPECIAL = special_ids()
-WORDS = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=20), min_size=1, max_size=3)
-"""Segments of words of so many pieces."""
-
-
-def example(segments: Any) -> Example:
-    continues, special = [False], [True]
-    for segment in segments:
-        for pieces in segment:
-            continues += [False] + [True] * (pieces - 1)
-            special += [False] * pieces
-        continues, special = [*continues, False], [*special, True]
-    ids = np.where(special, SPECIAL.sep, np.arange(len(special)) % 900 + FIRST).astype(np.int32)
-    ids[0] = SPECIAL.cls
-    return Example(ids, np.zeros(len(ids), np.int8), np.array(continues), np.array(special))
-
-
-def keys(count: int) -> Any:
-    return np.random.default_rng(1).integers(2**64, size=count, dtype=np.uint64)
 
 
 def reference(masking: SpanMasking, given_example: Example, key: int) -> list[tuple[int, int]]:
