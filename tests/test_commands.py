@@ -14,6 +14,7 @@ from bert.settings import CommandSettings, read_settings
 from model_export.cli import ExportSettings
 from service.bulk.settings import PredictSettings
 from service.settings import ServeSettings
+from training.averaging.settings import AverageSettings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.settings import EvaluateSettings
 from training.pretraining.settings import PretrainSettings
@@ -53,6 +54,7 @@ def test_help_and_a_settings_error_load_no_heavy_library(command: str, argument:
         (PretrainSettings, "corpus: a\noutput_dir: out\nmax_steps: 1\nmasking: {rate: 0.3}\n"),
         (FinetuneSettings, "task: ner\noutput_dir: out\nlora: {rank: 4}\n"),
         (EvaluateSettings, "checkpoints: [a]\ntasks: {a: a.yaml}\noutput_dir: out\n"),
+        (AverageSettings, "checkpoints: [a, b]\noutput_dir: out\nadapter_rank: 64\n"),
         (ExportSettings, "checkpoint: a\nout: b\n"),
         (PredictSettings, "paths: [a, b]\nout: c\ntop_k: 2\n"),
         (ServeSettings, "bundles: [a]\napi_key: correct-horse\n"),

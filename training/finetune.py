@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from bert.checkpoint.base_models import weights_sha256
-from bert.checkpoint.cached_files import origin
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
@@ -151,22 +149,12 @@ def make_spec(
         max_question_tokens=settings.max_question_tokens,
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=TASKS[settings.task].has_questions and any(not e.answers for e in examples),
-        base=name_base(settings.base),
+        base=models.name_base(settings.base),
         data={
             part: [file.labelled.record() for file in getattr(settings, part)] for part in ("train", "dev")
         },
         command=command,
     )
-
-
-def name_base(base: str) -> dict[str, str]:
-    """Return name, commit (of a model of the hub) and hash of an adapter's base; nothing where the weights are fresh."""
-    if models.is_random(base):
-        return {}
-    folder = models.base_folder(base)
-    hub_model, sha256 = origin(folder), weights_sha256(folder)
-    name = {"name": hub_model["repo"], "commit": hub_model["commit"]} if hub_model else {"name": base}
-    return {**name, "sha256": sha256} if sha256 else name
 
 
 def _summaries(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
 from bert.json_files import read_object
-from bert.relatives.family import Family
+from bert.relatives.family import POSITIONS, SEGMENTS, Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADAPTER_PICKLED = "adapter_model.bin"
@@ -83,10 +83,22 @@ def merge(
         elif "lora_" in name:
             raise CheckpointError(f"the adapter's tensor {key!r} belongs to another method than plain LoRA")
         else:
-            merged |= family.split_projections({family.bert_name(name): tensor}, heads)
+            replaced = family.split_projections({family.bert_name(name): tensor}, heads)
+            merged |= {each: _table(each, tensor, base) for each, tensor in replaced.items()}
     for module, parts in factors.items():
         _add_product(merged, module, parts, config, family, heads)
     return merged
+
+
+def _table(
+    name: str, tensor: NDArray[np.float32], base: Mapping[str, NDArray[np.float32]]
+) -> NDArray[np.float32]:
+    """Return a tensor as BERT has it: files of a family may have positions of padding, or only one segment."""
+    if name == POSITIONS and name in base:
+        return tensor[-len(base[name]) :]
+    if name == SEGMENTS and name in base and len(tensor) == 1:
+        return base[name]
+    return tensor
 
 
 def _base_name(key: str) -> str:

@@ -18,6 +18,7 @@ from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_f
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.relatives.config_file import read_values
+from bert.relatives.family import SEGMENTS
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
@@ -142,7 +143,10 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
     adapter = _read_file(folder / next((name for name in names if (folder / name).is_file()), names[0]))
     config = whole.config
     merged = lora.merge(whole.weights, adapter, adapter_config, config.family, config.num_attention_heads)
-    return replace(whole, weights=merged, sources=sources)
+    segments = merged.get(SEGMENTS)
+    if segments is not None and config.has_segments:  # an adapter may have a table of its own
+        config = replace(config, type_vocab_size=len(segments))
+    return replace(whole, config=config, weights=merged, sources=sources)
 
 
 def _read_full(folder: Path, stated: Stated) -> Checkpoint:

@@ -14,6 +14,7 @@ from bert.settings import CommandSettings, SettingsPart
 from model_export.cli import ExportSettings
 from service.bulk.settings import PredictSettings
 from service.settings import ServeSettings
+from training.averaging.settings import AverageSettings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.settings import EvaluateSettings
 from training.pretraining.settings import PretrainSettings
@@ -24,6 +25,7 @@ COMMANDS: tuple[type[CommandSettings], ...] = (
     PredictSettings,
     FinetuneSettings,
     EvaluateSettings,
+    AverageSettings,
     ExportSettings,
     PrepareSettings,
     PretrainSettings,

@@ -30,6 +30,7 @@ from tests.support.documents import (
     scripts,
     text_of,
 )
+from training.averaging.settings import AverageSettings
 from training.corpus.settings import PrepareSettings
 from training.evaluation.plan import read_task
 from training.evaluation.settings import EvaluateSettings
@@ -42,6 +43,7 @@ SETTINGS: dict[str, type[CommandSettings]] = {
     "bert-pretrain": PretrainSettings,
     "bert-finetune": FinetuneSettings,
     "bert-evaluate": EvaluateSettings,
+    "bert-average": AverageSettings,
     "bert-export": ExportSettings,
     "bert-predict": PredictSettings,
     "bert-serve": ServeSettings,
@@ -64,6 +66,7 @@ NEEDED = {
     "bert-pretrain": ["--corpus", "x", "--output-dir", "x", "--max-steps", "1"],
     "bert-finetune": ["--task", "ner", "--output-dir", "x"],
     "bert-evaluate": ["--checkpoint", "x", "--task", "x=x.yaml"],
+    "bert-average": ["--checkpoints", "x", "--output-dir", "x"],
     "bert-export": ["--checkpoint", "x", "--out", "x"],
     "bert-predict": ["x", "x", "--out", "x"],
     "bert-serve": [],

@@ -7,8 +7,11 @@ import torch
 import transformers
 from torch import Tensor
 
+from bert.checkpoint.weights import Checkpoint
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
+from model_export.reference import Reference
 from tests.support.checkpoints import ARCHITECTURES, vocabulary
 
 CLASSES = {
@@ -25,6 +28,13 @@ CLASSES = {
     "deberta-v2": "DebertaV2",
 }
 """`model_type` → beginning of the class names."""
+KINDS: dict[str, Any] = {
+    "classification": transformers.AutoModelForSequenceClassification,
+    "ner": transformers.AutoModelForTokenClassification,
+    "qa": transformers.AutoModelForQuestionAnswering,
+    "multiple_choice": transformers.AutoModelForMultipleChoice,
+}
+"""Task → class of `transformers` that loads any family."""
 _SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
 _ROBERTA = {
     **_SHAPE,
@@ -135,3 +145,17 @@ def their_outputs(model: transformers.PreTrainedModel, ids: Tensor, mask: Tensor
         return torch.stack([output.start_logits, output.end_logits], dim=-1)
     found: Tensor = output.logits if "logits" in output else output.last_hidden_state
     return found
+
+
+def assert_answers(checkpoint: Checkpoint, theirs: torch.nn.Module) -> None:
+    """Fail unless the checkpoint's weights, as they are read for export, answer as a model of transformers."""
+    encoding = checkpoint.tokenizer.single(checkpoint.tokenizer.pieces(["Ada lived in a warm London."])[0])
+    is_pooled = TASKS[checkpoint.spec.task].head is Head.POOLED
+    positions = [0] if is_pooled else list(range(len(encoding)))
+    found = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights).outputs(
+        encoding.ids, encoding.segment_ids, torch.tensor(positions).numpy()
+    )
+    ids = torch.tensor(encoding.ids)[None].long()
+    with torch.no_grad():
+        expected = their_outputs(theirs.eval(), ids, torch.ones_like(ids), torch.zeros_like(ids))
+    assert abs(found - expected.numpy().reshape(found.shape)).max() < 1e-5

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bert.checkpoint.base_models import resolve_base
+from bert.checkpoint.base_models import resolve_base, weights_sha256
 from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.weights import file_hashes
@@ -69,6 +69,16 @@ def base_folder(base: str) -> Path:
     return resolve_base(base.removeprefix(RANDOM))
 
 
+def name_base(base: str) -> dict[str, str]:
+    """Return name, commit (of a model of the hub) and hash of an adapter's base; nothing where the weights are fresh."""
+    if is_random(base):
+        return {}
+    folder = base_folder(base)
+    hub_model, sha256 = origin(folder), weights_sha256(folder)
+    name = {"name": hub_model["repo"], "commit": hub_model["commit"]} if hub_model else {"name": base}
+    return {**name, "sha256": sha256} if sha256 else name
+
+
 def base_embedding(base: str) -> TaskSpec:
     """Return how a base makes embeddings, the mean of the tokens where nothing says it. Raises ConfigError."""
     unknown = TaskSpec("similarity")
@@ -122,11 +132,16 @@ def save(
         elif settings.features is not None:
             save_head(model, aside, settings, settings.features)
         else:
-            shape, tokenizer = model.config, task.tokenizer
-            ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
-            save_checkpoint(model, aside, task.architecture, {**label_maps(task.spec), **ids})
-            tokenizer.save(aside, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
+            save_whole(aside, model, task)
         task.spec.write(aside)
+
+
+def save_whole(folder: Path, model: BertHead, task: FinetuneTask) -> None:
+    """Write all weights with the tokenizer, as `transformers` loads them."""
+    shape, tokenizer = model.config, task.tokenizer
+    ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
+    save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids})
+    tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
 
 
 def save_adapter(
@@ -138,9 +153,7 @@ def save_adapter(
     (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
     file = folder / ADAPTER_CONFIG
     config = json.loads(file.read_text(encoding="utf-8"))
-    config["base_model_name_or_path"] = base
-    if hub_model := origin(base_folder(base)):
-        config |= {"base_model_name_or_path": hub_model["repo"], "revision": hub_model["commit"]}
+    config |= named_base(base)
     if family.layer_names:
         config["target_modules"] = family.own_modules(family.linear_layers, architecture)
     # The same factor for every matrix: alpha over the rank.
@@ -153,6 +166,13 @@ def save_adapter(
     weights = _renamed(joined, lambda name: family.own_name(name, architecture))
     save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def named_base(base: str) -> dict[str, str]:
+    """Return what `adapter_config.json` says of a base: its name, and the commit of a model of the hub."""
+    if hub_model := origin(base_folder(base)):
+        return {"base_model_name_or_path": hub_model["repo"], "revision": hub_model["commit"]}
+    return {"base_model_name_or_path": base}
 
 
 def read_adapter(folder: Path, shape: BertConfig) -> dict[str, Tensor]:

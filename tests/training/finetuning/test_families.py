@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import peft
@@ -11,38 +10,15 @@ import torch
 import transformers
 
 from bert.checkpoint.base_models import MINILM, resolve_base
-from bert.checkpoint.weights import Checkpoint, read_checkpoint, read_weights
+from bert.checkpoint.weights import read_checkpoint, read_weights
 from bert.relatives.family import SEGMENTS
-from bert.tasks.registry import TASKS
-from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from model_export.reference import Reference
 from tests.support.checkpoints import SPECS
-from tests.support.families import CLASSES, relative, their_outputs
+from tests.support.families import CLASSES, KINDS, assert_answers, relative
 from training.finetune import finetune
 from training.settings import FinetuneSettings
 
 Make = Callable[..., FinetuneSettings]
-KINDS: dict[str, Any] = {
-    "classification": transformers.AutoModelForSequenceClassification,
-    "ner": transformers.AutoModelForTokenClassification,
-    "qa": transformers.AutoModelForQuestionAnswering,
-    "multiple_choice": transformers.AutoModelForMultipleChoice,
-}
-
-
-def assert_answers(checkpoint: Checkpoint, theirs: torch.nn.Module) -> None:
-    """Fail unless the checkpoint's weights, as they are read for export, answer as a model of transformers."""
-    encoding = checkpoint.tokenizer.single(checkpoint.tokenizer.pieces(["Ada lived in a warm London."])[0])
-    is_pooled = TASKS[checkpoint.spec.task].head is Head.POOLED
-    positions = [0] if is_pooled else list(range(len(encoding)))
-    found = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights).outputs(
-        encoding.ids, encoding.segment_ids, torch.tensor(positions).numpy()
-    )
-    ids = torch.tensor(encoding.ids)[None].long()
-    with torch.no_grad():
-        expected = their_outputs(theirs.eval(), ids, torch.ones_like(ids), torch.zeros_like(ids))
-    assert abs(found - expected.numpy().reshape(found.shape)).max() < 1e-5
 
 
 @pytest.fixture(params=CLASSES)

@@ -1,0 +1,1 @@
+"""Averages of fine-tuned checkpoints, and small files of what training changed."""
