@@ -17,14 +17,22 @@ MASK_WORD = -2
 class Pieces:
     """One text as pieces, without special tokens. T pieces."""
 
-    __slots__ = ("_find_words", "_offsets", "_read", "_word_ids", "ids")
+    __slots__ = ("_find_words", "_offsets", "_read", "_word_ids", "ids", "segments")
     _read: Callable[[], "Pieces"]
     _find_words: Callable[[], Ints]
 
-    def __init__(self, ids: Ints, offsets: Ints, word_ids: Ints | Callable[[], Ints]) -> None:
+    def __init__(
+        self,
+        ids: Ints,
+        offsets: Ints,
+        word_ids: Ints | Callable[[], Ints],
+        segments: Ints | None = None,
+    ) -> None:
         """Hold what is there; nothing is copied. Word ids may be a function that finds them."""
         self.ids = ids
         """(T,)"""
+        self.segments = segments
+        """(T,): segments of the pieces where they say something of the text, as letter shapes do; None elsewhere."""
         self._offsets: Ints | None = offsets
         self._word_ids: Ints | None = None
         if callable(word_ids):
@@ -36,7 +44,7 @@ class Pieces:
     def of_ids(cls, ids: Ints, read: Callable[[], "Pieces"]) -> "Pieces":
         """Hold ids (T,) alone; `read` gives the rest of these pieces."""
         pieces = cls.__new__(cls)
-        pieces.ids, pieces._read = ids, read
+        pieces.ids, pieces.segments, pieces._read = ids, None, read
         pieces._find_words = lambda: read().word_ids
         pieces._offsets = pieces._word_ids = None
         return pieces
@@ -72,6 +80,7 @@ class Pieces:
             self.ids[start:stop],
             self._offsets[start:stop],
             words[start:stop] if words is not None else lambda: self.word_ids[start:stop],
+            None if self.segments is None else self.segments[start:stop],
         )
 
 
@@ -109,7 +118,7 @@ class Encoding:
         self.ids = ids
         """(T,)"""
         self.segment_ids = segment_ids
-        """(T,): 0 up to the second text; what its tokenizer says (`PairForm`) from there on."""
+        """(T,): 0 up to the second text, what its tokenizer says (`PairForm`) from there on; or letter shapes."""
         self.truncated = truncated
         self._texts: Sequence[Pieces] = ()
         self._offsets: Ints | None = offsets
@@ -126,6 +135,8 @@ class Encoding:
         end = 1 + len(first)
         if len(texts) == 1:
             ids, segments = np.empty(end + 1, np.int32), np.zeros(end + 1, np.int32)
+            if texts[0].segments is not None:
+                segments[1:end] = texts[0].segments
         else:
             second = texts[1].ids
             start = end + len(form.between)

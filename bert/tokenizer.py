@@ -1,5 +1,6 @@
 """Text to ids, and back: every piece knows which code points of the text it came from."""
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from bert.errors import CheckpointError, InputError, TextTooLongError
 from bert.files import atomic_write
 from bert.text import byte_level_bpe, wordpiece
 from bert.text.cuts import cut_pattern
+from bert.text.letter_shapes import SHAPES, piece_shapes
 from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
 from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
@@ -68,6 +70,8 @@ class Tokenizer:
         """Mask as the model's own users write it."""
         self.mask_takes_blanks = bool(mask and mask.lstrip)
         """True where the blanks before a mask belong to it."""
+        self.has_letter_shapes = False
+        """True where the segments of a lone text are its letter shapes (`bert.text.letter_shapes`)."""
 
     @classmethod
     def load(cls, path: Path, *, lowercase: bool | None = None) -> "Tokenizer":
@@ -150,6 +154,19 @@ class Tokenizer:
             backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *rest])
         return Tokenizer(backend)
 
+    def with_letter_shapes(self, wanted: bool = True) -> "Tokenizer":
+        """Return this tokenizer, or one like it whose segments are letter shapes."""
+        if wanted == self.has_letter_shapes:
+            return self
+        other = copy.copy(self)
+        other.has_letter_shapes = wanted
+        return other
+
+    @property
+    def segments(self) -> int:
+        """Number of segments that its texts may have."""
+        return SHAPES if self.has_letter_shapes else self.form.second_segment + 1
+
     def special_ids(self) -> frozenset[int]:
         """Return the ids of all special pieces, those without a task of their own among them."""
         added = self._backend.get_added_tokens_decoder().items()
@@ -213,7 +230,7 @@ class Tokenizer:
         Releases the interpreter's lock. Raises InputError for a text that is not valid Unicode (one with a lone
         surrogate). With `only_ids` it takes a third less; a text is tokenised again if more is asked for after all.
         """
-        if only_ids:
+        if only_ids and not self.has_letter_shapes:
             found = zip(texts, self.ids(texts), strict=True)
             return [Pieces.of_ids(np.array(ids, np.int32), partial(self._piece, text)) for text, ids in found]
         try:
@@ -232,7 +249,10 @@ class Tokenizer:
             words = partial(_words, text, offsets, encoded)
         if not text.isascii():
             extend_over_marks(text, offsets)
-        return Pieces(ids, offsets, words)
+        pieces = Pieces(ids, offsets, words)
+        if self.has_letter_shapes:
+            pieces.segments = piece_shapes(text, offsets, pieces.word_ids)
+        return pieces
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of `pieces` alone: nothing is worked out in Python. Raises InputError as `pieces` does."""

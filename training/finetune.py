@@ -97,7 +97,7 @@ def _read(
     check_pairs([*train, *dev, *test])
     shared_with_training(_examples(train), _examples([*dev, *test]))
     spec = make_spec(settings, train, labels, command)
-    tokenizer = Tokenizer.load(models.base_folder(settings.base))
+    tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
     if TASKS[settings.task].head is Head.EMBEDDING:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _tell_left_out(settings.base)
@@ -144,6 +144,9 @@ def make_spec(
             if TASKS[settings.task].head is Head.EMBEDDING
             else "mean"
         ),
+        letter_shapes=settings.letter_shapes,
+        viterbi=TASKS[settings.task].has_tags,  # all readers turn tags into BIO's
+        left_out=tuple(settings.left_out),
         max_tokens=settings.max_tokens,
         stride=settings.stride,
         max_question_tokens=settings.max_question_tokens,

@@ -96,6 +96,19 @@ class FeatureSettings(SettingsPart):
     """Width of each direction of each LSTM layer."""
 
 
+class RecaseSettings(SettingsPart):
+    """Learn a share of the sentences in other letters, others in each epoch, as people type without capitals."""
+
+    lower: Annotated[float, Field(ge=0, le=1)] = 0.25
+    upper: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> "RecaseSettings":
+        if self.lower + self.upper > 1:
+            raise ValueError(f"lower ({self.lower:g}) and upper ({self.upper:g}) are shares of one whole")
+        return self
+
+
 class TeacherSettings(SettingsPart):
     """Learn from a fine-tuned checkpoint beside the labels (Hinton et al. 2015, arXiv 1503.02531)."""
 
@@ -148,6 +161,18 @@ class FinetuneSettings(CommandSettings):
     lora: LoraSettings | None = Field(None, description="train an adapter instead of all weights")
     features: FeatureSettings | None = Field(
         None, description="ner: freeze the encoder and train a BiLSTM on its states"
+    )
+    letter_shapes: bool = Field(
+        False,
+        description="ner: tell an uncased model how each word is written (lower, Capitalised, UPPER, mixed, digits), "
+        "by segment embeddings",
+    )
+    left_out: list[Literal["symbols", "handles"]] = Field(
+        default_factory=list,
+        description="ner: kinds of words that no entity has: symbols such as emoji, and names after an at sign",
+    )
+    recase: RecaseSettings | None = Field(
+        None, description="ner: share of the sentences that are learned in small letters, or in capitals"
     )
     teacher: TeacherSettings | None = Field(
         None, description="fine-tuned checkpoint whose logits are learned beside the labels"
@@ -218,6 +243,8 @@ class FinetuneSettings(CommandSettings):
             raise ValueError("features leave the encoder as it is, and lora changes it: give one of the two")
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
+        if not task.has_tags and (self.letter_shapes or self.left_out or self.recase):
+            raise ValueError(f"letter_shapes, left_out and recase are for ner, and task is {self.task!r}")
         if self.start_from and self.features:
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:

@@ -23,6 +23,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
+from bert.text.letter_shapes import SHAPES
 from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
 
@@ -65,7 +66,7 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         check_shapes(checkpoint.weights, checkpoint.config, checkpoint.spec)
         tokenizer = checkpoint.tokenizer
         checkpoint.config.check_fits(
-            tokenizer.highest_id() + 1, checkpoint.spec.max_tokens, tokenizer.form.second_segment + 1
+            tokenizer.highest_id() + 1, checkpoint.spec.max_tokens, tokenizer.segments
         )
     except ConfigError as error:
         raise CheckpointError(f"{folder}: {error}") from None
@@ -166,6 +167,15 @@ def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
     return _with_weights(folder, spec, BertConfig.read(folder), read_weights(folder))
 
 
+def with_segments_for(config: BertConfig, spec: TaskSpec) -> BertConfig:
+    """Return the base's config with the segments that letter shapes need. Raises ConfigError for a body without any."""
+    if not spec.letter_shapes:
+        return config
+    if not config.has_segments:
+        raise ConfigError(f"letter_shapes need segment embeddings, and {config.model_type} has none")
+    return replace(config, type_vocab_size=SHAPES)
+
+
 def _sources(folder: Path) -> dict[str, Any]:
     hashes, origin = file_hashes(folder), cached_files.origin(folder)
     cached_files.check_whole(folder, hashes, hashes)
@@ -173,7 +183,7 @@ def _sources(folder: Path) -> dict[str, Any]:
 
 
 def _with_weights(folder: Path, spec: TaskSpec, config: BertConfig, weights: Weights) -> Checkpoint:
-    tokenizer, remarks = Tokenizer.load(folder), remarks_on(folder)
+    tokenizer, remarks = Tokenizer.load(folder).with_letter_shapes(spec.letter_shapes), remarks_on(folder)
     if TASKS[spec.task].head is Head.EMBEDDING and is_embedder(folder):
         own, tokenizer = tokenizer, lower_cased(folder, tokenizer)
         remarks = remarks if tokenizer is own else ()

@@ -4,8 +4,8 @@ The default, that a word's first piece speaks for it, needs no other piece and i
 T pieces, W words, K labels.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from bert.encoding import Pieces
 from bert.tasks import ner
 from bert.tasks.ner import Entity
+from bert.tasks.spec import TaskSpec
+from bert.tasks.tag_sequence import without
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, softmax
 from bert.text.offsets import span_bounds
@@ -58,25 +60,27 @@ class EntityOptions:
     min_score: float = 0.0
     types: frozenset[str] | None = None
     """Types of the entities that are kept; None keeps all."""
+    left_out: frozenset[str] = frozenset()
+    """Kinds of words that no entity has, beside those that the model's spec leaves out."""
 
     @property
     def by_piece(self) -> bool:
         """True where the logits of all pieces are needed, not of each word's first alone."""
         return self.aggregation is not Aggregation.FIRST
 
-    def decode(self, text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[Entity]:
+    def decode(self, text: str, pieces: Pieces, logits: Floats, spec: TaskSpec) -> list[Entity]:
         """Turn logits of words (W, K), or of pieces (T, K) if `by_piece`, into the entities that are kept.
 
         Raises ValueError if the logits do not fit.
         """
         if not self.by_piece:
-            found = ner.decode(text, pieces, logits, labels)
+            found = ner.decode(text, pieces, logits, spec, self.left_out)
         else:
-            found = decode(text, pieces, logits, labels, self.aggregation)
+            found = decode(text, pieces, logits, spec, self.aggregation, self.left_out)
         if self.min_score > 0:
             found = [entity for entity in found if entity.score >= self.min_score]
         if self.types is not None:
-            shown = self._shown(labels)
+            shown = self._shown(spec.labels)
             found = [entity for entity in found if entity.label in shown]
         return found
 
@@ -94,19 +98,26 @@ PLAIN = EntityOptions()
 
 def pieces_as_words(pieces: Pieces) -> Pieces:
     """Return pieces that are words of their own: in windows over them the head is evaluated at each."""
-    return Pieces(pieces.ids, pieces.offsets, np.arange(len(pieces), dtype=np.int32))
+    return Pieces(pieces.ids, pieces.offsets, np.arange(len(pieces), dtype=np.int32), pieces.segments)
 
 
 def decode(
-    text: str, pieces: Pieces, logits: Floats, labels: Sequence[str], aggregation: Aggregation
+    text: str,
+    pieces: Pieces,
+    logits: Floats,
+    spec: TaskSpec,
+    aggregation: Aggregation,
+    left_out: Collection[str] = (),
 ) -> list[Entity]:
     """Turn the pieces' logits (T, K) into entities in the order of the text, by any strategy.
 
-    Raises ValueError if the logits do not fit.
+    Words of the kinds in `left_out`, and in the spec's, belong to no entity. Raises ValueError if the logits do not fit.
     """
+    labels, kinds = spec.labels, {*spec.left_out, *left_out}
     if aggregation is Aggregation.NONE:
-        return [piece.entity for piece in tagged_pieces(text, pieces, logits, labels)]
-    probabilities = _probabilities(pieces, logits, labels)
+        spec = replace(spec, left_out=tuple(kinds))
+        return [piece.entity for piece in tagged_pieces(text, pieces, logits, spec)]
+    probabilities = _probabilities(text, pieces, logits, labels, kinds)
     if aggregation is Aggregation.SIMPLE:
         starts, ends = span_bounds(pieces.offsets)
         bounds = np.stack([np.minimum(starts, len(text)), ends], axis=1)
@@ -118,15 +129,17 @@ def decode(
         bounds = ner.word_bounds(pieces, heads)
     tags, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1, initial=0.0)
     found = ner.joined(text, TagScheme.of(labels), tags, scores, bounds)
+    found = ner.trimmed(text, found, kinds)
     return [entity for entity in found if entity.text]  # blank pieces may have tags too
 
 
-def tagged_pieces(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[TaggedPiece]:
+def tagged_pieces(text: str, pieces: Pieces, logits: Floats, spec: TaskSpec) -> list[TaggedPiece]:
     """Return the pieces that have a tag and a character, by the logits of all (T, K).
 
     Raises ValueError if the logits do not fit.
     """
-    probabilities = _probabilities(pieces, logits, labels)
+    labels = spec.labels
+    probabilities = _probabilities(text, pieces, logits, labels, spec.left_out)
     tags, scores = probabilities.argmax(axis=-1), probabilities.max(axis=-1, initial=0.0)
     is_shown = (TagScheme.of(labels).kind_of[tags] >= 0) & (pieces.offsets[:, 0] < pieces.offsets[:, 1])
     at = np.flatnonzero(is_shown)
@@ -138,9 +151,13 @@ def tagged_pieces(text: str, pieces: Pieces, logits: Floats, labels: Sequence[st
     ]
 
 
-def _probabilities(pieces: Pieces, logits: Floats, labels: Sequence[str]) -> Floats:
+def _probabilities(
+    text: str, pieces: Pieces, logits: Floats, labels: Sequence[str], left_out: Collection[str]
+) -> Floats:
     if logits.shape != (len(pieces), len(labels)):
         raise ValueError(f"logits have shape {logits.shape}; {(len(pieces), len(labels))} is needed")
+    if left_out:
+        logits = without(text, pieces.offsets, logits, TagScheme.of(labels), left_out)
     return softmax(logits)
 
 

@@ -4,15 +4,17 @@ A word is what lies between spaces and punctuation (`Pieces.word_ids`), whatever
 speaks for it. `bert.tasks.aggregation` has the other ways.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
+from bert.tasks import tag_sequence
 from bert.tasks.max_context import context, first_token
 from bert.tasks.spec import TaskSpec
+from bert.tasks.tag_sequence import SYMBOLS, has_symbols, without_symbols
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
 from bert.text.offsets import after_marks
@@ -60,20 +62,53 @@ def merge_windows(windows: Sequence[Window], logits: Sequence[Floats]) -> Floats
     return merged[most >= 0.0]
 
 
-def decode(text: str, pieces: Pieces, logits: Floats, labels: Sequence[str]) -> list[Entity]:
+def decode(
+    text: str, pieces: Pieces, logits: Floats, spec: TaskSpec, left_out: Collection[str] = ()
+) -> list[Entity]:
     """Turn the words' logits (W, K) into entities in the order of the text.
 
-    `labels` are K tags of any scheme (`bert.tasks.tags`), which the model's words may break. As conlleval and seqeval's
-    default read them, an I- tag after O or another type begins an entity. Raises ValueError if the logits do not fit.
+    The labels are K tags of any scheme (`bert.tasks.tags`), which the model's words may break. As conlleval and seqeval's
+    default read them, an I- tag after O or another type begins an entity. Words of the kinds in `left_out` belong to none,
+    beside those that the spec leaves out. Raises ValueError if the logits do not fit.
     """
-    heads = word_heads(pieces)
-    if logits.shape != (len(heads), len(labels)):
-        raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(labels))} is needed")
-    tags = logits.argmax(axis=-1)
-    scheme = TagScheme.of(labels)
+    tags = word_tags(text, pieces, logits, spec, left_out)
+    scheme = TagScheme.of(spec.labels)
     if not (scheme.kind_of[tags] >= 0).any():
         return []
-    return joined(text, scheme, tags, softmax(logits).max(axis=-1), word_bounds(pieces, heads))
+    scores = np.take_along_axis(softmax(logits), tags[:, None], axis=-1)[:, 0]
+    found = joined(text, scheme, tags, scores, word_bounds(pieces, word_heads(pieces)))
+    return trimmed(text, found, {*spec.left_out, *left_out})
+
+
+def word_tags(
+    text: str, pieces: Pieces, logits: Floats, spec: TaskSpec, left_out: Collection[str] = ()
+) -> Indices:
+    """Choose each word's tag (W,), a number of the spec's labels, by the words' logits (W, K).
+
+    Raises ValueError if the logits do not fit.
+    """
+    heads = word_heads(pieces)
+    if logits.shape != (len(heads), len(spec.labels)):
+        raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(spec.labels))} is needed")
+    scheme, kinds = TagScheme.of(spec.labels), {*spec.left_out, *left_out}
+    if kinds:
+        logits = tag_sequence.without(text, word_bounds(pieces, heads), logits, scheme, kinds)
+    if spec.viterbi and len(logits):
+        return tag_sequence.best_sequence(logits, scheme)
+    tags: Indices = logits.argmax(axis=-1)
+    return tags
+
+
+def trimmed(text: str, entities: Sequence[Entity], left_out: Collection[str]) -> list[Entity]:
+    """Take symbols that are written together with a word, as in "Siemens™", off the ends of entities."""
+    if SYMBOLS not in left_out or not has_symbols(text):
+        return list(entities)
+    cut = [(entity, *without_symbols(text, entity.start, entity.end)) for entity in entities]
+    return [
+        replace(entity, text=text[start:end], start=start, end=end)
+        for entity, start, end in cut
+        if start < end
+    ]
 
 
 def joined(

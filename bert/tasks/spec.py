@@ -16,6 +16,8 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
+LEFT_OUT = ("symbols", "handles")
+"""Kinds of words that an entity can be denied: emoji and other symbols, and names after an at sign."""
 SCORE_ACTIVATIONS = ("", "sigmoid", "identity")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
@@ -23,7 +25,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WITH_LABELS = ("classification", "ner")
 _TEXTS = ("task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "command")
-_FLAGS = ("normalize", "allows_no_answer")
+_FLAGS = ("normalize", "allows_no_answer", "letter_shapes", "viterbi")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
 _FIELDS = {"problem": "problem_type"}
 """Keys of `task.json` that have another name here."""
@@ -73,6 +75,12 @@ class TaskSpec:
     """Similarity only: name → text that may be put before a text."""
     default_prompt_name: str = ""
     """Similarity only: the prompt of a request that names none; "" is no prompt."""
+    letter_shapes: bool = False
+    """NER only: the segment of a piece is the shape of its word's letters (`bert.text.letter_shapes`)."""
+    viterbi: bool = False
+    """NER only: the tags are the best sequence that BIO allows, not each word's best."""
+    left_out: tuple[str, ...] = ()
+    """NER only: kinds of words that no entity has, of LEFT_OUT."""
     max_tokens: int = 512
     stride: int = 0
     """Tokens that two neighbouring windows of a long text share."""
@@ -102,6 +110,7 @@ class TaskSpec:
         if self.activation not in SCORE_ACTIVATIONS:
             raise ConfigError(f"activation is {self.activation!r}; known are sigmoid and identity")
         self._check_embedding()
+        self._check_tags()
         if self.task in _WITH_LABELS and not self.labels:
             raise ConfigError(f"a {self.task} task needs labels")
         if len(set(self.labels)) != len(self.labels):
@@ -149,6 +158,12 @@ class TaskSpec:
                 f"default_prompt_name is {self.default_prompt_name!r}; known are {', '.join(self.prompts) or 'none'}"
             )
 
+    def _check_tags(self) -> None:
+        if unknown := sorted(set(self.left_out) - set(LEFT_OUT)):
+            raise ConfigError(f"left_out names {', '.join(unknown)}; known are {', '.join(LEFT_OUT)}")
+        if self.task != "ner" and (self.letter_shapes or self.viterbi or self.left_out):
+            raise ConfigError(f"letter_shapes, viterbi and left_out are for ner, and task is {self.task!r}")
+
     def _check_types(self) -> None:
         kinds: tuple[tuple[tuple[str, ...], type, str], ...] = (
             (_TEXTS, str, "a text"),
@@ -186,15 +201,24 @@ class TaskSpec:
         labels = values.get("labels", ())
         if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
             raise ConfigError(f"labels must be a list of texts: {labels!r}")
+        left_out = values.get("left_out", ())
+        if not isinstance(left_out, list | tuple) or not all(isinstance(kind, str) for kind in left_out):
+            raise ConfigError(f"left_out must be a list of texts: {left_out!r}")
         given = {key: value for key, value in values.items() if key in known}
-        return cls(**{**given, "labels": tuple(labels), "dense": _dense(values.get("dense", ()))})
+        lists = {
+            "labels": tuple(labels),
+            "left_out": tuple(left_out),
+            "dense": _dense(values.get("dense", ())),
+        }
+        return cls(**{**given, **lists})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `task.json`."""
         keys = {name: key for key, name in _FIELDS.items()}
         values = {keys.get(name, name): value for name, value in asdict(self).items()}
         values["dense"] = [asdict(layer) for layer in self.dense]
-        return {"schema_version": SCHEMA_VERSION, **values, "labels": list(self.labels)}
+        lists = {"labels": list(self.labels), "left_out": list(self.left_out)}
+        return {"schema_version": SCHEMA_VERSION, **values, **lists}
 
     @classmethod
     def read(cls, folder: Path) -> "TaskSpec":

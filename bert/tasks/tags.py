@@ -30,6 +30,8 @@ class TagScheme:
     """(K + 1,): the tag starts an entity."""
     ends: NDArray[np.bool_]
     """(K + 1,): the entity ends with the tag's word."""
+    may_follow: NDArray[np.bool_]
+    """(K + 1, K): by BIO's rule a word may have tag k after one with tag j. The last row is for a text's first word."""
 
     @classmethod
     def of(cls, labels: Sequence[str]) -> "TagScheme":
@@ -81,12 +83,16 @@ def _scheme(labels: tuple[str, ...]) -> TagScheme:
     types = tuple(sorted({kind for _, kind in parted.values()}))
     found = [parted.get(label) for label in (*labels, "O")]
     roles = [tag[0] if tag else "" for tag in found]
-    kinds = [types.index(tag[1]) if tag else -1 for tag in found]
+    kinds = np.array([types.index(tag[1]) if tag else -1 for tag in found], np.int64)
+    inside = np.array([role in tuple(_INSIDE + _ENDS) for role in roles], np.bool_)
+    ends = np.array([role in tuple(_ENDS + _SINGLE) for role in roles], np.bool_)
+    goes_on = (kinds[:, None] == kinds[None, :-1]) & ~ends[:, None]
     return TagScheme(
         types,
-        np.array(kinds, np.int64),
+        kinds,
         np.array([role in tuple(_BEGINS + _SINGLE) for role in roles], np.bool_),
-        np.array([role in tuple(_ENDS + _SINGLE) for role in roles], np.bool_),
+        ends,
+        goes_on | ~inside[None, :-1],
     )
 
 

@@ -171,7 +171,8 @@ class _NerDev:
         left = iter(outputs)
         found = []
         for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
-            tags = ner.merge_windows(windows, [next(left) for _ in windows]).argmax(axis=-1)
+            logits = ner.merge_windows(windows, [next(left) for _ in windows])
+            tags = ner.word_tags(" ".join(sentence.words), pieces, logits, self._spec)
             found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
         return entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
 

@@ -30,6 +30,7 @@ class Model:
                 f"{bundle.tokenizer_path} has ids up to {highest}, and the model has {known} pieces: they do not "
                 "belong together; export the checkpoint again"
             )
+        tokenizer = tokenizer.with_letter_shapes(bundle.manifest.task.letter_shapes)
         return Model(bundle, tokenizer_json, tokenizer, why_fallback)
 
     @property

@@ -11,6 +11,7 @@ from bert.tasks.aggregation import PLAIN, EntityOptions, TaggedPiece, tagged_pie
 from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge
 from bert.tasks.ner import Entity
 from bert.tasks.registry import TASKS
+from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Reads
 from bert.tokenizer import Encoding, Pieces, Window
 from service.engine.engine_protocol import Floats
@@ -322,19 +323,19 @@ class Pipeline:
         request: RequestContext,
         model: Model,
         text: Texts,
-        decode_one: Callable[[str, Pieces, Floats, Sequence[str]], list[Result]],
+        decode_one: Callable[[str, Pieces, Floats, TaskSpec], list[Result]],
         *,
         by_piece: bool,
     ) -> list[list[Result]]:
         """Decode each text's pieces with the logits of its words, or with `by_piece` of the pieces."""
-        labels, bounded = model.spec.labels, self._bounded(request, model)
+        spec, bounded = model.spec, self._bounded(request, model)
         with request.timed("tokenize"):
             pieces, windows = await text_windows(bounded, model, text, by_piece=by_piece)
         logits = await self._infer_windows(request, model, windows)
 
         def decode() -> list[list[Result]]:
             return [
-                decode_one(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), labels)
+                decode_one(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), spec)
                 if windows[i]
                 else []
                 for i in range(len(text))

@@ -85,6 +85,8 @@ def _joined(parts: Sequence[Pieces], starts: Sequence[int]) -> Pieces:
     if len(parts) == 1:
         return parts[0]
 
+    segments = [part.segments for part in parts if part.segments is not None]
+
     def word_ids() -> Ints:
         counts = (int(part.word_ids.max(initial=-1)) + 1 for part in parts)
         return np.concatenate(
@@ -98,4 +100,5 @@ def _joined(parts: Sequence[Pieces], starts: Sequence[int]) -> Pieces:
         np.concatenate([part.ids for part in parts]),
         np.concatenate([part.offsets + np.int32(start) for part, start in zip(parts, starts, strict=True)]),
         word_ids,
+        np.concatenate(segments) if len(segments) == len(parts) else None,
     )

@@ -145,7 +145,7 @@ def test_entities_of_any_windows_are_words_of_the_text(
     logits = [np.tile([0.0, 1.0, 0.0], (len(ner.head_positions(w.encoding)), 1)) for w in windows]
     merged = ner.merge_windows(windows, logits)
     assert merged.shape == (len(heads), 3)
-    entities = ner.decode(text, pieces, merged, LABELS)
+    entities = ner.decode(text, pieces, merged, TaskSpec("ner", LABELS))
     assert len(entities) <= len(heads)
     for one, other in pairwise(entities):
         assert one.end <= other.start

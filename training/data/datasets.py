@@ -1,7 +1,7 @@
 """Examples of a run, read from its files by their format."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.data.conll import bio_labels
@@ -20,7 +20,7 @@ from training.data.hub import (
 )
 from training.data.unanswerable import make_unanswerable
 from training.data.validate import class_labels, validate_training
-from training.settings import DataFile, FinetuneSettings
+from training.settings import DataFile, FinetuneSettings, RecaseSettings
 
 _CHOICE_FORMATS = {"multiple_choice": ("codah", "swag", "jsonl")}
 
@@ -54,10 +54,30 @@ def read_sources(
 def read_training(settings: FinetuneSettings) -> list[Source]:
     """Read the training files and refuse those from which nothing can be learned."""
     sources = read_sources(settings.train, settings)
+    if settings.recase:
+        sources = [part for source in sources for part in _recased(source, settings.recase)]
     if sources:
         everything = [example for source in sources for example in source.examples]
         validate_training(", ".join(str(file.path) for file in settings.train), everything)
     return sources
+
+
+def _recased(source: Source, recase: RecaseSettings) -> list[Source]:
+    """Split a file's draws into those of its sentences as they are, in small letters and in capitals."""
+    shares: list[tuple[str, float, Callable[[str], str]]] = [
+        ("", 1 - recase.lower - recase.upper, lambda word: word),
+        ("-lower", recase.lower, str.lower),
+        ("-upper", recase.upper, str.upper),
+    ]
+    return [
+        Source(
+            f"{source.name}{suffix}",
+            [replace(example, words=tuple(map(change, example.words))) for example in source.examples],
+            source.repeat * share,
+        )
+        for suffix, share, change in shares
+        if share
+    ]
 
 
 def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = None) -> list[Any]:

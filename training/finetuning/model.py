@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bert.checkpoint.base_models import resolve_base, weights_sha256
 from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from bert.checkpoint.weights import file_hashes
+from bert.checkpoint.weights import file_hashes, with_segments_for
 from bert.config import BertConfig
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
@@ -22,6 +23,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import honour, is_embedder
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
+from bert.text.letter_shapes import SHAPES
 from training.core.optimizers.optim import trainable
 from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
@@ -44,7 +46,8 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     folder = base_folder(settings.base)
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
     tokenizer = task.tokenizer
-    config.check_fits(tokenizer.highest_id() + 1, task.spec.max_tokens, tokenizer.form.second_segment + 1)
+    segments = 1 if task.spec.letter_shapes else tokenizer.segments  # more are added
+    config.check_fits(tokenizer.highest_id() + 1, task.spec.max_tokens, segments)
     if task.architecture.removeprefix("Bert") in config.family.unknown_classes:
         logger.warning(
             "warning: transformers has no class of %s for %s: the result is read by bert-export and bert-finetune only",
@@ -54,9 +57,23 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     model = task.model(config)
     if not is_random(settings.base):
         load_into(model, folder)
+    if task.spec.letter_shapes:
+        add_segments(model, task.spec)
     if settings.lora is None:
         return model, model
     return model, add_lora(model, settings.lora)
+
+
+def add_segments(model: BertHead, spec: TaskSpec) -> None:
+    """Give each letter shape a segment, which begins as the base's first. Raises ConfigError for a body without any."""
+    config = with_segments_for(model.config, spec)
+    table = model.bert.embeddings.token_type_embeddings
+    assert isinstance(table, nn.Embedding)
+    widened = nn.Embedding(config.type_vocab_size, table.embedding_dim)
+    with torch.no_grad():
+        widened.weight.copy_(table.weight[:1].expand_as(widened.weight))
+    model.bert.embeddings.token_type_embeddings = widened
+    model.config = model.bert.config = config
 
 
 def is_random(base: str) -> bool:
@@ -106,12 +123,14 @@ def add_lora(model: BertHead, lora: LoraSettings) -> nn.Module:
     """Freeze the encoder and put trainable matrices beside its linear layers; the head is trained whole."""
     import peft
 
+    has_shapes = model.config.type_vocab_size == SHAPES  # and a table that is not the base's
+    segments = ["token_type_embeddings"] if has_shapes else []
     config = peft.LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=LORA_TARGETS,
-        modules_to_save=model.head_modules,
+        modules_to_save=[*model.head_modules, *segments],
     )
     adapted: nn.Module = peft.get_peft_model(model, config)
     return adapted

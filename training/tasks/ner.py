@@ -11,7 +11,7 @@ from bert.metrics.entities import entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
-from bert.tasks.ner import given_tags, head_positions, merge_windows, word_heads, word_targets
+from bert.tasks.ner import given_tags, head_positions, merge_windows, word_heads, word_tags, word_targets
 from bert.tokenizer import Pieces, Window
 from training.core.sending import send
 from training.data.summary import Lengths
@@ -82,7 +82,8 @@ class NerFinetuning(FinetuneTask):
         tags = []
         for example, (pieces, windows) in zip(examples, encoded, strict=True):
             parts = [next(logits)[head_positions(window.encoding)] for window in windows]
-            chosen = merge_windows(windows, parts).argmax(axis=-1)
+            merged = merge_windows(windows, parts)
+            chosen = word_tags(" ".join(example.words), pieces, merged, self.spec)
             tags.append(given_tags(example.words, pieces, chosen, self.spec.labels))
         found = entity_f1([list(example.labels) for example in examples], tags)
         scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}

@@ -23,6 +23,7 @@ from tests.support.reading import AWKWARD_TEXTS, MARKED_TEXTS, character_tokeniz
 from tests.support.tokenizers import KINDS, TRAINING_TEXTS, backend_of
 
 BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+SPEC = TaskSpec("ner", BIO)
 SCHEMES = {
     "BIO": BIO,
     "IOB1": ("I-LOC", "I-PER", "B-LOC", "B-PER", "O"),
@@ -106,13 +107,13 @@ def texts_of_agreed_words(tokenizer: Tokenizer) -> list[str]:
 @pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")
 def test_entities_are_those_of_the_transformers_pipeline(kind: str, scheme: str, strategy: str) -> None:
     tokenizer, pipeline = reference(kind, scheme)
-    options, labels, count = EntityOptions(Aggregation(strategy)), SCHEMES[scheme], 0
+    options, spec, count = EntityOptions(Aggregation(strategy)), TaskSpec("ner", SCHEMES[scheme]), 0
     any_text = strategy in ("simple", "none") or kind == "wordpiece"
     for text in (*texts_of_agreed_words(tokenizer), *(ODD_TEXTS if any_text else ())):
         pieces = read(tokenizer, text)
         logits = piece_logits(tokenizer, pipeline.model, pieces)
         found = options.decode(
-            text, pieces, logits if options.by_piece else logits[ner.word_heads(pieces)], labels
+            text, pieces, logits if options.by_piece else logits[ner.word_heads(pieces)], spec
         )
         named = "entity" if strategy == "none" else "entity_group"
         theirs = pipeline(text, aggregation_strategy=strategy)
@@ -133,7 +134,7 @@ def test_pieces_with_tags_have_the_places_and_names_of_the_pipeline(kind: str) -
     for text in ODD_TEXTS:
         pieces = read(tokenizer, text)
         logits = piece_logits(tokenizer, pipeline.model, pieces)
-        found = aggregation.tagged_pieces(text, pieces, logits, BIO)
+        found = aggregation.tagged_pieces(text, pieces, logits, SPEC)
         unknown = tokenizer.unk_id
         shown = [
             (p.index + 1, p.entity.text if p.token_id == unknown else tokenizer.id_to_token(p.token_id))
@@ -163,10 +164,11 @@ def test_words_get_what_the_slow_way_gives_them(
     strategy: Aggregation, text: str, scheme: str, seed: int
 ) -> None:
     pieces, labels = read(TOKENIZER, text), SCHEMES[scheme]
+    spec = TaskSpec("ner", labels)
     logits = np.random.default_rng(seed).normal(0, 2, (len(pieces), len(labels))).astype(np.float32)
     rows = slow_words(pieces, CHOICES[strategy], logits)
-    expected = ner.decode(text, pieces, np.log(rows), labels)  # the softmax of logarithms is what they were
-    found = aggregation.decode(text, pieces, logits, labels, strategy)
+    expected = ner.decode(text, pieces, np.log(rows), spec)  # the softmax of logarithms is what they were
+    found = aggregation.decode(text, pieces, logits, spec, strategy)
     assert [(e.label, e.start, e.end) for e in found] == [(e.label, e.start, e.end) for e in expected]
     assert [e.score for e in found] == pytest.approx([e.score for e in expected], abs=1e-5)
 
@@ -177,11 +179,12 @@ def test_with_a_piece_a_word_every_strategy_joins_the_same(
     strategy: Aggregation, scheme: str, words: int, seed: int
 ) -> None:
     text, labels = " ".join(["went", "london"] * words), SCHEMES[scheme]
+    spec = TaskSpec("ner", labels)
     pieces = read(TOKENIZER, text)
     assert len(pieces) == 2 * words
     logits = np.random.default_rng(seed).normal(0, 2, (len(pieces), len(labels))).astype(np.float32)
-    assert aggregation.decode(text, pieces, logits, labels, strategy) == pytest.approx(
-        ner.decode(text, pieces, logits, labels)
+    assert aggregation.decode(text, pieces, logits, spec, strategy) == pytest.approx(
+        ner.decode(text, pieces, logits, spec)
     )
 
 
@@ -193,7 +196,7 @@ def test_entities_are_slices_of_the_text_without_blanks_around(
 ) -> None:
     pieces = read(tokenizer_of(kind), text)
     logits = np.random.default_rng(seed).normal(0, 2, (len(pieces), len(BIO))).astype(np.float32)
-    found = aggregation.decode(text, pieces, logits, BIO, strategy)
+    found = aggregation.decode(text, pieces, logits, SPEC, strategy)
     assert [e.start for e in found] == sorted(e.start for e in found)
     for entity in found:
         assert text[entity.start : entity.end] == entity.text == entity.text.strip() != ""
@@ -225,7 +228,7 @@ def options_of(text: str, **options: Any) -> list[Entity]:
     pieces, tags = read(TOKENIZER, text), ["B-PER", "I-PER", "O", "B-LOC"]
     logits = np.zeros((len(pieces), len(BIO)), np.float32)
     logits[np.arange(len(tags)), [BIO.index(tag) for tag in tags]] = [5.0, 4.0, 3.0, 2.0]
-    return EntityOptions(**options).decode(text, pieces, logits, BIO)
+    return EntityOptions(**options).decode(text, pieces, logits, SPEC)
 
 
 @pytest.mark.parametrize("strategy", Aggregation)
@@ -247,18 +250,18 @@ def test_scores_and_types_say_what_is_kept(strategy: Aggregation) -> None:
 
 def test_of_equally_certain_pieces_the_first_decides() -> None:
     logits = np.array([[0, 3, 0, 0, 0], [0, 0, 0, 3, 0]], np.float32)
-    (entity,) = aggregation.decode("ab", read(TOKENIZER, "ab"), logits, BIO, Aggregation.MAX)
+    (entity,) = aggregation.decode("ab", read(TOKENIZER, "ab"), logits, SPEC, Aggregation.MAX)
     assert (entity.text, entity.label) == ("ab", "PER")
 
 
 def test_a_model_without_a_label_for_outside_tags_every_piece() -> None:
     logits = np.array([[1, 0], [0, 1], [0, 2]], np.float32)
     pieces = read(TOKENIZER, "ab went")
-    found = aggregation.decode("ab went", pieces, logits, ("NOUN", "VERB"), Aggregation.NONE)
+    found = aggregation.decode("ab went", pieces, logits, TaskSpec("ner", ("NOUN", "VERB")), Aggregation.NONE)
     assert [(e.text, e.label) for e in found] == [("a", "NOUN"), ("b", "VERB"), ("went", "VERB")]
 
 
 @pytest.mark.parametrize("strategy", BY_PIECE)
 def test_logits_for_another_number_of_pieces_are_refused(strategy: Aggregation) -> None:
     with pytest.raises(ValueError, match=r"shape \(1, 5\); \(2, 5\) is needed"):
-        aggregation.decode("ab", read(TOKENIZER, "ab"), np.zeros((1, 5), np.float32), BIO, strategy)
+        aggregation.decode("ab", read(TOKENIZER, "ab"), np.zeros((1, 5), np.float32), SPEC, strategy)

@@ -12,11 +12,13 @@ from scipy import special
 from bert.metrics.entities import bio_spans
 from bert.tasks import ner
 from bert.tasks.ner import Entity
+from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from tests.support.reading import AWKWARD_TEXTS, MARKED_TEXTS, character_tokenizer, read
 from tests.support.tokenizers import KINDS, backend_of
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
+SPEC = TaskSpec("ner", LABELS)
 TOKENIZER = character_tokenizer()
 
 
@@ -28,7 +30,7 @@ def logits_for(tags: list[str], noise: float = 0.0, seed: int = 0) -> NDArray[np
 
 
 def found(text: str, tags: str) -> list[Entity]:
-    return ner.decode(text, read(TOKENIZER, text), logits_for(tags.split()), LABELS)
+    return ner.decode(text, read(TOKENIZER, text), logits_for(tags.split()), SPEC)
 
 
 def spans(entities: list[Entity]) -> list[tuple[str, str]]:
@@ -79,7 +81,7 @@ def test_entities_and_scores_are_those_of_the_slow_way(tags: list[str], seed: in
     bounds, shares = words_of(text), special.softmax(logits, axis=-1).max(axis=-1, initial=0.0)
     expected = [(kind, bounds[first][0], bounds[last - 1][1]) for kind, first, last in bio_spans(tags)]
     scores = [float(shares[first:last].mean()) for _, first, last in bio_spans(tags)]
-    entities = ner.decode(text, read(TOKENIZER, text), logits, LABELS)
+    entities = ner.decode(text, read(TOKENIZER, text), logits, SPEC)
     assert [(e.label, e.start, e.end) for e in entities] == expected
     assert [e.score for e in entities] == pytest.approx(scores, abs=1e-5)
 
@@ -88,7 +90,7 @@ def test_entities_and_scores_are_those_of_the_slow_way(tags: list[str], seed: in
 def test_offsets_give_back_the_text_in_any_script(text: str, seed: int) -> None:
     bounds = words_of(text)
     logits = np.random.default_rng(seed).normal(size=(len(bounds), len(LABELS))).astype(np.float32)
-    entities = ner.decode(text, read(TOKENIZER, text), logits, LABELS)
+    entities = ner.decode(text, read(TOKENIZER, text), logits, SPEC)
     for entity in entities:
         assert text[entity.start : entity.end] == entity.text
         assert entity.text == entity.text.strip() != ""
@@ -108,7 +110,7 @@ def test_no_entity_ends_before_a_mark_unless_another_begins_there(kind: str, tex
     pieces = read(Tokenizer(backend_of(kind)), text)
     words = len(ner.word_heads(pieces))
     logits = np.random.default_rng(seed).normal(size=(words, len(LABELS))).astype(np.float32)
-    entities = ner.decode(text, pieces, logits, LABELS)
+    entities = ner.decode(text, pieces, logits, SPEC)
     starts = {entity.start for entity in entities}
     for entity in entities:
         assert text[entity.start : entity.end] == entity.text
@@ -121,18 +123,23 @@ def test_chinese_names_are_words_of_one_character() -> None:
 
 
 def test_no_words_give_no_entities() -> None:
-    assert ner.decode("  \t", read(TOKENIZER, "  \t"), np.zeros((0, 7), np.float32), LABELS) == []
+    assert ner.decode("  \t", read(TOKENIZER, "  \t"), np.zeros((0, 7), np.float32), SPEC) == []
 
 
 def test_labels_without_a_prefix_run_together() -> None:
     logits = np.array([[0, 9], [0, 9], [9, 0]], np.float32)
-    entities = ner.decode("Ada Lovelace sang", read(TOKENIZER, "Ada Lovelace sang"), logits, ("O", "PER"))
+    entities = ner.decode(
+        "Ada Lovelace sang",
+        read(TOKENIZER, "Ada Lovelace sang"),
+        logits,
+        TaskSpec("ner", labels=("O", "PER")),
+    )
     assert spans(entities) == [("Ada Lovelace", "PER")]
 
 
 def test_logits_for_another_number_of_words_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \(1, 7\); \(2, 7\) is needed"):
-        ner.decode("Ada sang", read(TOKENIZER, "Ada sang"), np.zeros((1, 7), np.float32), LABELS)
+        ner.decode("Ada sang", read(TOKENIZER, "Ada sang"), np.zeros((1, 7), np.float32), SPEC)
 
 
 @given(st.sampled_from(AWKWARD_TEXTS), st.integers(6, 30), st.integers(0, 15))

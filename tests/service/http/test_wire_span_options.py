@@ -165,7 +165,7 @@ def test_each_aggregation_reads_a_long_text_in_windows(live: Live, pipeline: Any
                 rows[at], most[at] = row, around
     options = EntityOptions(Aggregation(strategy))
     logits = rows if options.by_piece else rows[word_heads(pieces)]
-    expected = options.decode(text, pieces, logits, spec.labels)
+    expected = options.decode(text, pieces, logits, spec)
     found = entities(live, text, aggregation=strategy)
     assert [(e["label"], e["start"], e["end"]) for e in found] == [
         (e.label, e.start, e.end) for e in expected

@@ -1,0 +1,112 @@
+"""Tags of words, W of them out of K: the best sequence that BIO allows, and words that are left out of all entities."""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.tasks.spec import LEFT_OUT
+from bert.tasks.tags import TagScheme
+from bert.tasks.task import Floats
+from bert.text.offsets import after_marks
+
+Indices = NDArray[np.intp]
+
+SYMBOLS, HANDLES = LEFT_OUT
+_BARRED = -1e9
+# "@name"; and as tokenised tweets have it, "@ name" at the beginning, after "RT", and after another.
+_HANDLE = re.compile(r"(?<![\w@])@\w+|(?:^|(?<=RT ))\W{0,3}@ \w+(?: @ \w+)*")
+
+
+def best_sequence(logits: Floats, scheme: TagScheme) -> Indices:
+    """Return the tags (W,) with the highest sum of logits (W, K) of all sequences in which BIO's rule holds.
+
+    The rule: an I- tag goes on with an entity of its type (Viterbi's algorithm). A sequence of each word's best tags
+    that keeps it is the best one.
+    """
+    tags: Indices = logits.argmax(axis=-1)
+    allowed = scheme.may_follow
+    before = np.append(-1, tags[:-1])
+    if allowed[before, tags].all():
+        return tags
+    cost = np.where(allowed, 0.0, _BARRED)  # (K + 1, K); the last row is that of the text's beginning
+    scores = logits[0] + cost[-1]
+    back = np.zeros(logits.shape, np.intp)
+    for word in range(1, len(logits)):
+        paths = scores[:, None] + cost[:-1]
+        back[word] = paths.argmax(axis=0)
+        scores = paths.max(axis=0) + logits[word]
+    tags[-1] = scores.argmax()
+    for word in range(len(logits) - 1, 0, -1):
+        tags[word - 1] = back[word, tags[word]]
+    return tags
+
+
+def without(
+    text: str, bounds: NDArray[np.integer], logits: Floats, scheme: TagScheme, kinds: Collection[str]
+) -> Floats:
+    """Return logits (W, K) by which no word at `bounds` (W, 2) of some kinds has a tag but O.
+
+    They stay as they are where no label is O.
+    """
+    words = left_out(text, bounds, kinds) if kinds and scheme.has_outside else ()
+    if not len(words):
+        return logits
+    logits, tagged = logits.copy(), scheme.kind_of[:-1] >= 0
+    logits[np.ix_(words, tagged)] = _BARRED
+    return logits
+
+
+def left_out(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> Indices:
+    """Return the words at `bounds` (W, 2) that are of one of the kinds, by their numbers."""
+    found = np.zeros(len(bounds), np.bool_)
+    starts, ends = bounds[:, 0], bounds[:, 1]
+    if SYMBOLS in kinds and has_symbols(text):
+        found |= [_is_symbol(text, start, end) for start, end in bounds.tolist()]
+    if HANDLES in kinds and "@" in text:
+        for start, end in _handles(text):
+            found |= (starts < end) & (ends > start)
+    return np.flatnonzero(found)
+
+
+def has_symbols(text: str) -> bool:
+    """Tell whether a text may have symbols, fast for most texts."""
+    return any(is_symbol(c) for c in set(text))
+
+
+def without_symbols(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return the bounds of text[start:end] without the symbols and blanks at its ends; both alike where nothing is left."""
+    while start < end and (is_symbol(text[start]) or is_joiner(text[start]) or text[start].isspace()):
+        start += 1
+    last = end
+    while start < last and (
+        is_symbol(text[last - 1]) or is_joiner(text[last - 1]) or text[last - 1].isspace()
+    ):
+        last -= 1
+    return start, after_marks(text, last, end)
+
+
+def is_symbol(character: str) -> bool:
+    """Tell whether a character is an emoji, a sign of currency or of mathematics, an arrow or the like."""
+    return unicodedata.category(character)[0] == "S"
+
+
+def is_joiner(character: str) -> bool:
+    """Tell whether a character shapes the symbol before it: a joiner, a variation selector, a combining mark."""
+    return unicodedata.category(character) in ("Cf", "Mn", "Me")
+
+
+def _is_symbol(text: str, start: int, end: int) -> bool:
+    """Tell whether a word is made of symbols; one that joins two words, as in "Ke$ha", is a part of their name."""
+    word = text[start:end]
+    if not any(map(is_symbol, word)) or not all(is_symbol(c) or is_joiner(c) for c in word):
+        return False
+    joins = text[start - 1 : start].isalnum() and text[end : end + 1].isalnum()
+    return not joins or any(unicodedata.category(c) == "So" for c in word)
+
+
+def _handles(text: str) -> Iterator[tuple[int, int]]:
+    for match in _HANDLE.finditer(text):
+        yield match.span()
