@@ -24,7 +24,9 @@ class DataFile(SettingsPart):
     """One file of labelled data. A plain path is enough where the file itself decides the rest."""
 
     path: Path
-    format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
+    format: Literal[
+        "auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub", "recurring_spans"
+    ] = "auto"
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns that hold `text`, `text_pair` and `label` (csv, tsv, jsonl, hub)."""
     label_map: dict[str, str | None] = Field(default_factory=dict)
@@ -46,6 +48,10 @@ class DataFile(SettingsPart):
     """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
+    unanswerable_cut: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the answerable questions (qa) that are asked again of their paragraph without the answer's sentences."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Most questions to make of raw text (format recurring_spans); None makes all."""
 
     @model_validator(mode="before")
     @classmethod
@@ -72,9 +78,15 @@ class DataFile(SettingsPart):
         return f"{self.source_name}-unanswerable"
 
     @property
+    def cut_name(self) -> str:
+        """Name of the questions whose answer is cut out of the paragraph."""
+        return f"{self.source_name}-cut"
+
+    @property
     def source_names(self) -> list[str]:
         """All names under which it has scores."""
-        return [self.source_name, *([self.unanswerable_name] if self.unanswerable else [])]
+        made = [(self.unanswerable, self.unanswerable_name), (self.unanswerable_cut, self.cut_name)]
+        return [self.source_name, *(name for share, name in made if share)]
 
 
 class LoraSettings(SettingsPart):
@@ -279,7 +291,9 @@ def _check_names(files: Sequence[DataFile]) -> None:
 def _check_made(files: Sequence[DataFile], task: Task) -> None:
     """Raise ValueError where questions are to be made of what are none."""
     for file in files:
-        if not TASKS[task].has_questions and file.unanswerable:
+        if file.limit is not None and file.format != "recurring_spans":
+            raise ValueError(f"limit is for the format recurring_spans, and {file.path} has {file.format!r}")
+        if not TASKS[task].has_questions and (file.unanswerable or file.unanswerable_cut):
             raise ValueError(
                 f"unanswerable questions are made for qa, and the task of {file.path} is {task!r}"
             )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from bert.errors import ConfigError
 
-FORMATS = ("auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub")
+FORMATS = ("auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub", "recurring_spans")
 
 
 @dataclass(frozen=True)

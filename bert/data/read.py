@@ -21,7 +21,7 @@ FORMATS = {
     "classification": ("glue", "csv", "tsv", "jsonl", "hub"),
     "similarity": ("glue", "csv", "tsv", "jsonl", "hub"),
     "ner": ("conll", "jsonl", "hub"),
-    "qa": ("squad", "hub"),
+    "qa": ("squad", "hub", "recurring_spans"),
     "multiple_choice": ("codah", "swag", "jsonl", "hub"),
 }
 """Task → formats that hold its examples."""
@@ -63,7 +63,7 @@ def read_labelled(
     _check_columns(file, task, kind)
     if others and kind in others:
         return others[kind]()
-    if kind in ("hub", "codah", "swag"):
+    if kind in ("hub", "codah", "swag", "recurring_spans"):
         what = "is no file here" if kind == "hub" else f"is of the format {kind!r}"
         raise ConfigError(f"{file.path} {what}, and only bert-finetune reads such data")
     readers: dict[str, Reader] = {

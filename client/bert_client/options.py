@@ -45,6 +45,8 @@ class NerOptions(Options, total=False):
     """Types of the entities to keep. Default: all."""
     aggregation: Literal["first", "average", "max", "simple", "none"] | None
     """Way from the model's pieces to entities. Default: first."""
+    left_out: list[Literal["symbols", "handles"]] | None
+    """Kinds of words that no entity has, beside those that the model leaves out. Default: none."""
 
 
 class QaOptions(Options, total=False):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "classification": ("top_k", "threshold", "temperature", "windows", "truncate"),
-    "ner": ("min_score", "labels", "aggregation"),
+    "ner": ("min_score", "labels", "aggregation", "left_out"),
     "qa": ("top_k", "max_answer_tokens", "no_answer_threshold"),
     "embed": ("truncate", "dimensions", "prompt_name"),
     "similarity": ("truncate", "dimensions", "prompt_name"),

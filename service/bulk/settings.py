@@ -11,6 +11,7 @@ from bert.settings import CommandSettings
 from service.bulk.options import OPTIONS
 
 Aggregation = Literal["first", "average", "max", "simple", "none"]
+LeftOut = Literal["symbols", "handles"]
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 COLUMN_SETTINGS = ("text", "text_pair", "question", "context", "prompt", "choices")
 """Fields whose column a setting FIELD_column names."""
@@ -78,6 +79,9 @@ class PredictSettings(CommandSettings):
     labels: Annotated[list[str] | None, NoDecode] = Field(
         None, description="Types of the entities to keep, separated by commas. Default: all."
     )
+    left_out: Annotated[list[LeftOut] | None, NoDecode] = Field(
+        None, description="Kinds of words that no entity has, separated by commas: symbols, handles."
+    )
     aggregation: Aggregation | None = Field(
         None, description="Way from the model's pieces to entities. Default: first."
     )
@@ -108,7 +112,7 @@ class PredictSettings(CommandSettings):
     )
     verify_hashes: bool = Field(True, description="Check the bundle's files against its manifest.")
 
-    @field_validator("labels", mode="before")
+    @field_validator("labels", "left_out", mode="before")
     @classmethod
     def _split_commas(cls, value: object) -> object:
         parts = [value] if isinstance(value, str) else value

@@ -71,7 +71,8 @@ async def _entities(
     wanted = options.get("labels")
     types = check_entity_types(model, wanted) if wanted is not None else None
     aggregation = Aggregation(options.get("aggregation", Aggregation.FIRST))
-    asked = EntityOptions(aggregation, options.get("min_score", 0.0), types)
+    kinds = frozenset(options.get("left_out", ()))
+    asked = EntityOptions(aggregation, options.get("min_score", 0.0), types, kinds)
     found = await pipeline.entities(request, model, Texts("text", read["text"], True), asked)
     return [{"entities": [_as_dict(entity) for entity in entities]} for entities in found]
 

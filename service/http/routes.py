@@ -105,7 +105,8 @@ async def ner(request: TaskRequest, body: span_schemas.NerRequest) -> Response:
     model, text = request.find_model(body.model, "ner"), Texts.of("text", body.text)
     request.check_count(text)
     types = check_entity_types(model, body.labels) if body.labels is not None else None
-    options = EntityOptions(body.aggregation, body.min_score or 0.0, types)
+    kinds = frozenset(body.left_out or ())
+    options = EntityOptions(body.aggregation, body.min_score or 0.0, types, kinds)
     found = await request.pipeline.entities(request.context, model, text, options)
     return await request.respond(len(text) + sum(map(len, found)), lambda: responses.entities(found))
 

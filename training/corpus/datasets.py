@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert.errors import DataError
+from training.corpus.open_dataset import is_saved
 from training.corpus.settings import TextSource
-from training.data.open_dataset import is_saved
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 FORMATS = {

@@ -18,7 +18,7 @@ from typing import IO, Any, BinaryIO, NamedTuple, cast
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.errors import DataError
 from training.corpus.datasets import TextFile
-from training.data.open_dataset import open_dataset
+from training.corpus.open_dataset import open_dataset
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000

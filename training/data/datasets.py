@@ -1,14 +1,16 @@
 """Examples of a run, read from its files by their format."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.data.conll import bio_labels
 from bert.data.examples import TextExample
 from bert.data.read import Labels, Reader, read_labelled, text_columns
-from bert.errors import ConfigError
+from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
+from training.corpus.datasets import list_files
+from training.corpus.readers import DocumentReader, text_of
 from training.data.choice import read_choice
 from training.data.hub import (
     HubData,
@@ -18,7 +20,8 @@ from training.data.hub import (
     read_hub_texts,
     read_hub_words,
 )
-from training.data.unanswerable import make_unanswerable
+from training.data.recurring_spans import recurring_questions
+from training.data.unanswerable import cut_answers, make_unanswerable
 from training.data.validate import class_labels, validate_training
 from training.settings import DataFile, FinetuneSettings, RecaseSettings
 
@@ -48,6 +51,9 @@ def read_sources(
         if file.unanswerable:
             made = make_unanswerable(examples, file.unanswerable, settings.seed)
             sources.append(Source(file.unanswerable_name, list(made), file.repeat))
+        if file.unanswerable_cut:
+            cut = cut_answers(examples, file.unanswerable_cut, settings.seed)
+            sources.append(Source(file.cut_name, list(cut), file.repeat))
     return sources
 
 
@@ -84,9 +90,25 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
     """Read one file by its format."""
     others: dict[str, Reader] = {
         "hub": lambda: read_hub(file, settings, labels),
+        "recurring_spans": lambda: read_recurring(file, settings.seed),
         **dict.fromkeys(_CHOICE_FORMATS.get(settings.task, ()), lambda: list(read_choice(file.path))),
     }
     return read_labelled(file.labelled, settings.task, settings.problem, labels, others)
+
+
+def read_recurring(file: DataFile, seed: int) -> list[Any]:
+    """Make questions of raw text, of a file or folder in the formats that bert-prepare reads."""
+    return recurring_questions(_whole_texts(file), file.limit, seed)
+
+
+def _whole_texts(file: DataFile) -> Iterator[str]:
+    for found in list_files([str(file.path)]):
+        reader = DocumentReader(found)
+        for record in reader.records():
+            try:
+                yield text_of(found, record.data)
+            except ValueError as error:
+                raise DataError(found.path, record.line, str(error)) from None
 
 
 def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:

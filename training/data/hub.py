@@ -13,8 +13,8 @@ from bert.data.rows import TextColumns, text_examples
 from bert.data.squad import Question, squad_examples
 from bert.data.tables import refuse_missing
 from bert.errors import DataError
+from training.corpus.open_dataset import open_dataset
 from training.data.choice import Raw, choice_examples
-from training.data.open_dataset import open_dataset
 
 Row = Mapping[str, Any]
 _FILE_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".conll", ".arrow")

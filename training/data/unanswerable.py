@@ -1,4 +1,4 @@
-"""Unanswerable questions made from answerable ones, by pairing a question with another paragraph.
+"""Unanswerable questions made from answerable ones, by cutting the answer out or by asking of another paragraph.
 
 The other paragraph shares words with the question, holds none of the answers, and is of the same article if possible. So the
 model learns that words in common are not yet an answer. Random paragraphs would differ by their subject alone.
@@ -14,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.data.examples import QaExample
+from training.corpus.sentences import split_sentences
 
 _WORD = re.compile(r"[^\W_]+")
 _CHINESE = re.compile(r"[\u3400-\u9fff]")
+FEWEST_CHARACTERS = 100
+"""Fewest characters of a paragraph whose answer was cut out."""
 POOL = 3
 """Best paragraphs to draw from, so that a very general one does not serve for every question."""
 
@@ -40,6 +43,25 @@ def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
             drawn = _draw(index, example, int(wanted), rng)
             made += [_without_answer(example, index, place, n) for n, place in enumerate(drawn, 1)]
     return made
+
+
+def cut_answers(examples: Sequence[QaExample], share: float, seed: int) -> list[QaExample]:
+    """Return a share of the answerable questions with their paragraphs less all sentences that hold an answer.
+
+    What is left speaks of the same things, so that only the answer itself is missing. Paragraphs of which too little
+    would be left are passed over. Ids are `ID-cut`; the same seed gives the same questions.
+    """
+    rng = np.random.default_rng((seed, 2))
+    found = []
+    for example in examples:
+        if not example.answers or rng.random() >= share:
+            continue
+        folded = [_fold(text) for text, _ in example.answers]
+        sentences = split_sentences(example.context, "en")
+        kept = " ".join(s for s in sentences if not any(answer in _fold(s) for answer in folded))
+        if len(kept) >= FEWEST_CHARACTERS and not _holds_answer(_fold(kept), example):
+            found.append(QaExample(f"{example.id}-cut", example.question, kept, (), example.title))
+    return found
 
 
 def _share(count: int, per_answerable: float, rng: np.random.Generator) -> NDArray[np.int64]:

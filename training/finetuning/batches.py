@@ -57,14 +57,14 @@ class EpochBatches:
         batches = self._drawn[1]
         last = number + 1 == len(batches)
         position = {"epoch": epoch + 1, "batch": 0} if last else {"epoch": epoch, "batch": number + 1}
-        return self._step(batches[number], position)
+        return self._step(batches[number], position, epoch)
 
     def close(self) -> None:
         """No-op: nothing runs beside the steps."""
 
-    def _step(self, batch: NDArray[np.int64], position: dict[str, Any]) -> StepData:
+    def _step(self, batch: NDArray[np.int64], position: dict[str, Any], epoch: int) -> StepData:
         mine = batch[self.processes.share(batch)]  # type: ignore[arg-type]
-        chosen = [self.data.features[i] for i in (mine if len(mine) else batch[:1])]
+        chosen = [self.data.features[i].in_epoch(epoch) for i in (mine if len(mine) else batch[:1])]
         size = math.ceil(len(chosen) / self.settings.accumulation_steps)
         device = self.processes.device
         parts = [collate(chosen[i : i + size], self.pad_id, device) for i in range(0, len(chosen), size)]

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,13 @@ class Feature:
     """Logits of a teacher, if there is one: (K,), (C,) one a choice, or (T, K)."""
     weight: float = 1.0
     """Factor of its loss."""
+    others: tuple[Any, ...] = ()
+    """Targets that are as right as the first, as other annotators gave them."""
+
+    def in_epoch(self, epoch: int) -> "Feature":
+        """Return the feature with the target of an epoch: each in turn."""
+        number = epoch % (1 + len(self.others))
+        return replace(self, target=self.others[number - 1]) if number else self
 
     @property
     def tokens(self) -> int:

@@ -64,15 +64,16 @@ class QaFinetuning(FinetuneTask):
         return [qa.encode(self.tokenizer, q, c, self.spec) for q, c in zip(questions, contexts, strict=True)]
 
     def features(self, examples: Sequence[QaExample]) -> list[Feature]:
-        """One feature a window; of several gold answers the first is trained on."""
+        """One feature a window; of several annotators' answers each epoch learns another."""
         features = []
         for example, windows in zip(examples, self.windows(examples), strict=True):
             for window in windows:
-                target = (0, 0)
-                if example.answers:
-                    text, start = example.answers[0]
-                    target = qa.span_target(window.encoding, start, start + len(text))
-                features.append(Feature((window.encoding,), target))
+                targets = [
+                    qa.span_target(window.encoding, start, start + len(text))
+                    for text, start in example.answers
+                ]
+                first, *others = targets or [(0, 0)]
+                features.append(Feature((window.encoding,), first, others=tuple(others)))
         return features
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:

@@ -1,11 +1,12 @@
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bert.data.examples import QaExample
 from bert.data.squad import read_squad
-from training.data.unanswerable import make_unanswerable
+from training.data.unanswerable import cut_answers, make_unanswerable
 
 RIVERS = {
     "Rhine": "The Rhine rises in the Alps and flows through six countries.",
@@ -107,3 +108,33 @@ def test_reddit_with_one_title_for_all_is_fast_and_has_the_same_lengths(shared_d
     assert len(made) == pytest.approx(len(real) / 2, abs=10)  # an answer such as "I" stands everywhere
     lengths = [sum(len(e.context) for e in some) / len(some) for some in (real, made)]
     assert lengths[1] == pytest.approx(lengths[0], rel=0.1)  # or the length would give the answer away
+
+
+TOLD = QaExample(
+    "q",
+    "Who opened the bakery?",
+    "The town lies on a river, and has a market every Saturday. Anna Schmidt opened the bakery. "
+    "Her bread is known in all the villages around, and sold out by noon.",
+    (("Anna Schmidt", 59), ("Schmidt", 64)),
+    "Town",
+)
+
+
+def test_the_sentences_of_the_answer_are_cut_out() -> None:
+    (cut,) = cut_answers([TOLD], 1.0, seed=0)
+    assert (cut.id, cut.question, cut.answers, cut.title) == ("q-cut", TOLD.question, (), "Town")
+    assert cut.context == TOLD.context.replace("Anna Schmidt opened the bakery. ", "")
+
+
+def test_a_paragraph_of_which_little_is_left_is_not_cut() -> None:
+    short = replace(
+        TOLD, context="It rained. Anna Schmidt opened the bakery.", answers=(("Anna Schmidt", 11),)
+    )
+    assert cut_answers([short], 1.0, seed=0) == []
+
+
+def test_a_share_of_the_answerable_questions_is_cut() -> None:
+    many = [replace(TOLD, id=str(n)) for n in range(400)]
+    assert 150 < len(cut_answers(many, 0.5, seed=1)) < 250
+    assert cut_answers(many, 0.5, seed=1) == cut_answers(many, 0.5, seed=1)
+    assert cut_answers([replace(TOLD, answers=())], 1.0, seed=1) == []

@@ -6,6 +6,7 @@ import pytest
 
 from bert.data.examples import QaExample
 from bert.tasks.spec import TaskSpec
+from tests.support.reading import character_tokenizer
 from training.tasks.base import Evaluation
 from training.tasks.qa import Predicted, QaFinetuning
 
@@ -57,3 +58,15 @@ def test_2_0_is_scored_by_the_threshold(task: QaFinetuning) -> None:
     assert task.rescore(Evaluation({}, None, SOME_WITHOUT)).scores["f1"] == 1.0
     task.spec = replace(task.spec, null_threshold=0.0)
     assert task.rescore(Evaluation({}, None, SOME_WITHOUT)).scores["f1"] == pytest.approx(2 / 3)
+
+
+def test_each_epoch_learns_the_answer_of_another_annotator() -> None:
+    spec = TaskSpec("qa", max_tokens=64)
+    answers = (("red", 0), ("red house", 0), ("house", 4))
+    asked = QaFinetuning(character_tokenizer(), spec)
+    (feature,) = asked.features([QaExample("q", "what", "red house", answers, "")])
+    targets = [feature.in_epoch(epoch).target for epoch in range(4)]
+    assert len(set(targets)) == 3 and targets[3] == targets[0] == feature.target
+    assert targets[1][0] == targets[0][0] and targets[1][1] == targets[2][1]
+    (single,) = asked.features([QaExample("q", "what", "red house", (), "")])
+    assert single.in_epoch(5).target == (0, 0)

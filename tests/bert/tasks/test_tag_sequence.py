@@ -1,0 +1,136 @@
+"""The best sequence of tags that BIO allows, and words that belong to no entity."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert.errors import ConfigError
+from bert.tasks import ner
+from bert.tasks.aggregation import Aggregation, EntityOptions
+from bert.tasks.spec import LEFT_OUT, TaskSpec
+from bert.tasks.tag_sequence import best_sequence, left_out
+from bert.tasks.tags import TagScheme
+from tests.support.reading import character_tokenizer, read
+
+BIO = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+SCHEMES = {
+    "BIO": BIO,
+    "BIOES": ("O", "B-PER", "I-PER", "E-PER", "S-PER", "S-LOC"),
+    "IO": ("O", "PER", "LOC"),
+}
+TOKENIZER = character_tokenizer()
+SPEC = TaskSpec("ner", BIO, viterbi=True)
+
+
+def keeps_the_rule(labels: tuple[str, ...], tags: tuple[int, ...]) -> bool:
+    """Tell by the labels' text whether each I- or E- goes on with an entity of its type."""
+    before = "O"
+    for tag in tags:
+        label = labels[tag]
+        if label[:2] in ("I-", "E-") and (before[2:] != label[2:] or before[:2] in ("E-", "S-")):
+            return False
+        before = label
+    return True
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@given(words=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+def test_no_sequence_that_keeps_the_rule_is_better(scheme: str, words: int, seed: int) -> None:
+    labels = SCHEMES[scheme]
+    logits = np.random.default_rng(seed).normal(0, 2, (words, len(labels))).astype(np.float32)
+    found = best_sequence(logits, TagScheme.of(labels))
+    allowed = [
+        tags for tags in itertools.product(range(len(labels)), repeat=words) if keeps_the_rule(labels, tags)
+    ]
+    sums = [logits[np.arange(words), tags].sum() for tags in allowed]
+    assert tuple(found.tolist()) in allowed
+    assert logits[np.arange(words), found].sum() == pytest.approx(max(sums), abs=1e-4)
+
+
+def test_an_entity_that_begins_inside_is_mended_by_its_neighbours() -> None:
+    text = "ab cd"
+    logits = np.array([[0, 1.0, 0, 0.9, 0], [0, 0, 0, 0, 2.0]], np.float32)  # B-PER I-LOC, each alone
+    plain = ner.decode(text, read(TOKENIZER, text), logits, TaskSpec("ner", BIO))
+    assert [(e.text, e.label) for e in plain] == [("ab", "PER"), ("cd", "LOC")]
+    (entity,) = ner.decode(text, read(TOKENIZER, text), logits, SPEC)
+    assert (entity.text, entity.label) == ("ab cd", "LOC")
+    rows = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    assert entity.score == pytest.approx((rows[0, 3] + rows[1, 4]) / 2, abs=1e-6)
+
+
+def test_a_text_without_words_has_no_tags() -> None:
+    assert ner.decode(" ", read(TOKENIZER, " "), np.zeros((0, 5), np.float32), SPEC) == []
+
+
+def entities(text: str, *kinds: str, aggregation: Aggregation = Aggregation.FIRST) -> list[str]:
+    """Return the entities where every word is one's beginning."""
+    pieces = read(TOKENIZER, text)
+    options = EntityOptions(aggregation)
+    count = len(pieces) if options.by_piece else len(ner.word_heads(pieces))
+    logits = np.tile(np.array([0, 5, 0, 0, 0], np.float32), (count, 1))
+    return [e.text for e in options.decode(text, pieces, logits, TaskSpec("ner", BIO, left_out=kinds))]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ab 😀", ["ab"]),
+        ("ab😀", ["ab"]),
+        ("😀", []),
+        ("ab ™ cd", ["ab", "cd"]),
+        ("👩‍🔬 ab", ["ab"]),
+        ("ab €", ["ab"]),
+        ("ke$ha", ["ke", "ha"]),
+        ("ab & cd", ["ab", "&", "cd"]),
+    ],
+)
+@pytest.mark.parametrize("aggregation", ["first", "average", "max"])
+def test_symbols_belong_to_no_entity(text: str, found: list[str], aggregation: str) -> None:
+    assert entities(text, "symbols", aggregation=Aggregation(aggregation)) == found
+    assert len(entities(text)) >= len(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("@ada met bo", ["met", "bo"]),
+        ("@ ada @ bo met cy", ["met", "cy"]),
+        ("RT @ ada : hi", ["RT", ":", "hi"]),
+        ("ab (@cd)", ["ab", "(", ")"]),
+        ("lunch @ ab", ["lunch", "@", "ab"]),
+        ("ab@cd.ef", ["ab", "@", "cd", ".", "ef"]),
+    ],
+)
+def test_handles_belong_to_no_entity(text: str, found: list[str]) -> None:
+    assert entities(text, "handles") == found
+
+
+def test_without_a_label_for_outside_nothing_is_left_out() -> None:
+    pieces, spec = read(TOKENIZER, "ab 😀"), TaskSpec("ner", ("PER", "LOC"), left_out=LEFT_OUT)
+    found = ner.decode("ab 😀", pieces, np.array([[5, 0], [0, 5]], np.float32), spec)
+    assert [e.text for e in found] == ["ab"]  # what is nothing but symbols has no text left
+
+
+def test_words_are_found_by_their_kind() -> None:
+    bounds = np.array([[0, 2], [3, 4]])
+    assert left_out("ab 😀", bounds, ()).tolist() == []
+    assert left_out("ab 😀", bounds, ("symbols",)).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (
+            {"task": "ner", "labels": BIO, "left_out": ("emoji",)},
+            "left_out names emoji; known are symbols, handles",
+        ),
+        ({"task": "qa", "viterbi": True}, "are for ner, and task is 'qa'"),
+        ({"task": "ner", "labels": BIO, "letter_shapes": 1}, "letter_shapes"),
+    ],
+)
+def test_wrong_rules_are_named(values: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        TaskSpec(**values)  # type: ignore[arg-type]

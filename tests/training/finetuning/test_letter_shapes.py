@@ -1,0 +1,77 @@
+"""Letter shapes from the settings of a run to the bundle that is served."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bert.bundle import read_bundle
+from bert.checkpoint.weights import read_checkpoint
+from bert.errors import ConfigError
+from bert.nn.checkpoint import load_into
+from bert.tasks.spec import TaskSpec
+from bert.text.letter_shapes import SHAPES
+from model_export.cli import main as export
+from model_export.reference import Reference
+from tests.support.families import write_relative
+from training.data.datasets import read_training
+from training.finetune import finetune
+from training.settings import FinetuneSettings
+from training.tasks.registry import TASKS
+
+Make = Callable[..., FinetuneSettings]
+SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+def test_what_is_trained_is_what_is_exported(
+    lora: dict[str, int] | None, settings_for: Make, tmp_path: Path
+) -> None:
+    settings = settings_for("ner", lora=lora, letter_shapes=True, left_out=["symbols"], precision="fp32")
+    best = finetune(settings)
+    spec, checkpoint = TaskSpec.read(best), read_checkpoint(best)
+    assert (spec.letter_shapes, spec.viterbi, spec.left_out) == (True, True, ("symbols",))
+    table = checkpoint.weights[SEGMENTS]
+    assert len(table) == checkpoint.config.type_vocab_size == SHAPES
+    assert len(np.unique(table, axis=0)) > 2  # the shapes of the data have learned something
+    (pieces,) = checkpoint.tokenizer.pieces(["Ada met NATO"])
+    encoding = checkpoint.tokenizer.single(pieces)
+    assert set(encoding.segment_ids.tolist()) == {0, 1, 2, 3}
+    if lora is None:
+        model = TASKS["ner"](checkpoint.tokenizer, spec).model(checkpoint.config).eval()
+        assert load_into(model, best) == []
+        rows = [torch.tensor(x[None].astype(np.int64)) for x in (encoding.ids, encoding.segment_ids)]
+        with torch.no_grad():
+            expected = model(*rows)[0].numpy()
+        every = np.arange(len(encoding))
+        reference = Reference(checkpoint.config, spec, checkpoint.weights)
+        found = reference.outputs(encoding.ids, encoding.segment_ids, every)
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert export(["--checkpoint", str(best), "--out", str(tmp_path / "bundle"), "--precision", "fp32"]) == 0
+    assert read_bundle(tmp_path / "bundle").manifest.task.letter_shapes
+
+
+def test_a_run_starts_from_an_earlier_one_with_shapes(settings_for: Make, tmp_path: Path) -> None:
+    best = finetune(settings_for("ner", letter_shapes=True, max_steps=2))
+    again = settings_for("ner", letter_shapes=True, max_steps=1, start_from=best, output_dir=tmp_path / "b")
+    assert len(read_checkpoint(finetune(again)).weights[SEGMENTS]) == SHAPES
+
+
+def test_a_body_without_segments_is_refused(settings_for: Make, tmp_path: Path) -> None:
+    base = tmp_path / "distilbert"
+    write_relative(base, "distilbert", TaskSpec("similarity"))
+    with pytest.raises(ConfigError, match="letter_shapes need segment embeddings, and distilbert has none"):
+        finetune(settings_for("ner", base=str(base), letter_shapes=True))
+
+
+def test_shares_of_the_sentences_are_learned_in_other_letters(settings_for: Make) -> None:
+    plain = read_training(settings_for("ner"))
+    recased = read_training(settings_for("ner", recase={"lower": 0.25, "upper": 0.05}))
+    assert [source.repeat for source in recased] == pytest.approx([0.7, 0.25, 0.05])
+    words = [[word for example in source.examples for word in example.words] for source in recased]
+    assert words[0] == [word for example in plain[0].examples for word in example.words]
+    assert all(word == word.lower() for word in words[1]) and any(word.isupper() for word in words[2])
+    assert [e.labels for e in recased[1].examples] == [e.labels for e in plain[0].examples]
