@@ -17,7 +17,7 @@ export HOST PORT PYTHON TORCH TORCH_INDEX PRECISION
 
 BIN := .venv/bin
 
-.PHONY: help serve bundles test test-quick test-slow clients check format docs docs-serve screenshots bench bench-compare containers lock clean venv
+.PHONY: help serve bundles test test-quick test-slow clients check format docs docs-serve screenshots bench bench-compare gpu-check containers lock clean venv
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,10 @@ bench-compare: venv ## every server in turn on the same weights and texts: a tab
 	@scripts/make_bench_venvs.sh
 	@$(BIN)/python -m benchmarks.serving.compare runs/compare-fp32/sentiment --baselines-python .venv-bench/bin/python \
 		--infinity-python .venv-infinity/bin/python $(ARGS)
+
+# It sets nothing up: a GPU machine may have no network, and its torch and onnxruntime are what is to be tried.
+gpu-check: ## everything on a GPU, in nine minutes at most, to runs/gpu-check; without a GPU in small
+	@$(firstword $(PYTHON) $(wildcard $(BIN)/python) python3) -m benchmarks.gpu_check $(ARGS)
 
 containers: ## build the image, start it with Prometheus, ask it, take it down
 	@scripts/check_containers.sh

@@ -20,7 +20,7 @@ from bert.runtime import OPTIMIZATION_LEVEL, check_output, open_session, session
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from bert.tokenizer import Encoding
-from service.engine.cuda_graphs import CapturedGraphs
+from service.engine.cuda_graphs import BatchShape, CapturedGraphs
 from service.engine.engine_protocol import Floats, Outputs
 from service.logs import LOGGER
 
@@ -75,6 +75,11 @@ class OnnxEngine:
             found, computed_tokens = self._packer.run(encodings, positions, self._compute)
         tokens = sum(len(encoding) for encoding in encodings)
         return Outputs(found, 1.0 - tokens / computed_tokens)
+
+    @property
+    def captured_shapes(self) -> list[BatchShape]:
+        """Shapes of small batches that are replayed; none on a CPU."""
+        return self._captured.shapes if self._captured is not None else []
 
     def set_cost(self, cost: CostModel) -> None:
         """Pack by this model from now on."""

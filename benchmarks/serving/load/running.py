@@ -16,7 +16,8 @@ from benchmarks.serving.load.wire import RefusedError, ask
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {
-    "PYTHONPATH": str(ROOT),
+    # This checkout first, then what the caller has put on the path.
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     "PYTHONUNBUFFERED": "1",
     # Nothing is fetched and nothing is told to anybody.
     "HF_HUB_OFFLINE": "1",

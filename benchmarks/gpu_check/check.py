@@ -1,0 +1,39 @@
+"""What a section of the check is given."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks.gpu_check.records import Recorder
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Device, size and place of one section's run."""
+
+    device: str
+    """"cuda" or "cpu"."""
+    small: bool
+    """Tiny shapes, which try the code and measure nothing."""
+    folder: Path
+    """Folder for what the section writes beside its findings."""
+    record: Recorder
+    ends_at: float
+    """Moment by `time.monotonic` at which the section is stopped."""
+
+    @property
+    def on_gpu(self) -> bool:
+        """True on a GPU."""
+        return self.device == "cuda"
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the section is stopped."""
+        return self.ends_at - time.monotonic()
+
+    def pick(self, full: T, small: T) -> T:
+        """Return the value for the size of this run."""
+        return small if self.small else full
