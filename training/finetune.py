@@ -102,8 +102,8 @@ def _read(
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _tell_left_out(settings.base)
     task = make_task(settings, tokenizer, spec)
-    task.prepare(_examples(train))
     task.configure(settings, *_drawn_labels(train))
+    task.prepare(_examples(train), _examples(dev))
     return train, dev, test, task
 
 

@@ -132,6 +132,22 @@ class TeacherSettings(SettingsPart):
     """Share of the teacher in the loss; the labels have the rest."""
 
 
+class EmbeddingSettings(SettingsPart):
+    """Learn embeddings from pairs with scores, or from texts that belong together and texts that do not (similarity)."""
+
+    loss: Literal["auto", "cosine", "cosent", "mnrl", "triplet"] = "auto"
+    """With scores: `cosine` (squared error) or `cosent` (order of all pairs of a batch). Without: `mnrl` (each text
+    chooses its own among all of a batch) or `triplet` (a margin). `auto`: cosine with scores, mnrl without."""
+    scale: Annotated[float, Field(gt=0)] = 20.0
+    """Factor of cosines, one over the temperature (cosent, mnrl)."""
+    symmetric: bool = False
+    """Second texts choose their first ones as well (mnrl)."""
+    margin: Annotated[float, Field(gt=0)] = 0.2
+    """Cosine by which a positive must be nearer than a negative (triplet)."""
+    dimensions: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    """Shorter lengths at which embeddings are trained too, cut at the end (Matryoshka, arXiv 2205.13147)."""
+
+
 class FinetuneSettings(CommandSettings):
     """Fine-tune a BERT checkpoint on labelled data."""
 
@@ -185,6 +201,9 @@ class FinetuneSettings(CommandSettings):
     )
     recase: RecaseSettings | None = Field(
         None, description="ner: share of the sentences that are learned in small letters, or in capitals"
+    )
+    embeddings: EmbeddingSettings = Field(
+        default_factory=lambda: EmbeddingSettings(), description="similarity: the loss, and what it needs"
     )
     teacher: TeacherSettings | None = Field(
         None, description="fine-tuned checkpoint whose logits are learned beside the labels"
@@ -251,6 +270,8 @@ class FinetuneSettings(CommandSettings):
         task = TASKS[self.task]
         if self.features and not task.has_tags:
             raise ValueError(f"features are read for ner, and task is {self.task!r}")
+        if self.embeddings != EmbeddingSettings() and task.head is not Head.EMBEDDING:
+            raise ValueError(f"embeddings are learned for similarity, and task is {self.task!r}")
         if self.features and self.lora:
             raise ValueError("features leave the encoder as it is, and lora changes it: give one of the two")
         if self.lora and self.base.startswith(RANDOM):

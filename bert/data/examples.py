@@ -8,13 +8,15 @@ class TextExample:
     """One text or a pair with its label: classification, regression, multi-label, similarity.
 
     `label` is a name (one of several classes), a float (regression, similarity), a tuple of names
-    (multi-label; may be empty) or None (an unlabelled text).
+    (multi-label; may be empty) or None (an unlabelled text, or two that belong together).
     """
 
     text: str
     text_pair: str | None
     label: str | float | tuple[str, ...] | None
     id: str
+    negatives: tuple[str, ...] | None = None
+    """Texts that do not belong to `text`, as `text_pair` does (similarity). None: the label says how alike two are."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from bert.data.conll import read_conll
 from bert.data.entity_json import holds_json, read_entity_json
 from bert.data.glue import glue_task, guess_task, read_glue
 from bert.data.labelled_file import LabelledFile
-from bert.data.rows import TextColumns
+from bert.data.pairs import from_entailment, pair_columns
+from bert.data.rows import ENTAILMENT, TextColumns
 from bert.data.squad import read_squad
-from bert.data.tables import TABLES, column_names, read_table
+from bert.data.tables import DIALECTS, TABLES, column_names, header_of, read_table
 from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
 
@@ -29,11 +30,13 @@ FORMATS = {
 _TEXTS = ("text", "text_pair", "label", "id")
 _COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
     "classification": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
-    "similarity": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
+    "similarity": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), (*_TEXTS, "negative")),
     "ner": {"hub": ("words", "tags"), "jsonl": ("text", "spans", "words", "tags")},
     "multiple_choice": {"hub": ("prompt", "choices", "label", "start")},
 }
 
+
+_NO_SCORES = "; {label: ''} for pairs that belong together and have no scores"
 
 _GUESSES: dict[str, Callable[[Path], str]] = {
     "ner": lambda path: "jsonl" if holds_json(path) else "conll",
@@ -61,7 +64,19 @@ def read_labelled(
             f"format {kind!r} of {file.path} does not fit the task {task!r}; it reads {', '.join(FORMATS[task])}"
         )
     _check_columns(file, task, kind)
-    if others and kind in others:
+    examples = _read(file, task, kind, problem_type, labels, others or {})
+    return from_entailment(file.path, examples) if TASKS[task].needs_pairs else examples
+
+
+def _read(
+    file: LabelledFile,
+    task: str,
+    kind: str,
+    problem_type: str,
+    labels: Labels,
+    others: Mapping[str, Reader],
+) -> list[Any]:
+    if kind in others:
         return others[kind]()
     if kind in ("hub", "codah", "swag", "recurring_spans"):
         what = "is no file here" if kind == "hub" else f"is of the format {kind!r}"
@@ -106,18 +121,26 @@ def text_columns(
     """Return which columns of a table are read; a similarity is a number, as in regression.
 
     The second text of a pair is in the column that `columns` names, else in `text_pair` where that is `present`; a
-    number in `label`, else in `score`.
+    number in `label`, else in `score`. Similarity knows more names (`pair_columns`).
     """
+    numbers = {str(number): name for number, name in enumerate(file.label_names)}
+    if TASKS[task].needs_pairs:
+        return TextColumns(
+            **pair_columns(file.path, file.columns, present),
+            problem_type="regression",
+            label_names=numbers,
+            skip_labels=("-",),
+            skip_empty=file.skip_empty,
+            entailment=True,
+        )
     problem_type = "regression" if TASKS[task].learns_numbers(problem_type) else problem_type
     named: dict[str, Any] = dict(file.columns)
-    if problem_type == "regression" and "label" not in present and "score" in present:
+    is_number = problem_type == "regression"
+    if is_number and "label" not in present and "score" in present:
         named.setdefault("label", "score")
-    is_there = "text_pair" in present and "text_pair" not in named.values()
-    if TASKS[task].needs_pairs or is_there:
+    if "text_pair" in present and "text_pair" not in named.values():
         named.setdefault("text_pair", "text_pair")
     named["text_pair"] = named.get("text_pair") or None  # an empty name: the first text alone is read
-    numbers = {str(number): name for number, name in enumerate(file.label_names)}
-    is_number = problem_type == "regression"
     return TextColumns(
         **named,
         problem_type=problem_type,
@@ -128,9 +151,9 @@ def text_columns(
 
 
 def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels) -> list[Any]:
-    wanted = {"text": "text", "label": "label", **file.columns}
+    wanted = file.columns if TASKS[task].needs_pairs else {"text": "text", "label": "label", **file.columns}
     present = column_names(file.path, tuple(name for name in wanted.values() if name))
-    if not file.columns and "text" not in present and guess_task(present):
+    if not file.columns and "text" not in present and guess_task(present) and _has_tabs(file.path):
         return _read_glue(file, None, task, problem_type)
     columns = text_columns(file, task, problem_type, labels, present)
     missing = [name for name in columns.named if name not in present]
@@ -139,15 +162,23 @@ def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels
             file.path,
             1,
             f"has no column {', '.join(map(repr, missing))}; its columns are {', '.join(map(repr, sorted(present)))}: "
-            "say which are read, columns: {text: ..., label: ...} for this file",
+            "say which are read, columns: {text: ..., label: ...} for this file"
+            + (_NO_SCORES if TASKS[task].needs_pairs and columns.label in missing else ""),
         )
     return list(read_table(file.path, columns))
+
+
+def _has_tabs(path: Path) -> bool:
+    """Tell whether tabs separate a table's columns, as in GLUE."""
+    return path.suffix.lower() in DIALECTS and header_of(path, ())[0].separator == "\t"
 
 
 def _read_glue(file: LabelledFile, name: str | None, task: str, problem_type: str) -> list[Any]:
     examples = read_glue(file.path, name, file.label_names)
     wants_numbers = TASKS[task].learns_numbers(problem_type)
     for example in examples:
+        if TASKS[task].needs_pairs and example.label in ENTAILMENT:
+            continue
         if example.label is not None and isinstance(example.label, float) != wants_numbers:
             wanted = "numbers, for pairs of texts (STS-B)" if wants_numbers else "classes"
             raise DataError(

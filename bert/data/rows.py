@@ -13,6 +13,8 @@ from bert.tasks.spec import PROBLEM_TYPES
 logger = logging.getLogger(__name__)
 Label = str | float | tuple[str, ...] | None
 SKIP_EMPTY = "`skip_empty: true` for the file leaves out rows with an empty text or label"
+ENTAILMENT = ("entailment", "neutral", "contradiction")
+"""Labels of natural language inference (NLI)."""
 LABEL_SEPARATOR = ","
 """Stands between the labels of one multi-label cell."""
 
@@ -41,6 +43,10 @@ class TextColumns:
     """When given, any other label (after renaming) is a problem: read dev with the labels of train."""
     skip_empty: bool = False
     """Rows with an empty text or label are left out and counted, instead of being a problem."""
+    negatives: tuple[str, ...] | None = None
+    """Columns of texts that do not belong to `text`, a text or a list each; None: labels say what belongs together."""
+    entailment: bool = False
+    """A label may be one of NLI instead of a number."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for an unknown problem type."""
@@ -50,7 +56,8 @@ class TextColumns:
     @property
     def named(self) -> tuple[str, ...]:
         """The columns that a table must have."""
-        return tuple(name for name in (self.text, self.text_pair, self.label, self.id) if name is not None)
+        named = (self.text, self.text_pair, self.label, self.id, *(self.negatives or ()))
+        return tuple(name for name in named if name is not None)
 
 
 def text_examples(
@@ -98,9 +105,8 @@ def _is_skipped(row: Mapping[str, object], columns: TextColumns) -> bool:
 def _has_empty(row: Mapping[str, object], columns: TextColumns) -> bool:
     # No label is an answer too where there may be several.
     label = None if columns.problem_type == "multi_label" else columns.label
-    return any(
-        name is not None and not _text_of(row.get(name)) for name in (columns.text, columns.text_pair, label)
-    )
+    needed = (columns.text, columns.text_pair, label, *(columns.negatives or ()))
+    return any(name is not None and not _text_of(row.get(name)) for name in needed)
 
 
 def _example(
@@ -109,19 +115,32 @@ def _example(
     for column in columns.named:
         if not holds_unicode(row.get(column)):
             problems.add(place, f"{column!r} {NOT_UNICODE}")
-    text = _checked_text(row, columns.text, place, problems)
-    pair = None if columns.text_pair is None else _checked_text(row, columns.text_pair, place, problems)
+    text = _checked_text(row.get(columns.text), columns.text, place, problems)
+    second = columns.text_pair
+    pair = None if second is None else _checked_text(row.get(second), second, place, problems)
     try:
         label = _label(row, columns)
     except ValueError as error:
         problems.add(place, str(error))
         label = None
     given = None if columns.id is None else _text_of(row.get(columns.id))
-    return TextExample(text, pair, label, given or str(place))
+    negatives = None if columns.negatives is None else _negatives(row, columns.negatives, place, problems)
+    return TextExample(text, pair, label, given or str(place), negatives)
 
 
-def _checked_text(row: Mapping[str, object], column: str, place: Place, problems: Problems) -> str:
-    value = row.get(column)
+def _negatives(
+    row: Mapping[str, object], columns: tuple[str, ...], place: Place, problems: Problems
+) -> tuple[str, ...]:
+    """Return the texts of all columns; a list holds several, or none."""
+    found: list[str] = []
+    for column in columns:
+        value = row.get(column)
+        several = value if isinstance(value, list) else [value]
+        found += [_checked_text(text, column, place, problems) for text in several]
+    return tuple(found)
+
+
+def _checked_text(value: object, column: str, place: Place, problems: Problems) -> str:
     if value is None or (isinstance(value, str) and not value.strip()):
         problems.add(place, f"{column!r} is empty")
     elif not isinstance(value, str):
@@ -136,6 +155,9 @@ def _label(row: Mapping[str, object], columns: TextColumns) -> Label:
     if columns.label is None:
         return None
     value = row.get(columns.label)
+    name = columns.label_names.get(_text_of(value), _text_of(value))
+    if columns.entailment and name in ENTAILMENT:
+        return name
     if columns.problem_type == "regression":
         return _number(value, columns.label)
     if columns.problem_type == "multi_label":

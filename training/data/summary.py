@@ -154,6 +154,8 @@ def _count(examples: Sequence[Any], labels: Sequence[str]) -> tuple[str, dict[st
     match examples[0] if examples else None:
         case TextExample(text_pair=pair):
             counts = label_counts(examples)
+            if negatives := sum(bool(example.negatives) for example in examples):
+                return "pairs", {"with negatives": negatives}, len(examples)
             named = dict.fromkeys(labels, 0) if counts else {}
             return ("texts" if pair is None else "pairs"), {**named, **counts}, len(examples)
         case WordsExample():

@@ -38,6 +38,7 @@ def validate_training(path: str | Path, examples: Sequence[Example]) -> None:
 
 
 def _fault(examples: Sequence[TextExample]) -> str | None:
+    examples = [example for example in examples if example.negatives is None]
     if not examples:
         return None
     unlabelled = sum(example.label is None for example in examples)

@@ -126,6 +126,18 @@ def number_findings(examples: Sequence[TextExample], predictions: Sequence[float
     return Findings(len(examples), 0, tuple(worst))
 
 
+def retrieval_findings(
+    examples: Sequence[TextExample], nearest: Sequence[str], is_right: NDArray[np.bool_]
+) -> Findings:
+    """Analyse a search: texts to which another one than their own is the nearest."""
+    wrong = [
+        Mistake(e.id, _excerpt(e.text), _excerpt(e.text_pair or ""), _excerpt(found))
+        for e, found, right in zip(examples, nearest, is_right, strict=True)
+        if not right
+    ]
+    return Findings(len(examples), len(wrong), tuple(wrong[:MISTAKES_SHOWN]))
+
+
 def choice_findings(examples: Sequence[ChoiceExample], predictions: Sequence[int]) -> Findings:
     """Analyse multiple choice: the wrong endings that were chosen."""
     wrong = [

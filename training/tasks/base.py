@@ -109,8 +109,10 @@ class FinetuneTask(ABC):
         """Name of the score that decides by default."""
         return self.metrics[0]
 
-    def prepare(self, examples: Sequence[Any]) -> None:  # noqa: B027 - most tasks have nothing to prepare
-        """Inspect all training examples together, before `features` gets those of each file."""
+    def prepare(  # noqa: B027 - most tasks have nothing to prepare
+        self, examples: Sequence[Any], held_out: Sequence[Any] = ()
+    ) -> None:
+        """Inspect all training examples together, before `features` gets those of each file; and all of dev."""
 
     def configure(  # noqa: B027
         self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float

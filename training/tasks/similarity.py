@@ -1,49 +1,78 @@
-"""Fine-tuning for similarity: the cosine of two texts learns a score (Reimers & Gurevych 2019, arXiv 1908.10084)."""
+"""Fine-tuning for similarity: the cosine of two texts (Reimers & Gurevych 2019, arXiv 1908.10084).
 
-from collections.abc import Sequence
+It learns from scores, or from texts that belong together and texts that do not. F features, R rows, E width.
+"""
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from bert.config import BertConfig
 from bert.data.examples import TextExample
 from bert.encoding import Encoding
 from bert.errors import ConfigError
 from bert.metrics.correlation import pearson, spearman
-from bert.nn import losses
+from bert.nn import embedding_losses, losses
 from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.similarity import cosine
 from training.core.sending import send
 from training.data.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
+from training.settings import EmbeddingSettings, FinetuneSettings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
+from training.tasks.positive_pairs import false_negatives, random_order, score_pairs, texts_of
+
+SCORED = ("cosine", "cosent")
+"""Losses that learn from pairs with scores; the others from pairs without."""
 
 
 class SimilarityFinetuning(FinetuneTask):
-    """Two separately encoded texts and their similarity."""
+    """Separately encoded texts, and how near they should be to each other."""
 
     architecture = "BertModel"
-    metrics = ("spearman", "pearson")
+    metrics = ("spearman", "pearson", "triplet_accuracy", "recall_at_1", "mrr")
 
+    settings = EmbeddingSettings()
+    loss_name = "cosine"
+    """The loss of the settings, or the one that the training data ask for."""
     highest: float = 1.0
     """Highest score of the training data, which a cosine of 1 stands for."""
+    _metric = "spearman"
+
+    @property
+    def metric(self) -> str:
+        """Spearman where there are scores to compare with, else the accuracy on triplets, else recall."""
+        return self._metric
 
     def model(self, config: BertConfig) -> BertHead:
-        """Return BERT with the pooling of the base."""
+        """Return BERT with the pooling of the base. Raises ConfigError for dimensions that it does not have."""
+        width = self.spec.vector_size(config.hidden_size)
+        if any(size > width for size in self.settings.dimensions):
+            raise ConfigError(
+                f"embeddings.dimensions are {self.settings.dimensions}, and the base has {width}"
+            )
         return BertForSimilarity(config, self.spec.poolings)
 
-    def _pairs(self, examples: Sequence[TextExample]) -> list[tuple[Encoding, Encoding]]:
-        if any(example.text_pair is None for example in examples):
-            raise ConfigError("similarity needs two texts an example: name the column of `text_pair`")
-        pieces = self.tokenizer.pieces([text for x in examples for text in (x.text, x.text_pair or "")])
-        rows = [self.tokenizer.single(p, self.spec.max_tokens, truncate=True) for p in pieces]
-        return list(zip(rows[::2], rows[1::2], strict=True))
+    def configure(
+        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
+    ) -> None:
+        """Take over how embeddings are learned."""
+        self.settings = settings.embeddings
 
-    def prepare(self, examples: Sequence[TextExample]) -> None:
-        """Find the scale of the scores, the same for all files. Raises ConfigError where none is above 0."""
-        if examples:
+    def prepare(self, examples: Sequence[TextExample], held_out: Sequence[TextExample] = ()) -> None:
+        """Choose the loss, the scale of the scores, the same for all files, and the deciding metric.
+
+        Raises ConfigError for data that the loss cannot learn from.
+        """
+        self._metric = _default_metric(held_out or examples)
+        if not examples:
+            return
+        self.loss_name = _loss_for(self.settings.loss, examples)
+        if self.loss_name == "cosine":
             self.highest = max(float(example.label) for example in examples)  # type: ignore[arg-type]
         if self.highest <= 0:
             raise ConfigError(
@@ -52,21 +81,69 @@ class SimilarityFinetuning(FinetuneTask):
             )
 
     def features(self, examples: Sequence[TextExample]) -> list[Feature]:
-        """Two rows an example; scores are scaled so that the highest of the training data is 1."""
+        """Make a row of each text of an example; the target is a score, or the keys by which equal texts are told."""
         return [
-            Feature(pair, float(example.label) / self.highest)  # type: ignore[arg-type]
-            for pair, example in zip(self._pairs(examples), examples, strict=True)
+            Feature(rows, _keys(rows) if example.label is None else float(example.label) / self.highest)  # type: ignore[arg-type]
+            for rows, example in zip(self._rows(examples), examples, strict=True)
         ]
 
+    def _rows(self, examples: Sequence[TextExample]) -> list[tuple[Encoding, ...]]:
+        if any(example.text_pair is None for example in examples):
+            raise ConfigError("similarity needs two texts an example: name the column of `text_pair`")
+        texts = [texts_of(example) for example in examples]
+        encoded = iter(self._encode([text for row in texts for text in row]))
+        return [tuple(next(encoded) for _ in row) for row in texts]
+
+    def _encode(self, texts: Sequence[str]) -> list[Encoding]:
+        limit = self.spec.max_tokens
+        return [self.tokenizer.single(p, limit, truncate=True) for p in self.tokenizer.pieces(list(texts))]
+
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
-        """Compare the cosine of each two rows, unit vectors (2B, H), with the score."""
-        cosines = (logits[::2] * logits[1::2]).sum(-1)
-        return losses.regression(cosines, send(torch.tensor(batch.targets), logits.device))
+        """Compare unit vectors (R, E), whole or also cut to fewer dimensions, whose losses are then averaged."""
+        sizes = [logits.shape[1], *self.settings.dimensions]
+        cut = [logits if size == logits.shape[1] else F.normalize(logits[:, :size], dim=-1) for size in sizes]
+        found = [self._loss(vectors, batch) for vectors in cut]
+        return Loss(torch.stack([loss.total for loss in found]).mean(), found[0].targets)
+
+    def _loss(self, vectors: Tensor, batch: FeatureBatch) -> Loss:
+        if self.loss_name not in SCORED:
+            return self._pairs_loss(vectors, batch)
+        scores = send(torch.tensor(batch.targets), vectors.device)
+        cosines = (vectors[::2] * vectors[1::2]).sum(-1)
+        if self.loss_name == "cosent":
+            return embedding_losses.cosent(cosines, scores, self.settings.scale)
+        return losses.regression(cosines, scores)
+
+    def _pairs_loss(self, vectors: Tensor, batch: FeatureBatch) -> Loss:
+        """Compare anchors, positives and negatives (R, E); the other pairs' texts are negatives of `mnrl`."""
+        counts, device = np.array(batch.counts), vectors.device
+        first = np.cumsum(counts) - counts
+        others = np.setdiff1d(np.arange(counts.sum()), [first, first + 1])
+        anchors, positives, negatives = (
+            vectors[send(torch.from_numpy(rows), device)] for rows in (first, first + 1, others)
+        )
+        if self.loss_name == "triplet":
+            owner = send(torch.from_numpy(np.repeat(np.arange(len(counts)), counts - 2)), device)
+            return embedding_losses.triplet(anchors[owner], positives[owner], negatives, self.settings.margin)
+        keys = np.concatenate(batch.targets)
+        first_keys, positive_keys = keys[first], keys[first + 1]
+        wrong = false_negatives(first_keys, positive_keys, np.concatenate([positive_keys, keys[others]]))
+        candidates = torch.cat([positives, negatives])
+        scale = self.settings.scale
+        loss = embedding_losses.ranking(anchors, candidates, send(torch.from_numpy(wrong), device), scale)
+        if not self.settings.symmetric:
+            return loss
+        wrong = false_negatives(positive_keys, first_keys, first_keys)
+        back = embedding_losses.ranking(positives, anchors, send(torch.from_numpy(wrong), device), scale)
+        return Loss((loss.total + back.total) / 2, loss.targets)
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
-        """Correlate cosines with scores."""
-        vectors = np.stack(predict([row for pair in self._pairs(examples) for row in pair]))
-        predicted = cosine(vectors[::2], vectors[1::2])
+        """Correlate cosines with scores, or search each pair's second text."""
+        texts = list(dict.fromkeys(text for example in examples for text in texts_of(example)))
+        vectors = dict(zip(texts, predict(self._encode(texts)), strict=True))
+        if not _has_scores(examples):
+            return score_pairs(vectors, examples)
+        predicted = cosine(*(np.stack([vectors[texts_of(e)[n]] for e in examples]) for n in (0, 1)))
         gold = [float(example.label) for example in examples]  # type: ignore[arg-type]
         scores = {
             "spearman": spearman(gold, predicted),
@@ -76,11 +153,50 @@ class SimilarityFinetuning(FinetuneTask):
 
     def baseline(self, examples: Sequence[TextExample]) -> Baseline:
         """Score one prediction for all pairs, which correlates with nothing."""
+        if not _has_scores(examples):
+            return random_order(examples)
         return Baseline("one score for all", {"spearman": 0.0, "pearson": 0.0})
 
     def lengths(self, examples: Sequence[TextExample]) -> Lengths:
-        """Count both texts of each pair."""
-        texts = [text for example in examples for text in (example.text, example.text_pair or "")]
+        """Count every text of each example."""
+        texts = [text for example in examples for text in texts_of(example)]
         return Lengths(
             token_counts(self.tokenizer, texts) + self.tokenizer.form.special_tokens(1), self.spec.max_tokens
         )
+
+
+def _keys(rows: Sequence[Encoding]) -> tuple[int, ...]:
+    """Return a number for each text, the same for texts that the model reads alike."""
+    return tuple(hash(tuple(row.ids)) for row in rows)
+
+
+def _has_scores(examples: Sequence[TextExample]) -> bool:
+    return any(example.label is not None for example in examples)
+
+
+def _default_metric(examples: Sequence[TextExample]) -> str:
+    if not examples or _has_scores(examples):
+        return "spearman"
+    return "triplet_accuracy" if any(example.negatives for example in examples) else "recall_at_1"
+
+
+def _loss_for(name: str, examples: Sequence[TextExample]) -> str:
+    """Return the loss, for `auto` the one that the data ask for. Raises ConfigError where they do not fit together."""
+    scored = sum(example.label is not None for example in examples)
+    if 0 < scored < len(examples):
+        raise ConfigError(
+            f"{scored:,} pairs of the training data have scores and {len(examples) - scored:,} have none: "
+            "one run learns from one of the two kinds"
+        )
+    if name == "auto":
+        return "cosine" if scored else "mnrl"
+    if (name in SCORED) != bool(scored):
+        have, fitting = ("scores", "cosine or cosent") if scored else ("no scores", "mnrl or triplet")
+        raise ConfigError(f"embeddings.loss is {name!r}, and the training data have {have}: take {fitting}")
+    lacking = [example.id for example in examples if not example.negatives]
+    if name == "triplet" and lacking:
+        raise ConfigError(
+            f"embeddings.loss 'triplet' needs a negative for each pair, and {len(lacking):,} of {len(examples):,} "
+            f"have none, the first of them {lacking[0]}"
+        )
+    return name

@@ -149,3 +149,18 @@ def test_a_data_set_of_the_hub_has_its_second_texts_read(tmp_path: Path) -> None
     pytest.importorskip("datasets")
     (tmp_path / "train.jsonl").write_text(TABLES["a.jsonl"], encoding="utf-8")
     assert [(e.text, e.text_pair, e.label) for e in read(tmp_path)] == PAIRS
+
+
+def test_a_data_set_of_the_hub_has_its_triplets_and_nli_read(tmp_path: Path) -> None:
+    pytest.importorskip("datasets")
+    nli = [
+        {"premise": "a", "hypothesis": x, "label": label}
+        for x, label in (("b", "entailment"), ("c", "contradiction"))
+    ]
+    for name, rows in (("triplets", [{"anchor": "a", "positive": "b", "negative": "c"}]), ("nli", nli)):
+        (tmp_path / name).mkdir()
+        content = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / name / "train.jsonl").write_text(content, encoding="utf-8")
+        settings = FinetuneSettings(task="similarity", output_dir=Path("x"))
+        (example,) = read_examples(DataFile(path=tmp_path / name), settings)
+        assert (example.text, example.text_pair, example.negatives) == ("a", "b", ("c",))

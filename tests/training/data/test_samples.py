@@ -10,6 +10,7 @@ from bert.data.conll import bio_labels, read_conll
 from bert.data.entity_json import read_entity_json
 from bert.data.glue import read_glue
 from bert.data.labelled_file import LabelledFile
+from bert.data.read import read_labelled
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import read_table
@@ -75,8 +76,9 @@ def test_every_example_of_the_page_on_formats_is_read(tmp_path: Path) -> None:
         "tokens": lambda path: read_entity_json(LabelledFile(path=path)),
         "questions": read_squad,
         "choices": read_choice,
+        "triplets": lambda path: read_labelled(LabelledFile(path=path), "similarity"),
     }
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     for name, content in blocks:
         path = tmp_path / name
         path.write_text(content, encoding="utf-8")

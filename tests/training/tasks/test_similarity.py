@@ -1,21 +1,27 @@
-"""Targets of similarity: one scale for all training data."""
+"""Similarity: one scale for scores, the losses of pairs and triplets, and runs that learn from them."""
 
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.nn import functional as F
 
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import read_checkpoint
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
+from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.finetune import finetune
 from training.finetuning.batches import EpochBatches
 from training.finetuning.trainer import FinetuneTrainer
-from training.settings import FinetuneSettings
+from training.settings import EmbeddingSettings, FinetuneSettings
+from training.tasks.base import collate
 from training.tasks.similarity import SimilarityFinetuning
 
 
@@ -101,3 +107,169 @@ def test_a_base_keeps_its_pooling_and_what_is_left_out_is_told(
     assert (exported.spec.pooling, exported.spec.dense, exported.spec.prompts) == ("cls+max", (), {})
     again = finetune(settings_for_base(best, tmp_path).model_copy(update={"output_dir": tmp_path / "again"}))
     assert read_checkpoint(again).spec.pooling == "cls+max"
+
+
+CPU = torch.device("cpu")
+LINES = [
+    ("a red apple", "a fruit", "a lorry", "the moon"),
+    ("a sleeping cat", "a tired animal", "a loud song"),
+    ("a red apple", "something sweet"),
+    ("heavy rain", "bad weather"),
+]
+
+
+def positive(*texts: str) -> TextExample:
+    return TextExample(texts[0], texts[1], None, texts[0], texts[2:])
+
+
+def learned(examples: list[TextExample], **settings: Any) -> SimilarityFinetuning:
+    similarity = task()
+    similarity.settings = EmbeddingSettings(**settings)
+    similarity.prepare(examples)
+    return similarity
+
+
+def loss_of(examples: list[TextExample], vectors: torch.Tensor, **settings: Any) -> Loss:
+    """Return the loss of one batch, whose texts have these vectors."""
+    similarity = learned(examples, **settings)
+    return similarity.loss(vectors, collate(similarity.features(examples), 0, CPU))
+
+
+def drawn(count: int) -> torch.Tensor:
+    return F.normalize(torch.randn(count, 8, generator=torch.Generator().manual_seed(0)), dim=-1)
+
+
+def by_text() -> dict[str, np.ndarray[Any, Any]]:
+    """Return the vector of each text of LINES; equal texts have one."""
+    texts = list(dict.fromkeys(text for line in LINES for text in line))
+    return dict(zip(texts, drawn(len(texts)).numpy().astype(np.float64), strict=True))
+
+
+def mnrl_by_hand(first: int, second: int, pool: list[str], known: dict[str, set[str]]) -> float:
+    """Return the summed loss of LINES, from the texts at place `first` to those at `second`."""
+    vectors, total = by_text(), 0.0
+    for line in LINES:
+        own, right = vectors[line[first]], line[second]
+        others = [text for text in pool if text not in known[line[first]]]
+        powers = {text: np.exp(20 * own @ vectors[text]) for text in [right, *others]}
+        total -= np.log(powers[right] / (powers[right] + sum(powers[text] for text in others)))
+    return total
+
+
+def test_mnrl_chooses_among_all_texts_of_the_batch_but_false_negatives() -> None:
+    vectors = by_text()
+    rows = torch.tensor(np.array([vectors[text] for line in LINES for text in line]), dtype=torch.float32)
+    examples = [positive(*line) for line in LINES]
+    pool = [line[1] for line in LINES] + [text for line in LINES for text in line[2:]]
+    known = {line[0]: {other[1] for other in LINES if other[0] == line[0]} for line in LINES}
+    forward = mnrl_by_hand(0, 1, pool, known)
+    found = loss_of(examples, rows, loss="mnrl")
+    assert found.targets == 4
+    assert found.total.item() == pytest.approx(forward, rel=1e-5)
+    known = {line[1]: {line[0]} for line in LINES}
+    backward = mnrl_by_hand(1, 0, [line[0] for line in LINES], known)
+    both = loss_of(examples, rows, loss="mnrl", symmetric=True)
+    assert both.total.item() == pytest.approx((forward + backward) / 2, rel=1e-5)
+
+
+def test_each_negative_of_a_triplet_counts() -> None:
+    rows, examples = drawn(7), [positive(*line) for line in LINES[:2]]
+    v = rows.numpy()
+    lacking = [0.2 + v[a] @ v[n] - v[a] @ v[p] for a, p, n in ((0, 1, 2), (0, 1, 3), (4, 5, 6))]
+    found = loss_of(examples, rows, loss="triplet")
+    assert found.targets == 3
+    assert found.total.item() == pytest.approx(sum(max(0.0, x) for x in lacking), rel=1e-5)
+
+
+def test_cosent_needs_no_scale_of_scores() -> None:
+    pairs = [TextExample(f"a {n}", f"b {n}", score, str(n)) for n, score in enumerate((-3.0, 0.0, -1.0))]
+    rows = drawn(6)
+    cosines = (rows[::2] * rows[1::2]).sum(-1).tolist()
+    wrong = [np.exp(20 * (cosines[low] - cosines[high])) for low, high in ((0, 1), (0, 2), (2, 1))]
+    assert loss_of(pairs, rows, loss="cosent").mean.item() == pytest.approx(np.log(1 + sum(wrong)), rel=1e-5)
+
+
+def test_shorter_embeddings_are_trained_as_those_of_a_narrower_model() -> None:
+    rows, examples = drawn(7), [positive(*line) for line in LINES[:2]]
+    short = F.normalize(rows[:, :4], dim=-1)
+    alone = [loss_of(examples, vectors).total for vectors in (rows, short)]
+    both = loss_of(examples, rows, dimensions=[4])
+    assert both.targets == 2
+    assert both.total.item() == pytest.approx(float(sum(alone)) / 2, rel=1e-5)
+
+
+def test_parts_of_a_batch_add_up_and_have_their_own_negatives() -> None:
+    examples = [positive(f"text {n}", f"other {n}") for n in range(4)]
+    rows = drawn(8)
+    parts = [loss_of(examples[:2], rows[:4]), loss_of(examples[2:], rows[4:])]
+    whole = loss_of(examples, rows)
+    assert sum(part.targets for part in parts) == whole.targets == 4
+    assert sum(part.total.item() for part in parts) < whole.total.item()  # fewer to choose from
+
+
+@pytest.mark.parametrize(
+    ("examples", "loss", "message"),
+    [
+        (examples(1.0, 0.0), "mnrl", "have scores: take cosine or cosent"),
+        ([positive("a", "b")], "cosent", "have no scores: take mnrl or triplet"),
+        ([positive("a", "b", "c"), positive("d", "e")], "triplet", "1 of 2 have none, the first of them d"),
+        ([*examples(1.0), positive("a", "b")], "auto", "1 pairs of the training data have scores and 1 have"),
+    ],
+)
+def test_data_that_the_loss_cannot_learn_from_are_refused(
+    examples: list[TextExample], loss: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        learned(examples, loss=loss)
+
+
+def test_embeddings_are_no_setting_of_another_task() -> None:
+    with pytest.raises(ValueError, match="embeddings are learned for similarity, and task is 'ner'"):
+        FinetuneSettings(task="ner", output_dir=Path("x"), embeddings={"loss": "cosent"})
+
+
+def test_dimensions_that_the_base_does_not_have_are_refused(tiny_base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"embeddings\.dimensions are \[4096\], and the base has"):
+        run_on_topics(tiny_base, tmp_path, embeddings={"dimensions": [4096]})
+
+
+TOPICS = [
+    "apple pear plum",
+    "car bus train",
+    "rain snow wind",
+    "red green blue",
+    "king queen prince",
+    "run walk jump",
+]
+
+
+def run_on_topics(base: Path, folder: Path, **changes: Any) -> Path:
+    """Train on texts of two words of a topic, with two other words of it as positive and another topic's as negative."""
+    rng, rows = np.random.default_rng(0), []
+    for _ in range(96):
+        topic, other = rng.permutation(len(TOPICS))[:2]
+        words = [TOPICS[topic].split(), TOPICS[other].split()]
+        texts = [" ".join(rng.permutation(words[n])[:2]) for n in (0, 0, 1)]
+        rows.append(",".join(texts))
+    for name, part in (("train", rows[:64]), ("dev", rows[64:])):
+        (folder / f"{name}.csv").write_text("anchor,positive,negative\n" + "\n".join(part), encoding="utf-8")
+    values: dict[str, Any] = {
+        "task": "similarity", "base": str(base), "output_dir": folder / "run", "max_tokens": 16, "batch_size": 16,
+        "epochs": 6, "learning_rate": 1e-3, "dropout": 0.0, "attention_dropout": 0.0,
+        "train": [{"path": folder / "train.csv"}], "dev": [{"path": folder / "dev.csv"}],
+    }  # fmt: skip
+    return finetune(FinetuneSettings(**{**values, **changes}))
+
+
+@pytest.mark.parametrize("loss", ["mnrl", "triplet"])
+def test_a_run_learns_from_triplets(tiny_base: Path, tmp_path: Path, loss: str) -> None:
+    best = run_on_topics(
+        tiny_base, tmp_path, embeddings={"loss": loss, "dimensions": [8]}, accumulation_steps=2
+    )
+    report = json.loads((tmp_path / "run" / "report" / "report.json").read_text(encoding="utf-8"))
+    assert report["metric"] == "triplet_accuracy"
+    assert report["data"][0]["labels"] == {"with negatives": 64}
+    assert report["dev"]["dev"]["baseline"]["scores"]["triplet_accuracy"] == 0.5
+    scores = TaskSpec.read(best).scores["dev"]
+    assert scores["triplet_accuracy"] > 0.9, scores
+    assert set(scores) == {"triplet_accuracy", "recall_at_1", "mrr"}
