@@ -23,7 +23,6 @@ from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
-from bert.text.letter_shapes import SHAPES
 from bert.text.tokenizer_files import remarks_on
 from bert.tokenizer import Tokenizer
 
@@ -165,15 +164,6 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
 def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
     """Read a folder of whole weights, whatever it says of its task."""
     return _with_weights(folder, spec, BertConfig.read(folder), read_weights(folder))
-
-
-def with_segments_for(config: BertConfig, spec: TaskSpec) -> BertConfig:
-    """Return the base's config with the segments that letter shapes need. Raises ConfigError for a body without any."""
-    if not spec.letter_shapes:
-        return config
-    if not config.has_segments:
-        raise ConfigError(f"letter_shapes need segment embeddings, and {config.model_type} has none")
-    return replace(config, type_vocab_size=SHAPES)
 
 
 def _sources(folder: Path) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from bert.checkpoint.base_models import resolve_base, weights_sha256
 from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from bert.checkpoint.weights import file_hashes, with_segments_for
+from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
+from bert.errors import ConfigError
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
@@ -58,22 +59,23 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     if not is_random(settings.base):
         load_into(model, folder)
     if task.spec.letter_shapes:
-        add_segments(model, task.spec)
+        add_segments(model)
     if settings.lora is None:
         return model, model
     return model, add_lora(model, settings.lora)
 
 
-def add_segments(model: BertHead, spec: TaskSpec) -> None:
+def add_segments(model: BertHead) -> None:
     """Give each letter shape a segment, which begins as the base's first. Raises ConfigError for a body without any."""
-    config = with_segments_for(model.config, spec)
+    if not model.config.has_segments:
+        raise ConfigError(f"letter_shapes need segment embeddings, and {model.config.model_type} has none")
     table = model.bert.embeddings.token_type_embeddings
     assert isinstance(table, nn.Embedding)
-    widened = nn.Embedding(config.type_vocab_size, table.embedding_dim)
+    widened = nn.Embedding(SHAPES, table.embedding_dim)
     with torch.no_grad():
         widened.weight.copy_(table.weight[:1].expand_as(widened.weight))
     model.bert.embeddings.token_type_embeddings = widened
-    model.config = model.bert.config = config
+    model.config = model.bert.config = replace(model.config, type_vocab_size=SHAPES)
 
 
 def is_random(base: str) -> bool:
