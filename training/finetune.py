@@ -31,7 +31,7 @@ from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.finetuning.init_from import start_from
 from training.finetuning.scores import score_base
-from training.finetuning.teacher import Teacher
+from training.finetuning.teacher import Teacher, answer_confidence
 from training.finetuning.trainer import FinetuneTrainer, make_loop
 from training.recipe import Recipe, make_recipe
 from training.report.checks import unseen_labels
@@ -57,7 +57,7 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
     require_writable(settings.output_dir)
     torch.manual_seed(settings.seed)
     with stage("reading data", quiet=not group.leads):
-        train, dev, test, task = _read(settings, command)
+        train, dev, test, task = _read(settings, command, group.device)
         parts = [task.features(source.examples) for source in train]
         files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
     _tell(files)
@@ -87,10 +87,11 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
 
 
 def _read(
-    settings: FinetuneSettings, command: str
+    settings: FinetuneSettings, command: str, device: torch.device
 ) -> tuple[list[Source], list[Source], list[Source], FinetuneTask]:
     """Read train, dev and test files, and make the task that they describe."""
-    train = read_training(settings)
+    judge = settings.unanswerable_by
+    train = read_training(settings, answer_confidence(judge, device) if judge else None)
     labels = find_labels(settings, train)
     dev = read_sources(settings.dev, settings, labels or None)
     test = read_sources(settings.test, settings, labels or None)

@@ -208,6 +208,11 @@ class FinetuneSettings(CommandSettings):
     teacher: TeacherSettings | None = Field(
         None, description="fine-tuned checkpoint whose logits are learned beside the labels"
     )
+    unanswerable_by: Path | None = Field(
+        None,
+        description="qa: checkpoint that chooses the unanswerable questions of other paragraphs: those to which it is "
+        "surest to have found an answer",
+    )
     epochs: float | None = Field(
         None,
         gt=0,
@@ -278,6 +283,10 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
         if not task.has_tags and (self.letter_shapes or self.left_out or self.recase):
             raise ValueError(f"letter_shapes, left_out and recase are for ner, and task is {self.task!r}")
+        if self.unanswerable_by and not any(file.unanswerable for file in self.train):
+            raise ValueError(
+                "unanswerable_by chooses unanswerable questions, and no training file asks for any"
+            )
         if self.start_from and self.features:
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:

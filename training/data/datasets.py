@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert.data.conll import bio_labels
-from bert.data.examples import TextExample
+from bert.data.examples import QaExample, TextExample
 from bert.data.read import Labels, Reader, read_labelled, text_columns
 from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
@@ -21,10 +21,14 @@ from training.data.hub import (
     read_hub_words,
 )
 from training.data.recurring_spans import recurring_questions
-from training.data.unanswerable import cut_answers, make_unanswerable
+from training.data.unanswerable import cut_answers, make_unanswerable, surest
 from training.data.validate import class_labels, validate_training
 from training.settings import DataFile, FinetuneSettings, RecaseSettings
 
+Confidence = Callable[[Sequence[QaExample]], Sequence[float]]
+"""Function from questions to how much a model prefers its best answer to none."""
+CANDIDATES = 3
+"""Unanswerable questions that a model reads for each one that is kept."""
 _CHOICE_FORMATS = {"multiple_choice": ("codah", "swag", "jsonl")}
 
 
@@ -38,10 +42,14 @@ class Source:
 
 
 def read_sources(
-    files: Sequence[DataFile], settings: FinetuneSettings, labels: Labels = None
+    files: Sequence[DataFile],
+    settings: FinetuneSettings,
+    labels: Labels = None,
+    confidence: Confidence | None = None,
 ) -> list[Source]:
     """Read files in order; with `labels`, any other label is an error.
 
+    With `confidence` unanswerable questions are those of CANDIDATES times as many that a model would answer most surely.
     Raises DataError with file, line and reason, before anything is trained.
     """
     sources = []
@@ -49,7 +57,7 @@ def read_sources(
         examples = read_examples(file, settings, labels)
         sources.append(Source(file.source_name, examples, file.repeat))
         if file.unanswerable:
-            made = make_unanswerable(examples, file.unanswerable, settings.seed)
+            made = _unanswerable(examples, file.unanswerable, settings.seed, confidence)
             sources.append(Source(file.unanswerable_name, list(made), file.repeat))
         if file.unanswerable_cut:
             cut = cut_answers(examples, file.unanswerable_cut, settings.seed)
@@ -57,9 +65,18 @@ def read_sources(
     return sources
 
 
-def read_training(settings: FinetuneSettings) -> list[Source]:
+def _unanswerable(
+    examples: Sequence[QaExample], share: float, seed: int, confidence: Confidence | None
+) -> list[QaExample]:
+    if confidence is None:
+        return make_unanswerable(examples, share, seed)
+    made = make_unanswerable(examples, share * CANDIDATES, seed)
+    return surest(made, confidence(made), round(len(made) / CANDIDATES))
+
+
+def read_training(settings: FinetuneSettings, confidence: Confidence | None = None) -> list[Source]:
     """Read the training files and refuse those from which nothing can be learned."""
-    sources = read_sources(settings.train, settings)
+    sources = read_sources(settings.train, settings, confidence=confidence)
     if settings.recase:
         sources = [part for source in sources for part in _recased(source, settings.recase)]
     if sources:

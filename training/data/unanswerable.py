@@ -45,6 +45,12 @@ def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
     return made
 
 
+def surest(examples: Sequence[QaExample], confidence: Sequence[float], count: int) -> list[QaExample]:
+    """Return those `count` questions without an answer to which a model is surest to have found one."""
+    order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")[:count]
+    return [examples[i] for i in np.sort(order)]
+
+
 def cut_answers(examples: Sequence[QaExample], share: float, seed: int) -> list[QaExample]:
     """Return a share of the answerable questions with their paragraphs less all sentences that hold an answer.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ import torch
 
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import ConfigError
+from bert.nn.heads import BertHead
 from bert.tasks import registry as tasks
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
+from training.data.datasets import Confidence
 from training.finetuning.scores import predict
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
+from training.tasks.qa import QaFinetuning
 from training.tasks.registry import TASKS
 
 
@@ -32,12 +36,7 @@ class Teacher:
         if not self._reads_texts:
             _check_vocabulary(settings, self.tokenizer, student.tokenizer)
             checkpoint.config.check_fits(student.tokenizer.highest_id() + 1, student.spec.max_tokens)
-        with torch.random.fork_rng():  # the student's weights are those that it has without a teacher
-            self.model = self.task.model(checkpoint.config)
-        weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
-        self.model.load_state_dict(weights, strict=False)
-        self.model.to(device).eval()
-        self.device = device
+        self.model, self.device = loaded(checkpoint, self.task, device), device
         # Column of the teacher's logits for each label of the student's.
         self.columns = [checkpoint.spec.labels.index(label) for label in student.spec.labels]
 
@@ -56,6 +55,30 @@ class Teacher:
         if self.columns:
             return rows[0][..., self.columns]
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+
+def loaded(checkpoint: Checkpoint, task: FinetuneTask, device: torch.device) -> BertHead:
+    """Return a checkpoint's model, to be read only."""
+    with torch.random.fork_rng():  # a student's weights are those that it has without a teacher
+        model = task.model(checkpoint.config)
+    weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
+    model.load_state_dict(weights, strict=False)
+    return model.to(device).eval()
+
+
+def answer_confidence(folder: Path, device: torch.device) -> Confidence:
+    """Return how sure a checkpoint is that a question has an answer: the best span's score less that of none.
+
+    Raises ConfigError for a checkpoint of another task.
+    """
+    checkpoint = read_checkpoint(folder)
+    if checkpoint.spec.task != "qa":
+        raise ConfigError(f"unanswerable_by {folder} is a model for {checkpoint.spec.task}, not for qa")
+    task = QaFinetuning(checkpoint.tokenizer, checkpoint.spec)
+    model = loaded(checkpoint, task, device)
+    return lambda examples: task.confidence(
+        lambda rows: predict(model, rows, checkpoint.tokenizer.pad_id, device), examples
+    )
 
 
 def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:

@@ -18,10 +18,14 @@ from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
+from tests.support.finetuning import files
 from training.core.train_loop import StepData
+from training.data.datasets import CANDIDATES, read_training
+from training.data.unanswerable import make_unanswerable, surest
 from training.finetune import finetune
 from training.finetuning.batches import Dataset, EpochBatches
 from training.finetuning.model import label_maps
+from training.finetuning.teacher import answer_confidence
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.base import Feature, collate
@@ -180,3 +184,31 @@ def test_a_teacher_of_pairs_is_refused_for_single_texts(run_of: Callable[..., Fi
 def test_similarity_has_no_teacher(settings_for: Make) -> None:
     with pytest.raises(ValidationError, match="similarity has none"):
         settings_for("similarity", teacher={"checkpoint": "x"})
+
+
+def test_a_checkpoint_chooses_the_unanswerable_questions_that_it_would_answer(
+    settings_for: Make, tmp_path: Path, runs: list[FinetuneTrainer]
+) -> None:
+    folder = save_teacher(tmp_path / "judge", TaskSpec("qa", max_tokens=48, max_question_tokens=20))
+    train = [{**files("qa", "train")[0], "unanswerable": 0.5}]
+    finetune(settings_for("qa", train=train, unanswerable_by=folder))
+    (file,) = (source for source in runs[-1].data if source.name.endswith("-unanswerable"))
+    settings = settings_for("qa", train=train)
+    answered, plain = read_training(settings)
+    everything = make_unanswerable(answered.examples, 0.5 * CANDIDATES, settings.seed)
+    sure = answer_confidence(folder, torch.device("cpu"))(everything)
+    chosen = surest(everything, sure, file.examples)
+    assert len(plain.examples) >= file.examples > 1
+    limit = sorted(sure, reverse=True)[file.examples - 1]
+    assert {each.id for each in chosen} == {
+        each.id for each, value in zip(everything, sure, strict=True) if value >= limit
+    }
+
+
+def test_a_checkpoint_of_another_task_cannot_choose_questions(settings_for: Make, tmp_path: Path) -> None:
+    folder = save_teacher(tmp_path / "judge", TaskSpec("ner", ("O", "B-PER", "I-PER"), max_tokens=48))
+    train = [{**files("qa", "train")[0], "unanswerable": 0.5}]
+    with pytest.raises(ConfigError, match="is a model for ner, not for qa"):
+        finetune(settings_for("qa", train=train, unanswerable_by=folder))
+    with pytest.raises(ValueError, match="no training file asks for any"):
+        settings_for("qa", unanswerable_by=folder)
