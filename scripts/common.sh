@@ -39,7 +39,7 @@ progress() {
   return "$status"
 }
 
-# fingerprint PATH...: one number for the contents of the files, and of the files in the folders.
+# fingerprint PATH...: one number for the contents of the files, and of the files in the folders; pages do not count.
 fingerprint() {
-  find "$@" -type f ! -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 cksum | cksum | tr ' ' '-'
+  find "$@" -type f ! -path '*/__pycache__/*' ! -name '*.md' -print0 | LC_ALL=C sort -z | xargs -0 cksum | cksum | tr ' ' '-'
 }

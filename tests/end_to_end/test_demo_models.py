@@ -1,7 +1,7 @@
-"""The demo models as `make serve` serves them, asked ten questions a task whose answers a person would give.
+"""The demo models as `make serve` serves them, asked questions whose answers a person would give.
 
-The questions are ordinary English, chosen before a model was asked, and stay as they are. What today's models get wrong
-is listed by name; nothing else may be wrong.
+Ten a task are here, a hundred a task are in benchmarks/demo/cases. All are ordinary English, chosen before a model was
+asked, and stay as they are. What today's models get wrong is listed by name; nothing else may be wrong.
 """
 
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
+from benchmarks.demo.misses import find_misses, read_tolerated
 from tests.support.client import Client, check_offsets
 from tests.support.live import PATIENT, serving
 from tests.support.workshop import DEMO, Workshop, has_adapter, why_missing
@@ -27,6 +28,9 @@ KNOWN_MISSES: dict[str, set[str]] = {
         "When does the library open?",  # the span ends too late
     },
 }
+
+# Of the hundred cases of each task. The aim is 90; a lower number is what the model of today reaches, in fp32 or int8.
+LEAST_RIGHT = {"sentiment": 86, "ner": 86, "qa": 84, "similarity": 90}
 
 SENTIMENT = {
     "A warm, funny film that I would gladly see again.": "positive",
@@ -225,3 +229,13 @@ def test_answers_in_a_paragraph_and_none_where_it_has_none(client: Client) -> No
         if result["answer"] not in (answers or {None}):
             wrong[question] = f"{result['answer']!r} (score {result['score']:.2f})"
     check(wrong, "qa")
+
+
+@pytest.mark.parametrize("name", DEMO)
+def test_a_hundred_ordinary_cases(client: Client, name: str) -> None:
+    if not has_adapter(name):
+        pytest.skip(why_missing(name))
+    missed, tolerated = find_misses(client.url, name), set(read_tolerated()[name])
+    new = [miss.row() for miss in missed if miss.case.name not in tolerated]
+    assert not new, "\n".join(["wrong, and not tolerated:", *new])
+    assert 100 - len(missed) >= LEAST_RIGHT[name]

@@ -89,8 +89,8 @@ class Workshop:
 def _is_fresh() -> bool:
     """Tell whether `bundles/` was made from the models and the code that are here, as make_bundles.sh does."""
     script = (ROOT / "scripts/make_bundles.sh").read_text(encoding="utf-8")
-    command = next(line for line in script.splitlines() if line.startswith("wanted="))
+    commands = [line for line in script.splitlines() if line.startswith(("code=", "wanted="))]
     made_from = BUNDLES / ".made-from"
-    ask = f'. scripts/common.sh; {command}; printf "%s" "$wanted"'
+    ask = "\n".join([". scripts/common.sh", *commands, 'printf "%s" "$wanted"'])
     run = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, cwd=ROOT, check=True)
-    return made_from.is_file() and made_from.read_text(encoding="utf-8").strip() == run.stdout
+    return made_from.is_file() and made_from.read_text(encoding="utf-8").strip() == run.stdout.strip()
