@@ -100,6 +100,13 @@ def soft_targets(logits: Tensor, teacher: Tensor, temperature: float) -> Loss:
     return Loss(total, logits.numel() // logits.shape[-1])
 
 
+def symmetric_kl(first: Tensor, second: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return the mean of both KL divergences between two readings' logits (..., K), summed; `weights` (...) multiply."""
+    p, q = F.log_softmax(first.float(), -1), F.log_softmax(second.float(), -1)
+    each = ((p.exp() - q.exp()) * (p - q)).sum(-1) / 2  # KL(P || Q) + KL(Q || P)
+    return each.sum() if weights is None else (each * weights).sum()
+
+
 def blend(soft: Loss, hard: Loss, alpha: float) -> Loss:
     """Weigh a teacher's loss with `alpha` and the labels' with the rest; both are over the same targets."""
     assert soft.targets == hard.targets, f"{soft.targets} soft targets beside {hard.targets}"

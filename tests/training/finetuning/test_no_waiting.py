@@ -70,7 +70,9 @@ def logits(run: FinetuneTrainer, feature: Feature) -> Floats:
     [
         ("classification", {}),
         ("classification", {"class_weights": "balanced"}),
+        ("classification", {"r_drop": 1.0, "dropout": 0.1, "layer_decay": 0.9, "freeze_embeddings": True}),
         ("ner", {}),
+        ("ner", {"r_drop": 1.0, "dropout": 0.1}),
         ("qa", {}),
         ("multiple_choice", {}),
         ("similarity", {}),
