@@ -85,7 +85,9 @@ def read_result(settings: FinetuneSettings, spec: TaskSpec) -> EvaluationResult:
     tests = {name for file in settings.test for name in file.source_names}
     dev = {name: scores for name, scores in spec.scores.items() if name not in tests}
     tokenizer = Tokenizer.load(base_folder(settings.base))
-    metric = settings.metric or make_task(settings, tokenizer, spec).metric
+    task = make_task(settings, tokenizer, spec)
+    found = (name for name in task.metrics if any(name in scores for scores in dev.values()))
+    metric = settings.metric or next(found, task.metric)  # which it is may depend on the kind of dev data
     values = [scores[metric] for scores in dev.values() if metric in scores]
     if not values:
         raise TrainingError(

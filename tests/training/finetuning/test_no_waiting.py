@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.finetuning import SAMPLES
 from training.core import sending, step_numbers
 from training.core.distributed import Processes
 from training.core.optimizers import optim
@@ -24,6 +25,11 @@ from training.settings import FinetuneSettings, TeacherSettings
 from training.tasks.base import Feature, Floats
 
 META = torch.device("meta")
+COLUMNS = {"text": "sentence1", "text_pair": "sentence2", "label": ""}
+POSITIVE = {
+    part: [{"path": SAMPLES / f"similarity-{part}.tsv", "format": "tsv", "columns": COLUMNS}]
+    for part in ("train", "dev")
+}
 
 
 class OnlyPinned:
@@ -70,12 +76,12 @@ def logits(run: FinetuneTrainer, feature: Feature) -> Floats:
     [
         ("classification", {}),
         ("classification", {"class_weights": "balanced"}),
-        ("classification", {"r_drop": 1.0, "dropout": 0.1, "layer_decay": 0.9, "freeze_embeddings": True}),
         ("ner", {}),
-        ("ner", {"r_drop": 1.0, "dropout": 0.1}),
         ("qa", {}),
         ("multiple_choice", {}),
         ("similarity", {}),
+        ("similarity", {"embeddings": {"loss": "cosent"}}),
+        ("similarity", {**POSITIVE, "embeddings": {"symmetric": True, "dimensions": [8]}}),
     ],
 )
 def test_no_task_waits_for_the_device(
