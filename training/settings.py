@@ -223,6 +223,28 @@ class FinetuneSettings(CommandSettings):
     learning_rate: float | None = Field(
         None, gt=0, description="peak learning rate; None by the size of the base"
     )
+    layer_decay: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="factor of the rate from each layer to the one below it: the head has the whole rate, the "
+        "embeddings the lowest",
+    )
+    freeze_embeddings: bool = Field(
+        False, description="leave the word embeddings as they are, about half of a small model's weights"
+    )
+    ema: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay of a moving average of the weights, which is what is scored and kept as best; 0 is none",
+    )
+    r_drop: float = Field(
+        0.0,
+        ge=0,
+        description="classification and ner: weight of the divergence between two readings of a batch with "
+        "different dropout; 0 reads it once",
+    )
     warmup_ratio: float = Field(0.1, ge=0, le=1, description="share of steps over which the rate rises")
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
     adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of AdamW")
@@ -300,6 +322,18 @@ class FinetuneSettings(CommandSettings):
             raise ValueError("a teacher reads whole texts, and long_texts 'windows' parts of them")
         if self.teacher and task.head is Head.EMBEDDING:
             raise ValueError("a teacher's logits are learned from, and similarity has none")
+        if self.freeze_embeddings and (self.lora or self.features or self.base.startswith(RANDOM)):
+            other = "lora" if self.lora else "features" if self.features else f"base {self.base!r}"
+            raise ValueError(
+                f"freeze_embeddings is for full fine-tuning of trained weights, and not for {other}"
+            )
+        if self.layer_decay != 1 and self.features:
+            raise ValueError("layer_decay is for an encoder that is trained, and features freeze it")
+        if self.r_drop and not (
+            task.has_tags or (task.has_problems and not task.learns_numbers(self.problem))
+        ):
+            kind = self.problem if task.has_problems else self.task
+            raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
         _check_names([*self.dev, *self.test])
         _check_made([*self.train, *self.dev, *self.test], self.task)
         return self

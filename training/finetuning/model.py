@@ -46,6 +46,8 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     """Return BERT with its head, and what is trained: the same, or an adapter around it."""
     folder = base_folder(settings.base)
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
+    if settings.r_drop and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+        raise ConfigError("r_drop compares two readings with different dropout, and all dropout is 0")
     tokenizer = task.tokenizer
     segments = 1 if task.spec.letter_shapes else tokenizer.segments  # more are added
     config.check_fits(tokenizer.highest_id() + 1, task.spec.max_tokens, segments)
@@ -60,6 +62,8 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
         load_into(model, folder)
     if task.spec.letter_shapes:
         add_segments(model)
+    if settings.freeze_embeddings:
+        model.bert.embeddings.word_embeddings.weight.requires_grad_(False)
     if settings.lora is None:
         return model, model
     return model, add_lora(model, settings.lora)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from training.data.datasets import Source
 from training.data.summary import FileSummary
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
+from training.finetuning.ema import Ema
+from training.finetuning.layer_rates import rate_factors
 from training.finetuning.objective import TaskObjective
 from training.finetuning.scores import beside_baseline, predictor, scored
 from training.report.checks import data_warnings, result_warnings
@@ -42,12 +45,14 @@ def make_loop(
     processes: Processes,
 ) -> TrainLoop:
     """Make the loop over the data."""
-    objective = TaskObjective(trained, task, settings.teacher).to(processes.device)
+    objective = TaskObjective(trained, task, settings.teacher, settings.r_drop).to(processes.device)
+    parameters = optim.trainable(objective)
     optimizer = optim.optimizer(
-        optim.trainable(objective),
+        parameters,
         rate=schedule.peak_rate,
         weight_decay=settings.weight_decay,
         epsilon=settings.adam_epsilon,
+        factors=rate_factors(parameters, settings.layer_decay),
     )
     return TrainLoop(
         objective,
@@ -96,6 +101,7 @@ class FinetuneTrainer(Trainer):
         )
         assert settings.epochs is not None
         loop.progress.epochs = settings.epochs
+        self.ema = Ema(loop.optimizer, settings.ema, lambda: loop.progress.step) if settings.ema else None
         self.predict = predictor(trained, task, self.processes)
         self._note_command()
 
@@ -138,12 +144,13 @@ class FinetuneTrainer(Trainer):
 
     def evaluate(self) -> bool:
         """Score, keep the best; return whether patience is at its end."""
-        progress, score = self.loop.progress, self._score(self.settings.eval_limit)
-        if is_better(score, progress):
-            progress.best_score, progress.best_step, progress.worse_evaluations = score, progress.step, 0
-            self._save_best()
-        else:
-            progress.worse_evaluations += 1
+        with self.ema.in_place() if self.ema else nullcontext():
+            progress, score = self.loop.progress, self._score(self.settings.eval_limit)
+            if is_better(score, progress):
+                progress.best_score, progress.best_step, progress.worse_evaluations = score, progress.step, 0
+                self._save_best()
+            else:
+                progress.worse_evaluations += 1
         return self._is_out_of_patience
 
     def finish(self) -> None:

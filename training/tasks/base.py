@@ -138,6 +138,12 @@ class FinetuneTask(ABC):
         """Compare the model's logits with a teacher's, over as many targets as `loss` has."""
         raise ConfigError(f"a teacher is no help here: {self.spec.task} has no classes to be unsure about")
 
+    def disagreement(self, logits: Tensor, again: Tensor, batch: FeatureBatch) -> Tensor:
+        """Return how far two readings' distributions are apart, summed over as many targets as `loss` has."""
+        raise ConfigError(
+            f"r_drop is for classification with labels and for ner, and this is {self.spec.task!r}"
+        )
+
     @abstractmethod
     def evaluate(self, predict: Predict, examples: Sequence[Any]) -> Evaluation:
         """Score held-out examples with the task's own metric."""

@@ -69,11 +69,21 @@ class NerFinetuning(FinetuneTask):
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher at the first piece of each word."""
-        tokens = batch.input_ids.shape[1]
-        labelled = (padded(batch.targets, tokens, IGNORED) != IGNORED).flatten().nonzero()[:, 0]
-        teacher = send(padded(batch.soft, tokens).flatten(0, 1)[labelled], logits.device)
+        labelled = self._labelled(batch)
+        soft = padded(batch.soft, batch.input_ids.shape[1]).flatten(0, 1)[labelled]
         ours = logits.flatten(0, 1).index_select(0, send(labelled, logits.device))
-        return losses.soft_targets(ours, teacher, temperature)
+        return losses.soft_targets(ours, send(soft, logits.device), temperature)
+
+    def disagreement(self, logits: Tensor, again: Tensor, batch: FeatureBatch) -> Tensor:
+        """Compare two readings at the first piece of each word."""
+        labelled = send(self._labelled(batch), logits.device)
+        first, second = (each.flatten(0, 1).index_select(0, labelled) for each in (logits, again))
+        return losses.symmetric_kl(first, second)
+
+    def _labelled(self, batch: FeatureBatch) -> Tensor:
+        """Return the places of targets among the B * T of a batch, on the host: asking a GPU would stall it."""
+        targets = padded(batch.targets, batch.input_ids.shape[1], IGNORED)
+        return (targets != IGNORED).flatten().nonzero()[:, 0]
 
     def evaluate(self, predict: Predict, examples: Sequence[WordsExample]) -> Evaluation:
         """Score entity F1 over the words of the data: exact span and type."""

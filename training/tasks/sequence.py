@@ -124,10 +124,16 @@ class SequenceFinetuning(FinetuneTask):
         if self.spec.problem_type == "single_label":
             return losses.soft_targets(logits, teacher, temperature)
         if self.spec.problem_type == "multi_label":
-            # A sigmoid is the softmax of two classes, of which the other one scores 0.
-            ours, theirs = (torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, teacher))
-            return losses.soft_targets(ours, theirs, temperature)
+            return losses.soft_targets(_two_classes(logits), _two_classes(teacher), temperature)
         return losses.regression(logits, teacher)
+
+    def disagreement(self, logits: Tensor, again: Tensor, batch: FeatureBatch) -> Tensor:
+        """Compare the distributions of two readings, or those of each of several labels."""
+        weights = batch.weights
+        if self.spec.problem_type == "single_label":
+            return losses.symmetric_kl(logits, again, weights)
+        each = None if weights is None else weights[:, None]
+        return losses.symmetric_kl(_two_classes(logits), _two_classes(again), each)
 
     def evaluate(self, predict: Predict, examples: Sequence[TextExample]) -> Evaluation:
         """Score accuracy and F1, or correlations for numbers; the logits of windows are averaged.
@@ -209,6 +215,11 @@ class SequenceFinetuning(FinetuneTask):
             tokens += token_counts(self.tokenizer, [example.text_pair or "" for example in examples])
         tokens += self.tokenizer.form.special_tokens(2 if self.spec.pair else 1)
         return Lengths(tokens, limit, unit=unit, in_windows=self.windows)
+
+
+def _two_classes(logits: Tensor) -> Tensor:
+    """Return logits (..., 2) of a label and of its absence: a sigmoid is a softmax in which the other one scores 0."""
+    return torch.stack([logits, torch.zeros_like(logits)], -1)
 
 
 def named_weights(labels: Sequence[str], given: Mapping[str, float]) -> tuple[float, ...]:

@@ -31,19 +31,22 @@ def optimizer(
     beta2: float = 0.999,
     name: str = "adamw",
     decay_all: bool = False,
+    factors: Mapping[str, float] | None = None,
 ) -> Optimizer:
     """Return an optimiser with β 0.9/`beta2` that neither decays biases and norms nor adapts the length of their steps.
 
-    With `decay_all` they decay too, as in fairseq.
+    With `decay_all` they decay too, as in fairseq. `factors` of the rate belong to parameters by name; without, they are 1.
     """
-    decayed = [p for name, p in parameters.items() if is_decayed(name)]
-    kept = [p for name, p in parameters.items() if not is_decayed(name)]
-    groups = [
-        # `decay` and `epsilon` are for `set_rate`, `adapts` for LAMB.
-        {"params": chosen, "weight_decay": decay, "decay": decay, "epsilon": epsilon, "adapts": adapts}
-        for chosen, decay, adapts in ((decayed, weight_decay, True), (kept, weight_decay * decay_all, False))
-        if chosen
-    ]
+    grouped: dict[tuple[bool, float], list[Parameter]] = {}
+    for parameter_name, parameter in parameters.items():
+        key = not is_decayed(parameter_name), factors[parameter_name] if factors else 1.0
+        grouped.setdefault(key, []).append(parameter)
+    groups = []
+    for is_kept, factor in sorted(grouped):
+        decay = weight_decay * decay_all if is_kept else weight_decay
+        # `decay`, `epsilon` and `factor` are for `set_rate`, `adapts` for LAMB.
+        read = {"decay": decay, "epsilon": epsilon, "factor": factor, "adapts": not is_kept}
+        groups.append({"params": grouped[is_kept, factor], "weight_decay": decay, **read})
     return _OPTIMIZERS[name](groups, lr=rate, betas=(BETA1, beta2), eps=epsilon)
 
 
@@ -59,15 +62,15 @@ def set_rate(optimizer: Optimizer, rate: float, step: int, *, bias_correction: b
     Without the correction small data collapses (Mosbach et al. 2020); the code of BERT's paper has none.
     """
     for group in optimizer.param_groups:
-        beta1, beta2 = group["betas"]
+        (beta1, beta2), own_rate = group["betas"], rate * group["factor"]
         if not isinstance(optimizer, AdamW):
             corrections = (1.0 - beta1 ** (step + 1), 1.0 - beta2 ** (step + 1))
-            group["lr"], group["corrections"] = rate, corrections if bias_correction else (1.0, 1.0)
+            group["lr"], group["corrections"] = own_rate, corrections if bias_correction else (1.0, 1.0)
             continue
         # torch's correction is always on: without, it is taken out again.
         second = 1.0 if bias_correction else math.sqrt(1.0 - beta2 ** (step + 1))
         factor = 1.0 if bias_correction else (1.0 - beta1 ** (step + 1)) / second
-        group["lr"] = rate * factor
+        group["lr"] = own_rate * factor
         # torch decays by lr * weight_decay and adds eps to the corrected root: neither is to change.
         group["weight_decay"] = group["decay"] / factor
         group["eps"] = group["epsilon"] / second
