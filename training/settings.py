@@ -46,6 +46,8 @@ class DataFile(SettingsPart):
     """Name of a dev or test file in reports and task.json; empty takes the file name without its ending."""
     repeat: Annotated[float, Field(gt=0)] = 1.0
     """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
+    unlearned: list[str] = Field(default_factory=list)
+    """Parts of a training file (ner) that teach nothing: `handles`, `capitals` (capitalised words tagged O), or a type."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
     unanswerable_cut: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -355,6 +357,8 @@ def _check_names(files: Sequence[DataFile]) -> None:
 def _check_made(files: Sequence[DataFile], task: Task) -> None:
     """Raise ValueError where questions are to be made of what are none."""
     for file in files:
+        if file.unlearned and not TASKS[task].has_tags:
+            raise ValueError(f"unlearned is for ner, and the task of {file.path} is {task!r}")
         if file.limit is not None and file.format != "recurring_spans":
             raise ValueError(f"limit is for the format recurring_spans, and {file.path} has {file.format!r}")
         if not TASKS[task].has_questions and (file.unanswerable or file.unanswerable_cut):

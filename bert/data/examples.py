@@ -19,9 +19,13 @@ class TextExample:
     """Texts that do not belong to `text`, as `text_pair` does (similarity). None: the label says how alike two are."""
 
 
+UNLEARNED = "?"
+"""Label of a word from which nothing is learned."""
+
+
 @dataclass(frozen=True, slots=True)
 class WordsExample:
-    """One sentence as words, with one BIO label a word."""
+    """One sentence as words, with one BIO label a word, or UNLEARNED."""
 
     words: tuple[str, ...]
     labels: tuple[str, ...]

@@ -22,6 +22,7 @@ from training.data.hub import (
 )
 from training.data.recurring_spans import recurring_questions
 from training.data.unanswerable import cut_answers, make_unanswerable, surest
+from training.data.unlearned import unlearned
 from training.data.validate import class_labels, validate_training
 from training.settings import DataFile, FinetuneSettings, RecaseSettings
 
@@ -77,6 +78,11 @@ def _unanswerable(
 def read_training(settings: FinetuneSettings, confidence: Confidence | None = None) -> list[Source]:
     """Read the training files and refuse those from which nothing can be learned."""
     sources = read_sources(settings.train, settings, confidence=confidence)
+    if any(file.unlearned for file in settings.train):  # a file of ner has one source
+        sources = [
+            replace(source, examples=unlearned(source.examples, file.unlearned))
+            for source, file in zip(sources, settings.train, strict=True)
+        ]
     if settings.recase:
         sources = [part for source in sources for part in _recased(source, settings.recase)]
     if sources:

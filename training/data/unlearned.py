@@ -1,0 +1,41 @@
+"""Words of tagged sentences from which nothing is learned: what one file tags otherwise than the others, or not at all."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bert.data.examples import UNLEARNED, WordsExample
+from bert.errors import ConfigError
+from bert.tasks.tag_sequence import HANDLES, left_out
+
+CAPITALS = "capitals"
+
+
+def unlearned(examples: Sequence[WordsExample], kinds: Collection[str]) -> list[WordsExample]:
+    """Return sentences whose words of some kinds are labelled UNLEARNED.
+
+    A kind is `handles`, names after an at sign; `capitals`, capitalised words tagged O other than a sentence's first, which
+    data that was tagged by machine often misses; or a type of entity. Raises ConfigError for a type that no word has.
+    """
+    types = {label[2:] for example in examples for label in example.labels} - {""}
+    if unknown := sorted(set(kinds) - types - {HANDLES, CAPITALS}):
+        known = (HANDLES, CAPITALS, *sorted(types))
+        raise ConfigError(f"unlearned names {', '.join(unknown)}; known are {', '.join(known)}")
+    return (
+        [replace(example, labels=_labels(example, kinds)) for example in examples]
+        if kinds
+        else list(examples)
+    )
+
+
+def _labels(example: WordsExample, kinds: Collection[str]) -> tuple[str, ...]:
+    skipped = {place for place, label in enumerate(example.labels) if label[2:] in kinds}
+    if CAPITALS in kinds:
+        tagged = enumerate(zip(example.words, example.labels, strict=True))
+        skipped |= {place for place, (word, label) in tagged if place and label == "O" and word[:1].isupper()}
+    if HANDLES in kinds:
+        ends = np.cumsum([len(word) + 1 for word in example.words])
+        bounds = np.stack([np.append(0, ends[:-1]), ends - 1], axis=1)
+        skipped |= set(left_out(" ".join(example.words), bounds, (HANDLES,)).tolist())
+    return tuple(UNLEARNED if place in skipped else label for place, label in enumerate(example.labels))
