@@ -112,14 +112,15 @@ def entities(
             "/ner", {"text": [text.lower() if lower else text for text in texts]}, model="ner", **options
         )
         counts = [
-            _counts(sentence, result["entities"]) for sentence, result in zip(sentences, found, strict=True)
+            word_counts(sentence, result["entities"])
+            for sentence, result in zip(sentences, found, strict=True)
         ]
         return Scored(np.array(counts, np.float64), _f1)
 
     return scored
 
 
-def _counts(sentence: WordsExample, found: Sequence[Row]) -> tuple[int, int, int]:
+def word_counts(sentence: WordsExample, found: Sequence[Row]) -> tuple[int, int, int]:
     """Return how many entities are in both, in the file and in the reply."""
     ends = np.cumsum([len(word) + 1 for word in sentence.words])
     spans = {

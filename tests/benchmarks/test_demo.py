@@ -3,11 +3,14 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.demo import misses
 from benchmarks.demo.cases import NOTHING, PATHS, Case, judged, read_cases, said
 from benchmarks.demo.misses import BEGIN, END, Miss, read_tolerated, write_misses
+from benchmarks.demo.scores import Scored, word_counts
+from bert.data.examples import WordsExample
 from bert.metrics.squad import normalize_answer
 from tests.support.documents import text_of
 
@@ -112,3 +115,22 @@ def test_tolerated_misses_are_cases_and_the_page_lists_them(model: str) -> None:
     page = text_of(misses.README).partition(BEGIN)[2].partition(END)[0]
     table = page.partition(f"| {model}: case |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| ([a-z0-9-]+) \|", table, re.MULTILINE) == tolerated
+
+
+def test_an_interval_holds_the_score_and_narrows_with_the_examples() -> None:
+    rng = np.random.default_rng(1)
+
+    def width(count: int) -> float:
+        scored = Scored((rng.random(count) < 0.8).astype(float), lambda values: float(values.mean()))
+        low, high = scored.interval()
+        assert low <= scored.score(scored.values) <= high
+        return high - low
+
+    assert width(2000) < width(100) / 2
+
+
+def test_entities_are_compared_by_the_words_of_the_file() -> None:
+    sentence = WordsExample(("Ada", "of", "Acme", "Inc."), ("B-PER", "O", "B-ORG", "I-ORG"), "1")
+    found = [{"label": "PER", "start": 0, "end": 3}, {"label": "ORG", "start": 7, "end": 16}]
+    assert word_counts(sentence, found) == (2, 2, 2)
+    assert word_counts(sentence, [{"label": "ORG", "start": 7, "end": 11}]) == (0, 2, 1)
