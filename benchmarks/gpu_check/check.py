@@ -30,6 +30,13 @@ class Check:
         return self.device == "cuda"
 
     @property
+    def has_engine(self) -> bool:
+        """False where the device is a GPU and this onnxruntime has no CUDA."""
+        import onnxruntime  # late: not every section needs it
+
+        return not self.on_gpu or "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+
+    @property
     def left_s(self) -> float:
         """Seconds until the section is stopped."""
         return self.ends_at - time.monotonic()

@@ -1,5 +1,6 @@
 """The engine beside PyTorch on the same random weights: texts and tokens a second, share of the matmul rate."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from benchmarks.engine.texts import MIXED, random_texts
 from benchmarks.gpu_check.check import Check
 from bert.config import BertConfig
 from bert.encoding import Encoding
+from bert.nn.heads import BertForQuestionAnswering
 from service.cpu_count import usable_cores
 from service.engine.onnx_engine import OnnxEngine
 
@@ -23,57 +25,51 @@ BATCHES = 4
 
 
 def run(check: Check) -> None:
-    """Measure each model beside plain PyTorch, and then compiled PyTorch, which takes minutes to compile."""
+    """Measure each model beside plain PyTorch, and then PyTorch compiled, which takes a while to compile."""
     peak = matmul_flops(check.device, lambda product: least_seconds({"product": product}, 10)["product"])
     check.record.row(
         "matmul", rate=f"{peak / 1e12:.2f} TFLOP/s", of=str(_dtype(check)).removeprefix("torch.")
     )
+    models: dict[str, BertForQuestionAnswering] = {}
     for name in check.pick(("base", "large"), ("tiny",)):
         with check.record.step(f"{name} beside PyTorch"), TemporaryDirectory(dir=check.folder) as folder:
-            _beside_pytorch(check, name, Path(folder), peak)
-    for name in check.pick(("base", "large"), ()):
+            models[name] = random_model(name)
+            _beside_pytorch(check, name, models[name], Path(folder), peak)
+    for name, model in models.items():
         with check.record.step(f"{name}, compiled"):
-            _compiled(check, name, peak)
+            _compiled(check, name, model, peak)
 
 
-def _beside_pytorch(check: Check, name: str, folder: Path, peak: float) -> None:
+def _beside_pytorch(
+    check: Check, name: str, model: BertForQuestionAnswering, folder: Path, peak: float
+) -> None:
     engines: dict[str, Run] = {}
-    config = random_model(name).bert.config
     # Without onnxruntime's CUDA there are still PyTorch's numbers.
     with check.record.step(f"{name}: {OURS}"):
-        engines[OURS] = our_engine(check, name, folder)
-    engines[PADDED] = PaddedTorch(random_model(name), check.device, half=check.on_gpu, compiled=False)
-    _measure(check, name, config, engines, peak)
+        engines[OURS] = _our_engine(check, model, folder / name)
+    engines[PADDED] = PaddedTorch(model, check.device, half=check.on_gpu, compiled=False)
+    _measure(check, name, model.bert.config, engines, peak)
     with check.record.step(f"{name}: a lone text"):
         times = alone(engines, check.pick(5, 1))
-        found = dict(zip(engines, times, strict=True))
-        check.record.row(
-            "a lone text",
-            model=name,
-            tokens=LONE_TOKENS,
-            **{f"{e}, ms p50, p99": t for e, t in found.items()},
-        )
+        found = {f"{engine}, ms p50, p99": each for engine, each in zip(engines, times, strict=True)}
+        check.record.row("a lone text", model=name, tokens=LONE_TOKENS, **found)
 
 
-def our_engine(check: Check, name: str, folder: Path) -> Run:
-    """Open our engine on a random model, as a service alone on the machine would."""
-    bundle = write_random_bundle(random_model(name), folder / name, "flat" if check.on_gpu else "rows")
+def _our_engine(check: Check, model: BertForQuestionAnswering, folder: Path) -> Run:
+    """Open our engine on a model that is still on the CPU, as a service alone on the machine would."""
+    bundle = write_random_bundle(model, folder, "flat" if check.on_gpu else "rows")
     engine = OnnxEngine(bundle, usable_cores(), spin=not check.on_gpu, capture_graphs=check.on_gpu)
-
-    def answers(texts: Sequence[Encoding]) -> np.ndarray:
-        return np.concatenate(engine.run(texts).texts)
-
-    return answers
+    return lambda texts: np.concatenate(engine.run(texts).texts)
 
 
-def _compiled(check: Check, name: str, peak: float) -> None:
+def _compiled(check: Check, name: str, model: BertForQuestionAnswering, peak: float) -> None:
     """Compile layer by layer: all layers share one compilation, and a whole BERT-large would take minutes."""
-    model = random_model(name)
-    for layer in model.bert.encoder.layer:
-        layer.compile(dynamic=True)
+    compiled = copy.deepcopy(model)
+    for layer in compiled.bert.encoder.layer:
+        layer.compile(dynamic=True, backend=check.pick("inductor", "eager"))
     engines: dict[str, Run] = {
-        PADDED: PaddedTorch(random_model(name), check.device, half=check.on_gpu, compiled=False),
-        COMPILED: PaddedTorch(model, check.device, half=check.on_gpu, compiled=False),
+        PADDED: PaddedTorch(model, check.device, half=check.on_gpu, compiled=False),
+        COMPILED: PaddedTorch(compiled, check.device, half=check.on_gpu, compiled=False),
     }
     _measure(check, name, model.bert.config, engines, peak)
 

@@ -6,7 +6,10 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -27,6 +30,14 @@ QUERIES = (
     "clocks.sm",
     "power.limit",
 )
+LOADING = """
+import ctypes, pathlib, sys
+import onnxruntime
+onnxruntime.preload_dlls()
+library = pathlib.Path(sys.argv[1])
+ctypes.CDLL(str(library.with_name("libonnxruntime_providers_shared.so")), ctypes.RTLD_GLOBAL)
+ctypes.CDLL(str(library))
+"""
 COPY_BYTES = {"cuda": 2**32, "cpu": 2**25}
 
 
@@ -55,6 +66,7 @@ def run(check: Check) -> None:
                 "This onnxruntime has no CUDA: parity is that of numpy, and neither engine, captured shapes nor service "
                 "can be measured on the GPU. Install onnxruntime-gpu, or bring it along (docs/gpu-check.md)."
             )
+        _cuda_library(check, Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so")
     with check.record.step("rates"):
         _rates(check)
 
@@ -77,6 +89,21 @@ def _facts(check: Check) -> Iterator[tuple[str, str]]:
         asked = ["nvidia-smi", f"--query-gpu={','.join(QUERIES)}", "--format=csv,noheader"]
         done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=False)
         yield f"nvidia-smi ({', '.join(QUERIES)})", " ".join((done.stdout or done.stderr).split())
+
+
+def _cuda_library(check: Check, library: Path) -> None:
+    """Record whether the library of onnxruntime's CUDA loads without torch, as the service has to load it."""
+    if not library.is_file():
+        return
+    done = subprocess.run(
+        [sys.executable, "-c", LOADING, str(library)], capture_output=True, text=True, timeout=30, check=False
+    )
+    said = (done.stdout + done.stderr).strip().splitlines()[-1:] or ["nothing was said"]
+    check.record.row(
+        "environment", name="CUDA of onnxruntime", value="loads" if not done.returncode else said[0]
+    )
+    if check.on_gpu and done.returncode:
+        raise RuntimeError(f"{library.name} does not load: {said[0]}")
 
 
 def _version(package: str) -> str:
@@ -103,8 +130,6 @@ def _rates(check: Check) -> None:
 
 
 def _copy_s(source: torch.Tensor, target: torch.Tensor) -> float:
-    import time
-
     def wait() -> None:
         if source.is_cuda:
             torch.cuda.synchronize()

@@ -14,7 +14,7 @@ from bert.tasks.spec import TaskSpec
 from model_export.export import export
 from model_export.verify.parity import Tolerance
 
-WIDTH = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "num_hidden_layers": 4}
+WIDTH = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072, "num_hidden_layers": 3}
 NARROW = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "num_hidden_layers": 2}
 TOKENS = 512
 LONG_TOKENS = 1024
@@ -60,8 +60,9 @@ class Case(NamedTuple):
 
 def run(check: Check) -> None:
     """Export one model after another."""
-    found = list(cases(check))
-    for case in found:
+    if not check.has_engine:
+        check.record.note("This onnxruntime has no CUDA: narrow models are verified in numpy.")
+    for case in cases(check):
         with check.record.step(case.name):
             _export(check, case)
     _demos(check)
@@ -69,7 +70,8 @@ def run(check: Check) -> None:
 
 def cases(check: Check) -> Iterator[Case]:
     """Yield the models: float16 of every task and body, and float32 in the CPU's layout."""
-    width: dict[str, Any] = {**check.pick(WIDTH, NARROW), "vocab_size": VOCABULARY}
+    wide = not check.small and check.has_engine
+    width: dict[str, Any] = {**(WIDTH if wide else NARROW), "vocab_size": VOCABULARY}
     bert = shape("bert", **width)
     all_cases = [Case(f"bert, {task}", bert, spec, "fp16") for task, spec in SPECS.items()]
     for name, values in BODIES.items():

@@ -79,5 +79,8 @@ def stop(child: "subprocess.Popen[bytes]") -> None:
         for pid in started:  # servers lead sessions of their own and outlive what started them
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-    kill(child.pid)
-    child.wait()
+    with suppress(
+        RuntimeError, subprocess.TimeoutExpired
+    ):  # a process can hang in a driver, whatever it is sent
+        kill(child.pid)
+        child.wait(CLEANING_S)

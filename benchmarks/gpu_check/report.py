@@ -1,6 +1,7 @@
 """The report: report.json with everything, report.md for people."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,8 +31,8 @@ class Report:
     def write(self, out: Path) -> None:
         """Write report.json and report.md; a file that is there is replaced."""
         content = {**vars(self), "sections": [found.to_dict() for found in self.sections]}
-        (out / JSON).write_text(json.dumps(content, indent=1, default=str) + "\n", encoding="utf-8")
-        (out / PAGE).write_text("\n".join(self.lines()) + "\n", encoding="utf-8")
+        _replace(out / JSON, json.dumps(content, indent=1, default=str) + "\n")
+        _replace(out / PAGE, "\n".join(self.lines()) + "\n")
 
     def lines(self) -> list[str]:
         """Return the page."""
@@ -57,6 +58,12 @@ class Report:
         for found in self.sections:
             lines += _section(found)
         return lines
+
+
+def _replace(file: Path, content: str) -> None:
+    aside = file.with_name(f"{file.name}.writing")
+    aside.write_text(content, encoding="utf-8")
+    os.replace(aside, file)
 
 
 def _section(found: Findings) -> list[str]:

@@ -19,6 +19,7 @@ from benchmarks.gpu_check.parity import NARROW
 from benchmarks.serving.load.texts import Kinds, made_up_texts
 from bert.nn import attention
 from bert.tokenizer import Tokenizer
+from service.cpu_count import usable_cores
 from training.core.distributed import Processes, pick_device
 from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
@@ -42,6 +43,8 @@ VOCABULARY = 30_528
 MANY_STEPS = 100_000
 """More than any run here takes."""
 WARM_STEPS = 5
+MAX_WORKERS = 12
+"""Most processes that make batches of pretraining."""
 SENTENCES: Kinds = ((1.0, 4, 28),)
 PARAGRAPHS: Kinds = ((1.0, 200, 400),)
 
@@ -123,7 +126,8 @@ def _pretrain(check: Check, corpus: Path, chosen: Pretraining, peak: float) -> N
             _measure_pretraining(check, corpus, chosen, peak)
         finally:
             vars(attention)["_VARLEN_OPTIONS"] = options
-            torch._dynamo.reset()
+            if chosen.compiled:
+                torch.compiler.reset()
 
 
 def _measure_pretraining(check: Check, folder: Path, chosen: Pretraining, peak: float) -> None:
@@ -138,7 +142,7 @@ def _measure_pretraining(check: Check, folder: Path, chosen: Pretraining, peak: 
         max_steps=MANY_STEPS,
         warmup_ratio=0.0,
         device=check.device,
-        data_workers=check.pick(8, 0),
+        data_workers=check.pick(min(MAX_WORKERS, max(1, usable_cores() - 2)), 0),
         compile=chosen.compiled,
     )
     torch.manual_seed(settings.seed)
