@@ -31,6 +31,7 @@ PACKAGES_VARIABLE = "GPU_CHECK_PACKAGES"
 MARGIN_S = 40.0
 """Seconds of the budget that are kept for the end: stopping the last section, and the picture."""
 PICTURE_S = 30.0
+"""Least time for the picture: on a new machine matplotlib first makes a list of all fonts."""
 MAX_LOG_BYTES = 2**22
 
 
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report.seconds = round(time.monotonic() - began, 1)
             report.write(args.out)
         shorten(args.out / LOG)
-        draw(report, args.out, environment(Path(folder), Path(folder)))
+        left = report.budget_s - (time.monotonic() - began)
+        draw(report, args.out, environment(Path(folder), Path(folder)), max(PICTURE_S, left))
     print((args.out / PAGE).read_text(encoding="utf-8"))
     return int(any(found.status in (FAILED, TIMED_OUT) for found in report.sections))
 
@@ -143,12 +145,12 @@ def shorten(log: Path) -> None:
         log.write_bytes(content[-MAX_LOG_BYTES:])
 
 
-def draw(report: Report, out: Path, variables: dict[str, str]) -> None:
+def draw(report: Report, out: Path, variables: dict[str, str], limit_s: float) -> None:
     """Draw the picture in a process of its own; a failure is a note of the report."""
     command = [sys.executable, "-m", "benchmarks.gpu_check.picture", str(out / JSON), str(out / PICTURE)]
     try:
         subprocess.run(
-            command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=PICTURE_S, check=True
+            command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=limit_s, check=True
         )
     except (subprocess.SubprocessError, OSError) as error:
         said = getattr(error, "stderr", "") or ""

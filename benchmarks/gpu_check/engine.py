@@ -81,6 +81,8 @@ def _measure(check: Check, name: str, config: BertConfig, engines: dict[str, Run
             texts = random_texts(lengths, BATCHES * batch_tokens)
             rates = measured(engines, config, texts, batch_tokens, check.pick(3, 1), peak)
             for engine, rate in rates.items():
+                if engine == PADDED and COMPILED in rates:
+                    continue  # measured again for the ratio alone
                 _row(check, name, lengths, engine, rate, texts, rates[PADDED])
     if check.on_gpu:
         torch.cuda.empty_cache()

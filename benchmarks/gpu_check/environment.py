@@ -18,7 +18,7 @@ from benchmarks.gpu_check.check import Check
 PACKAGES = (
     "torch", "triton", "numpy", "onnx", "onnxruntime", "onnxruntime-gpu", "tokenizers", "safetensors", "transformers",
     "matplotlib", "tensorboard", "pydantic", "pydantic-settings", "PyYAML", "fastapi", "fastapi-offline", "uvicorn",
-    "uvloop", "httptools", "orjson", "prometheus-client",
+    "uvloop", "sentencex", "httptools", "orjson", "prometheus-client",
 )  # fmt: skip
 """Packages that a section may need; a GPU's onnxruntime is either of the two."""
 QUERIES = (

@@ -16,6 +16,7 @@ from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.checkpoints import shape, write_shape
 from benchmarks.gpu_check.corpus import write_corpus
 from benchmarks.gpu_check.parity import NARROW
+from benchmarks.gpu_check.records import Row
 from benchmarks.serving.load.texts import Kinds, made_up_texts
 from bert.nn import attention
 from bert.tokenizer import Tokenizer
@@ -158,7 +159,10 @@ def _measure_pretraining(check: Check, folder: Path, chosen: Pretraining, peak: 
         batches.close()
     utilisation = Utilisation(objective, settings.masking.rate, peak)
     mfu = utilisation.share(speed.tokens_per_s, speed.mean_length)
-    _row(check, chosen.name, chosen.tokens, chosen.batch, speed, mfu)
+    hidden = torch.empty(1, 1, objective.model.config.hidden_size, device=check.device)
+    with torch.autocast(check.device, torch.bfloat16, enabled=loop.bf16):
+        kernel = attention.knows_texts(hidden, objective.model.config, training=True)
+    _row(check, chosen.name, chosen.tokens, chosen.batch, speed, mfu, {"varlen kernel": kernel})
 
 
 def model_values(check: Check) -> dict[str, Any]:
@@ -234,7 +238,9 @@ def _forget_memory(check: Check) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _row(check: Check, name: str, tokens: int, batch: int, speed: Speed, mfu: float) -> None:
+def _row(
+    check: Check, name: str, tokens: int, batch: int, speed: Speed, mfu: float, more: Row | None = None
+) -> None:
     memory = {"GiB": round(torch.cuda.max_memory_allocated() / 2**30, 1)} if check.on_gpu else {}
     check.record.row(
         "training",
@@ -248,5 +254,6 @@ def _row(check: Check, name: str, tokens: int, batch: int, speed: Speed, mfu: fl
             "first steps, s": round(speed.first_s, 1),
             "loss": round(speed.loss, 3),
             **memory,
+            **(more or {}),
         },
     )
