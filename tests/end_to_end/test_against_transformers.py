@@ -133,7 +133,7 @@ def compare_answers(workshop: Workshop, minilm: Path, questions: Questions) -> N
 def compare_similarity(workshop: Workshop, minilm: Path, texts: list[str]) -> None:
     from tests.support import reference_answers
 
-    vectors = reference_answers.embeddings(minilm, texts, 256)
+    vectors = reference_answers.embeddings(*load(minilm, "similarity"), texts)
     with served(workshop, "similarity") as client:
         found = client.ask("/embed", text=texts, truncate=True)
         ranked = client.ask("/similarity", text=texts[0], candidates=texts[1:], truncate=True)
@@ -150,7 +150,7 @@ Compare = Callable[[Workshop, Path, list[str]], None]
 TEXT_TASKS = [
     pytest.param("sentiment", compare_labels, marks=needs("sentiment"), id="sentiment"),
     pytest.param("ner", compare_entities, marks=needs("ner"), id="ner"),
-    pytest.param("similarity", compare_similarity, id="similarity"),
+    pytest.param("similarity", compare_similarity, marks=needs("similarity"), id="similarity"),
 ]
 
 

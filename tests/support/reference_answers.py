@@ -19,6 +19,7 @@ CLASSES = {
     "classification": transformers.BertForSequenceClassification,
     "ner": transformers.BertForTokenClassification,
     "qa": transformers.BertForQuestionAnswering,
+    "similarity": transformers.BertModel,
 }
 
 
@@ -41,9 +42,8 @@ def load_model(base: Path, adapter: Path, task: str, labels: tuple[str, ...]) ->
 
 
 @torch.no_grad()
-def embeddings(base: Path, texts: list[str], max_tokens: int) -> NDArray[np.float32]:
+def embeddings(model: Any, tokenizer: Any, texts: list[str]) -> NDArray[np.float32]:
     """Return mean pooling over transformers' BertModel, as sentence-transformers has it: (N, H) of length 1."""
-    model, tokenizer = transformers.BertModel.from_pretrained(base).eval(), load_tokenizer(base, max_tokens)
     rows = []
     for start in range(0, len(texts), 8):
         batch = tokenizer(texts[start : start + 8], padding=True, truncation=True, return_tensors="pt")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from bert.checkpoint.base_models import MINILM, MINILM_SHA256
-from bert.tasks.spec import TaskSpec
 from model_export.cli import ExportSettings
 
 ROOT = Path(__file__).parents[2]
@@ -28,8 +26,8 @@ def export(checkpoint: Path, out: Path, *arguments: str) -> Path:
 
 
 def has_adapter(name: str) -> bool:
-    """Tell whether a demo model is there; of similarity, which is the base itself, always."""
-    return name == "similarity" or (MODELS / name / "adapter_model.safetensors").is_file()
+    """Tell whether a demo model is there."""
+    return (MODELS / name / "adapter_model.safetensors").is_file()
 
 
 def why_missing(name: str) -> str:
@@ -77,12 +75,6 @@ class Workshop:
     def _checkpoint(self, name: str) -> Path:
         if name in self.checkpoints:
             return self.checkpoints[name]
-        if name == "similarity" and not (MODELS / name / "task.json").is_file():
-            folder = self.folder / "similarity-checkpoint"
-            folder.mkdir(exist_ok=True)
-            base = {"name": MINILM, "sha256": MINILM_SHA256}
-            TaskSpec("similarity", max_tokens=256, base=base).write(folder)
-            return folder
         return MODELS / name
 
 

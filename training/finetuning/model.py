@@ -188,7 +188,9 @@ def save_adapter(
     saved = [pooler if name == "pooler" else name for name in config["modules_to_save"] or ()]
     config["modules_to_save"] = list(dict.fromkeys(saved))
     joined = family.join_factors(load_file(folder / ADAPTER_WEIGHTS), shape.num_attention_heads)
-    weights = _renamed(joined, lambda name: family.own_name(name, architecture))
+    # The class of embeddings is the bare body, whose own names have no prefix.
+    prefix = family.prefix if architecture == "BertModel" else ""
+    weights = _renamed(joined, lambda name: family.own_name(name, architecture).removeprefix(prefix))
     save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 

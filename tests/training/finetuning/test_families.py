@@ -73,6 +73,18 @@ def test_an_adapter_has_the_head_of_its_class(family_base: Path, settings_for: M
     assert_answers(read_checkpoint(best), theirs)
 
 
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+@pytest.mark.parametrize("family_base", ["roberta", "distilbert", "modernbert"], indirect=True)
+def test_an_adapter_of_embeddings_loads_over_the_bare_class(family_base: Path, settings_for: Make) -> None:
+    best = finetune(settings_for("similarity", base=family_base, max_steps=2, lora={"rank": 4}))
+    base = transformers.AutoModel.from_pretrained(family_base)
+    theirs = peft.PeftModel.from_pretrained(base, str(best)).merge_and_unload()
+    checkpoint, name = read_checkpoint(best), "bert.encoder.layer.1.output.dense.weight"
+    merged = {checkpoint.config.family.bert_name(own): x.numpy() for own, x in theirs.state_dict().items()}
+    np.testing.assert_allclose(merged[name], checkpoint.weights[name], atol=1e-6)
+    assert abs(merged[name] - read_weights(family_base)[name]).max() > 0
+
+
 # peft reads an attribute that transformers has renamed.
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 @pytest.mark.parametrize("task", ["classification", "ner"])
