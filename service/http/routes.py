@@ -21,6 +21,7 @@ from service.pipeline.inputs import (
     check_allows_no_answer,
     check_choices,
     check_entity_types,
+    check_left_out,
     pair_count,
     prompted,
 )
@@ -105,7 +106,7 @@ async def ner(request: TaskRequest, body: span_schemas.NerRequest) -> Response:
     model, text = request.find_model(body.model, "ner"), Texts.of("text", body.text)
     request.check_count(text)
     types = check_entity_types(model, body.labels) if body.labels is not None else None
-    kinds = frozenset(body.left_out or ())
+    kinds = check_left_out(body.left_out) if body.left_out is not None else frozenset[str]()
     options = EntityOptions(body.aggregation, body.min_score or 0.0, types, kinds)
     found = await request.pipeline.entities(request.context, model, text, options)
     return await request.respond(len(text) + sum(map(len, found)), lambda: responses.entities(found))

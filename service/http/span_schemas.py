@@ -3,7 +3,7 @@
 Where a task's result is a dataclass with the fields of the JSON, it is the schema.
 """
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field, WithJsonSchema
 
@@ -25,7 +25,6 @@ from service.http.schemas import (
 from service.pipeline.pipeline import Token
 
 MAX_ANSWERS = 100
-LeftOut = Literal["symbols", "handles"]
 AnswerTokens = Annotated[int, Field(ge=1, le=512), whole(1, 512)]
 Candidates = Annotated[int, Field(ge=1, le=MAX_CANDIDATES), whole(1, MAX_CANDIDATES)]
 Masked = Annotated[str, WithJsonSchema({"type": "string", "pattern": r"\[MASK\]"})]
@@ -35,7 +34,7 @@ class NerRequest(Schema):
     """One text or a list of texts, of any length."""
 
     example: ClassVar[Example] = {"text": "Angela Merkel met engineers from Siemens in Munich."}
-    names: ClassVar[frozenset[str]] = frozenset({"labels"})
+    names: ClassVar[frozenset[str]] = frozenset({"labels", "left_out"})
 
     text: Text
     min_score: Share | None = Field(
@@ -50,7 +49,7 @@ class NerRequest(Schema):
         "`average` of all pieces, or the one with the highest probability (`max`). `simple` joins neighbouring pieces "
         "whatever their words; `none` gives each piece with its tag.",
     )
-    left_out: NonEmpty[LeftOut] | None = Field(
+    left_out: NonEmpty[str] | None = Field(
         None,
         description="Kinds of words that no entity has: `symbols` such as emoji, and `handles`, names after an at sign. "
         "Default: those that the model leaves out (`left_out` of its task.json).",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError, displayed
+from bert.tasks.spec import LEFT_OUT
 from bert.tasks.tags import TagScheme
 from service.engine.loaded_model import Model
 
@@ -168,6 +169,21 @@ def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
     if errors:
         raise InvalidRequestError(errors)
     return frozenset(labels)
+
+
+def check_left_out(kinds: Sequence[str]) -> frozenset[str]:
+    """Return the kinds of words that a request leaves out of entities; refuse none at all, and unknown ones."""
+    known = " or ".join(map(repr, LEFT_OUT))
+    errors = [
+        FieldError(f"left_out[{i}]", f"must be {known}, not {displayed(kind)!r}")
+        for i, kind in enumerate(kinds)
+        if kind not in LEFT_OUT
+    ]
+    if not kinds:
+        errors = [FieldError("left_out", f"is empty; name {known}, or leave it out")]
+    if errors:
+        raise InvalidRequestError(errors)
+    return frozenset(kinds)
 
 
 def pair_count(first: Texts, second: Texts) -> int:

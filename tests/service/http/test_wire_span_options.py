@@ -240,6 +240,9 @@ def test_models_say_which_types_there_are(live: Live) -> None:
             "must be 'first', 'average', 'max', 'simple' or 'none', not true",
         ),
         ({"min_score": 2}, "min_score", "must be a number from 0 to 1, not 2"),
+        ({"left_out": []}, "left_out", "is empty; name 'symbols' or 'handles', or leave it out"),
+        ({"left_out": ["emoji"]}, "left_out[0]", "must be 'symbols' or 'handles', not 'emoji'"),
+        ({"left_out": "symbols"}, "left_out", "must be a list, not a string"),
     ],
 )
 def test_a_wrong_option_is_named_with_its_rule(
@@ -252,3 +255,15 @@ def test_a_wrong_option_is_named_with_its_rule(
 def test_the_lowest_score_is_a_number_from_0_to_1(live: Live, value: str) -> None:
     message = fields(live.post("/ner", b'{"text": "a", "min_score": %s}' % value.encode()))["min_score"]
     assert message.startswith("must be a number from 0 to 1, not ")
+
+
+def test_handles_are_left_out_where_the_request_says_so(live: Live) -> None:
+    text = "@paris met @ada in Paris"
+    plain = entities(live, text)
+    assert {e["text"] for e in entities(live, text, left_out=["handles"])} <= {
+        "met",
+        "in",
+        "Paris",
+        "met in Paris",
+    }
+    assert entities(live, text, left_out=["symbols"]) == plain
