@@ -68,8 +68,8 @@ class SimilarityResponse(TaskResponse):
     example: ClassVar[Example] = response_example(
         "similarity",
         22,
-        {"text_index": 0, "index": 1, "score": 0.61, "truncated": False},
-        {"text_index": 0, "index": 0, "score": 0.04, "truncated": False},
+        {"text_index": 0, "index": 1, "score": 0.68, "truncated": False},
+        {"text_index": 0, "index": 0, "score": 0.2, "truncated": False},
     )
     results: list[SimilarityResult]
 
@@ -105,8 +105,8 @@ class RerankResponse(TaskResponse):
     example: ClassVar[Example] = response_example(
         "similarity",
         22,
-        {"index": 1, "score": 0.61, "truncated": False},
-        {"index": 0, "score": 0.04, "truncated": False},
+        {"index": 1, "score": 0.68, "truncated": False},
+        {"index": 0, "score": 0.2, "truncated": False},
     )
     results: list[RerankResult]
 
