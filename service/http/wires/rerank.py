@@ -81,7 +81,7 @@ WIRE = Wire(
         "object": "rerank",
         "model": "similarity",
         "created": 1767225600,
-        "results": [{"index": 1, "relevance_score": 0.61}, {"index": 0, "relevance_score": 0.04}],
+        "results": [{"index": 1, "relevance_score": 0.68}, {"index": 0, "relevance_score": 0.2}],
         "usage": {"prompt_tokens": 22, "total_tokens": 22},
     },
 )
@@ -90,7 +90,7 @@ async def rerank_v1(request: TaskRequest, body: DocumentsRequest) -> Response:
     return await rerank(request, body)
 
 
-@WIRE.post("/v2/rerank", answer={"results": [{"index": 1, "relevance_score": 0.61}]})
+@WIRE.post("/v2/rerank", answer={"results": [{"index": 1, "relevance_score": 0.68}]})
 async def rerank_v2(request: TaskRequest, body: DocumentsRequest) -> Response:
     """Rank documents for a query, best first: by a cross-encoder, else by their embeddings."""
     return await rerank(request, body)

@@ -141,7 +141,7 @@ async def ranked(request: TaskRequest, body: TeiRerankRequest) -> Response:
     return await _written(request, lambda: in_parts(results), [query, texts], found.truncated)
 
 
-@WIRE.post("/tei/{model}/similarity", "/tei/similarity", answer=[0.61, 0.04])
+@WIRE.post("/tei/{model}/similarity", "/tei/similarity", answer=[0.68, 0.2])
 async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Response:
     """Return the cosine of each sentence with the source sentence, in the order of the request."""
     options, model = body.parameters or TeiOptions(truncate=None), _model(request, _EMBEDS)
