@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,8 @@ def left_out(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> 
     if SYMBOLS in kinds and has_symbols(text):
         found |= [_is_symbol(text, start, end) for start, end in bounds.tolist()]
     if HANDLES in kinds and "@" in text:
-        for start, end in _handles(text):
-            found |= (starts < end) & (ends > start)
+        for handle in _HANDLE.finditer(text):
+            found |= (starts < handle.end()) & (ends > handle.start())
     return np.flatnonzero(found)
 
 
@@ -105,8 +105,3 @@ def _is_symbol(text: str, start: int, end: int) -> bool:
         return False
     joins = text[start - 1 : start].isalnum() and text[end : end + 1].isalnum()
     return not joins or any(unicodedata.category(c) == "So" for c in word)
-
-
-def _handles(text: str) -> Iterator[tuple[int, int]]:
-    for match in _HANDLE.finditer(text):
-        yield match.span()
