@@ -138,8 +138,8 @@ class EmbeddingSettings(SettingsPart):
     """Learn embeddings from pairs with scores, or from texts that belong together and texts that do not (similarity)."""
 
     loss: Literal["auto", "cosine", "cosent", "mnrl", "triplet"] = "auto"
-    """With scores: `cosine` (squared error) or `cosent` (order of all pairs of a batch). Without: `mnrl` (each text
-    chooses its own among all of a batch) or `triplet` (a margin). `auto`: cosine with scores, mnrl without."""
+    """Loss: of pairs with scores `cosine` (squared error) or `cosent` (order of all pairs of a batch); of texts without
+    scores `mnrl` (each text chooses its own among all of a batch) or `triplet` (a margin). `auto`: cosine or mnrl."""
     scale: Annotated[float, Field(gt=0)] = 20.0
     """Factor of cosines, one over the temperature (cosent, mnrl)."""
     symmetric: bool = False

@@ -1,4 +1,4 @@
-"""What a service with the demo models gets wrong, and the two places where that is kept."""
+"""Wrong answers of a service with the demo models, and the two places where they are kept."""
 
 import json
 import urllib.request

@@ -1,4 +1,4 @@
-"""What a section of the check is given."""
+"""Input of a section of the check."""
 
 import time
 from dataclasses import dataclass

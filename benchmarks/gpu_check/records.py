@@ -1,4 +1,4 @@
-"""What a section of the check finds: rows of tables, notes and failed steps, each written at once.
+"""Results of a section of the check: rows of tables, notes and failed steps, each written at once.
 
 A section that is killed keeps what it had written until then.
 """
@@ -66,7 +66,7 @@ class Recorder:
 
 @dataclass
 class Findings:
-    """What one section found."""
+    """Results of one section."""
 
     name: str
     title: str

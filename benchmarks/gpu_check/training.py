@@ -88,7 +88,7 @@ FINETUNING: dict[str, tuple[Kinds, int, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a run of steps took."""
+    """Speed and loss of a run of steps."""
 
     tokens_per_s: float
     mean_length: float

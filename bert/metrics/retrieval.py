@@ -14,7 +14,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Retrieved:
-    """What a search found."""
+    """Results of a search."""
 
     ranks: Indices
     """(N,): place of the right candidate, from 1. Those with an equal score count as better."""

@@ -1,4 +1,4 @@
-"""What training changed of a base, as a LoRA adapter in peft's files."""
+"""The difference that training makes to a base, as a LoRA adapter in peft's files."""
 
 import json
 import re
