@@ -225,6 +225,11 @@ class FinetuneSettings(CommandSettings):
     learning_rate: float | None = Field(
         None, gt=0, description="peak learning rate; None by the size of the base"
     )
+    head_learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="peak learning rate of the head, which starts untrained; None is `learning_rate`",
+    )
     layer_decay: float = Field(
         1.0,
         gt=0,
@@ -329,6 +334,8 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 f"freeze_embeddings is for full fine-tuning of trained weights, and not for {other}"
             )
+        if self.head_learning_rate and task.head is Head.EMBEDDING:
+            raise ValueError("head_learning_rate is for a model with a head, and similarity has none")
         if self.layer_decay != 1 and self.features:
             raise ValueError("layer_decay is for an encoder that is trained, and features freeze it")
         if self.r_drop and not (

@@ -4,23 +4,27 @@ import re
 from collections.abc import Iterable
 
 _LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
+_BODY = "bert."
 _POOLER = "bert.pooler."
 
 
-def rate_factors(names: Iterable[str], decay: float) -> dict[str, float]:
+def rate_factors(names: Iterable[str], decay: float, head: float = 1.0) -> dict[str, float]:
     """Return the factor of each parameter's rate: `decay` to the power of its distance from the head.
 
-    The head and the pooler have 1, layer l of L (counted from 0) has decay^(L - l), the embeddings have decay^(L + 1).
+    The pooler has 1, layer l of L (counted from 0) has decay^(L - l), the embeddings have decay^(L + 1), and the head
+    has `head`.
     """
     names = list(names)
     layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
     count = max(layers.values(), default=-1) + 1
-    return {name: decay ** _distance(name, layers.get(name), count) for name in names}
+    return {
+        # Names of an objective's or an adapter's parameters begin with those of the modules around the model.
+        name: decay ** _distance(name, layers.get(name), count) if _BODY in name else head
+        for name in names
+    }
 
 
 def _distance(name: str, layer: int | None, count: int) -> int:
     if layer is not None:
         return count - layer
-    # Names of an objective's or an adapter's parameters begin with those of the modules around the model.
-    is_body = "bert." in name and _POOLER not in name
-    return count + 1 if is_body else 0
+    return 0 if _POOLER in name else count + 1

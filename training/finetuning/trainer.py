@@ -52,7 +52,11 @@ def make_loop(
         rate=schedule.peak_rate,
         weight_decay=settings.weight_decay,
         epsilon=settings.adam_epsilon,
-        factors=rate_factors(parameters, settings.layer_decay),
+        factors=rate_factors(
+            parameters,
+            settings.layer_decay,
+            (settings.head_learning_rate or schedule.peak_rate) / schedule.peak_rate,
+        ),
     )
     return TrainLoop(
         objective,

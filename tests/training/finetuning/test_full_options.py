@@ -38,6 +38,8 @@ def test_rates_fall_from_the_head_to_the_embeddings() -> None:
     }
     assert rate_factors(names, 0.8) == {name: pytest.approx(0.8**power) for name, power in names.items()}
     assert set(rate_factors(names, 1.0).values()) == {1.0}
+    changed = {name: factor for name, factor in rate_factors(names, 1.0, head=5.0).items() if factor != 1.0}
+    assert changed == {"trained.classifier.weight": 5.0}
 
 
 def test_steps_are_as_long_as_the_rates_say(settings_for: Make, tiny_base: Path) -> None:
@@ -50,6 +52,16 @@ def test_steps_are_as_long_as_the_rates_say(settings_for: Make, tiny_base: Path)
         name = f"bert.{part}.{'' if part == 'embeddings' else 'output.'}LayerNorm.weight"
         longest = float(np.abs(after[name] - before[name]).max())
         assert longest == pytest.approx(1e-3 * 0.5**power, rel=0.01)
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 2}])
+def test_the_head_has_a_rate_of_its_own(settings_for: Make, lora: dict[str, int] | None) -> None:
+    """The first step of Adam takes the rate off a bias of 0."""
+    options = {"max_steps": 1, "warmup_ratio": 0.0, "weight_decay": 0.0, "lora": lora}
+    best = finetune(settings_for("classification", head_learning_rate=5e-3, **options))
+    head = load_file(best / ("adapter_model.safetensors" if lora else "model.safetensors"))
+    bias = next(tensor for name, tensor in head.items() if name.endswith("classifier.bias"))
+    assert bias.abs().tolist() == pytest.approx([5e-3] * len(bias), rel=0.01)
 
 
 def test_frozen_words_stay_and_the_rest_learns(settings_for: Make, tiny_base: Path) -> None:
@@ -191,6 +203,7 @@ def test_r_drop_without_dropout_is_refused(settings_for: Make) -> None:
         ("ner", {"freeze_embeddings": True, "features": {}}, "not for features"),
         ("ner", {"freeze_embeddings": True, "base": "random:x"}, "not for base 'random:x'"),
         ("ner", {"layer_decay": 0.9, "features": {}}, "features freeze it"),
+        ("similarity", {"head_learning_rate": 1e-3}, "similarity has none"),
         ("qa", {"r_drop": 1.0}, "this is 'qa'"),
         ("classification", {"r_drop": 1.0, "problem": "regression"}, "this is 'regression'"),
     ],
