@@ -156,34 +156,30 @@ def check_dimensions(model: Model, dimensions: int | None) -> None:
 def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
     """Return the types of entities that a request asks for; refuse none at all, and those that the model lacks."""
     types = TagScheme.of(model.spec.labels).types
-    errors = [
-        FieldError(
-            f"labels[{i}]",
-            f"model {model.name!r} has no entities of type {displayed(label)!r}; its types are {', '.join(types)}",
-        )
-        for i, label in enumerate(labels)
-        if label not in types
-    ]
-    if not labels:
-        errors = [FieldError("labels", f"is empty; name one of {', '.join(types)}, or leave it out")]
-    if errors:
-        raise InvalidRequestError(errors)
-    return frozenset(labels)
+    return _known(
+        "labels", labels, types, lambda label: f"model {model.name!r} has no entities of type {label}"
+    )
 
 
 def check_left_out(kinds: Sequence[str]) -> frozenset[str]:
     """Return the kinds of words that a request leaves out of entities; refuse none at all, and unknown ones."""
-    known = " or ".join(map(repr, LEFT_OUT))
+    return _known("left_out", kinds, LEFT_OUT, lambda kind: f"{kind} is no kind of word to leave out")
+
+
+def _known(
+    field: str, names: Sequence[str], known: Sequence[str], refusal: Callable[[str], str]
+) -> frozenset[str]:
+    listed = ", ".join(known)
     errors = [
-        FieldError(f"left_out[{i}]", f"must be {known}, not {displayed(kind)!r}")
-        for i, kind in enumerate(kinds)
-        if kind not in LEFT_OUT
+        FieldError(f"{field}[{i}]", f"{refusal(repr(displayed(name)))}; known are {listed}")
+        for i, name in enumerate(names)
+        if name not in known
     ]
-    if not kinds:
-        errors = [FieldError("left_out", f"is empty; name {known}, or leave it out")]
+    if not names:
+        errors = [FieldError(field, f"is empty; name one of {listed}, or leave it out")]
     if errors:
         raise InvalidRequestError(errors)
-    return frozenset(kinds)
+    return frozenset(names)
 
 
 def pair_count(first: Texts, second: Texts) -> int:

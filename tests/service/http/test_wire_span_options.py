@@ -217,12 +217,12 @@ def test_models_say_which_types_there_are(live: Live) -> None:
         (
             {"labels": ["PER", "B-PER"]},
             "labels[1]",
-            "model 'names' has no entities of type 'B-PER'; its types are LOC, PER",
+            "model 'names' has no entities of type 'B-PER'; known are LOC, PER",
         ),
         (
             {"labels": ["x" * 99]},
             "labels[0]",
-            f"model 'names' has no entities of type '{'x' * 61}...'; its types are LOC, PER",
+            f"model 'names' has no entities of type '{'x' * 61}...'; known are LOC, PER",
         ),
         (
             {"aggregation": "mean"},
@@ -240,8 +240,12 @@ def test_models_say_which_types_there_are(live: Live) -> None:
             "must be 'first', 'average', 'max', 'simple' or 'none', not true",
         ),
         ({"min_score": 2}, "min_score", "must be a number from 0 to 1, not 2"),
-        ({"left_out": []}, "left_out", "is empty; name 'symbols' or 'handles', or leave it out"),
-        ({"left_out": ["emoji"]}, "left_out[0]", "must be 'symbols' or 'handles', not 'emoji'"),
+        ({"left_out": []}, "left_out", "is empty; name one of symbols, handles, or leave it out"),
+        (
+            {"left_out": ["emoji"]},
+            "left_out[0]",
+            "'emoji' is no kind of word to leave out; known are symbols, handles",
+        ),
         ({"left_out": "symbols"}, "left_out", "must be a list, not a string"),
     ],
 )
