@@ -22,10 +22,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.gpu_check.packages import ROOT, environment, unpack
+from benchmarks.gpu_check.plan import SECTIONS, limit_s
 from benchmarks.gpu_check.processes import run_section
 from benchmarks.gpu_check.records import FAILED, TIMED_OUT
 from benchmarks.gpu_check.report import JSON, LOG, PAGE, PICTURE, Report
-from benchmarks.gpu_check.sections import SECTIONS, limit_s
 
 PACKAGES_VARIABLE = "GPU_CHECK_PACKAGES"
 MARGIN_S = 40.0

@@ -25,7 +25,7 @@ def main() -> int:
     try:
         # First of all, because it loads the libraries of CUDA that onnxruntime looks for.
         importlib.import_module("torch")
-        importlib.import_module(f"benchmarks.gpu_check.{name}").run(check)
+        importlib.import_module(f"benchmarks.gpu_check.sections.{name}").run(check)
     except ModuleNotFoundError as error:
         record.skip(f"{error.name} is not installed")
     return 0

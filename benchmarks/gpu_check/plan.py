@@ -8,7 +8,7 @@ class Section:
     """A part of the check, run in a process of its own."""
 
     name: str
-    """Module of this package that has `run(check)`."""
+    """Module of `sections` that has `run(check)`."""
     title: str
     most_s: float
     """Seconds after which it is stopped."""

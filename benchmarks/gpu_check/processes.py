@@ -11,8 +11,8 @@ from pathlib import Path
 
 from benchmarks.gpu_check.child import FINDINGS
 from benchmarks.gpu_check.packages import ROOT
+from benchmarks.gpu_check.plan import Section
 from benchmarks.gpu_check.records import FAILED, OK, SKIPPED, TIMED_OUT, Findings, read_into
-from benchmarks.gpu_check.sections import Section
 from benchmarks.serving.load.process_tree import kill, tree
 
 CHILD = [sys.executable, "-m", "benchmarks.gpu_check.child"]

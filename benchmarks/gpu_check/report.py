@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu_check.plan import SECTIONS
 from benchmarks.gpu_check.records import Findings, Row
-from benchmarks.gpu_check.sections import SECTIONS
 
 JSON, PAGE, PICTURE, LOG = "report.json", "report.md", "report.png", "log.txt"
 MAX_ERROR = 1200

@@ -16,10 +16,10 @@ import pytest
 
 from benchmarks.gpu_check import processes
 from benchmarks.gpu_check.packages import ROOT, environment, unpack
+from benchmarks.gpu_check.plan import SECTIONS, Section, limit_s
 from benchmarks.gpu_check.processes import run_section
 from benchmarks.gpu_check.records import FAILED, OK, SKIPPED, TIMED_OUT, Findings, Recorder, read_into
 from benchmarks.gpu_check.report import Report, table
-from benchmarks.gpu_check.sections import SECTIONS, Section, limit_s
 
 COMMAND = [sys.executable, "-m", "benchmarks.gpu_check"]
 TABLES = {

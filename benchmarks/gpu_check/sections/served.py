@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.checkpoints import shape, write_checkpoint
-from benchmarks.gpu_check.parity import NARROW, SPECS, VOCABULARY
+from benchmarks.gpu_check.sections.parity import NARROW, SPECS, VOCABULARY
 from benchmarks.serving.baselines.registry import CONTENDERS
 from benchmarks.serving.load.load import closed_loop
 from benchmarks.serving.load.running import BaselineError, Running, free_port, last_lines, server

@@ -15,8 +15,8 @@ from benchmarks.engine.shapes import flops
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.checkpoints import shape, write_shape
 from benchmarks.gpu_check.corpus import write_corpus
-from benchmarks.gpu_check.parity import NARROW
 from benchmarks.gpu_check.records import Row
+from benchmarks.gpu_check.sections.parity import NARROW
 from benchmarks.serving.load.texts import Kinds, made_up_texts
 from bert.nn import attention
 from bert.tokenizer import Tokenizer
@@ -25,6 +25,7 @@ from training.core.distributed import Processes, pick_device
 from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
 from training.data.datasets import find_labels, read_training
+from training.data_file import DataFile
 from training.finetune import make_spec
 from training.finetuning import model as models
 from training.finetuning import trainer as finetuning
@@ -36,7 +37,7 @@ from training.pretraining.examples.base import SpecialIds
 from training.pretraining.mfu import PASSES, Utilisation, matmul_peak
 from training.pretraining.new_model import ModelSettings
 from training.pretraining.settings import PretrainSettings
-from training.settings import DataFile, FinetuneSettings
+from training.settings import FinetuneSettings
 from training.tasks.registry import make_task
 
 VOCABULARY = 30_528

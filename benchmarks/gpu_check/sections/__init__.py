@@ -1,0 +1,1 @@
+"""Measurements of the check, each in a process of its own."""
