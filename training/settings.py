@@ -1,94 +1,22 @@
 """Settings of `bert-finetune`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
-from bert.data.labelled_file import LabelledFile
 from bert.settings import CommandSettings, SettingsPart
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
-from training.command_line import drop_removed, fill_in
+from training.command_line import fill_in
+from training.data_file import DataFile
 
 RANDOM = "random:"
 """Prefix of a base's folder that takes its shape and vocabulary, with fresh weights."""
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
 ClassWeights = Literal["none", "balanced"] | dict[str, Annotated[float, Field(gt=0)]]
-
-
-class DataFile(SettingsPart):
-    """One file of labelled data. A plain path is enough where the file itself decides the rest."""
-
-    path: Path
-    format: Literal[
-        "auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub", "recurring_spans"
-    ] = "auto"
-    columns: dict[str, str] = Field(default_factory=dict)
-    """Columns that hold `text`, `text_pair` and `label` (csv, tsv, jsonl, hub)."""
-    label_map: dict[str, str | None] = Field(default_factory=dict)
-    """Other names for entity types (ner); null makes a type O."""
-    label_names: list[str] = Field(default_factory=list)
-    """Names of labels or tags 0, 1, 2, ... in a file that has numbers for them."""
-    skip_empty: bool = False
-    """True skips and counts rows with an empty text or label instead of refusing the file (csv, tsv, jsonl, hub)."""
-    glue_task: str | None = None
-    """Name of the GLUE task; None takes it from the folder."""
-    hub_split: str = "train"
-    hub_config: str | None = None
-    """Part of a hub data set that has several, such as sst2 of glue."""
-    hub_revision: str | None = None
-    """Commit, tag or branch of a hub data set; the data of a commit cannot change under a run."""
-    name: str = ""
-    """Name of a dev or test file in reports and task.json; empty takes the file name without its ending."""
-    repeat: Annotated[float, Field(gt=0)] = 1.0
-    """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
-    unlearned: list[str] = Field(default_factory=list)
-    """Parts of a training file (ner) that teach nothing: `handles`, `capitals` (capitalised words tagged O), or a type."""
-    unanswerable: Annotated[float, Field(ge=0)] = 0.0
-    """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
-    unanswerable_cut: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the answerable questions (qa) that are asked again of their paragraph without the answer's sentences."""
-    limit: Annotated[int, Field(ge=1)] | None = None
-    """Most questions to make of raw text (format recurring_spans); None makes all."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_path(cls, value: Any) -> Any:
-        if isinstance(value, str | Path):
-            return {"path": value}
-        return drop_removed(
-            value, "unanswerable_edited", 0.0, "`unanswerable` makes questions without an answer"
-        )
-
-    @property
-    def labelled(self) -> LabelledFile:
-        """The file in the form that readers take."""
-        return LabelledFile(**{field.name: getattr(self, field.name) for field in fields(LabelledFile)})
-
-    @property
-    def source_name(self) -> str:
-        """Name of its examples in reports and scores."""
-        return self.name or self.path.stem
-
-    @property
-    def unanswerable_name(self) -> str:
-        """Name of the questions that are made from other paragraphs."""
-        return f"{self.source_name}-unanswerable"
-
-    @property
-    def cut_name(self) -> str:
-        """Name of the questions whose answer is cut out of the paragraph."""
-        return f"{self.source_name}-cut"
-
-    @property
-    def source_names(self) -> list[str]:
-        """All names under which it has scores."""
-        made = [(self.unanswerable, self.unanswerable_name), (self.unanswerable_cut, self.cut_name)]
-        return [self.source_name, *(name for share, name in made if share)]
 
 
 class LoraSettings(SettingsPart):

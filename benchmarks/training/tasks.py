@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from training.data.datasets import Source, read_training
-from training.settings import DataFile, FinetuneSettings
+from training.data_file import DataFile
+from training.settings import FinetuneSettings
 
 TASKS = ("sst2", "qa", "mlm")
 BATCH_SIZE = {"sst2": 32, "qa": 12, "mlm": 32}

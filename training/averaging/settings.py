@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings
-from training.settings import DataFile
+from training.data_file import DataFile
 
 
 class AverageSettings(CommandSettings):

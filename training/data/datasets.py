@@ -24,7 +24,8 @@ from training.data.recurring_spans import recurring_questions
 from training.data.unanswerable import cut_answers, make_unanswerable, surest
 from training.data.unlearned import unlearned
 from training.data.validate import class_labels, validate_training
-from training.settings import DataFile, FinetuneSettings, RecaseSettings
+from training.data_file import DataFile
+from training.settings import FinetuneSettings, RecaseSettings
 
 Confidence = Callable[[Sequence[QaExample]], Sequence[float]]
 """Function from questions to how much a model prefers its best answer to none."""

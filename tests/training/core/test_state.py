@@ -10,8 +10,9 @@ from torch.optim import AdamW
 
 from bert.errors import TrainingError
 from training.core.state import Progress, gather_state, read_state, write_state
+from training.data_file import DataFile
 from training.finetuning.trainer import fingerprint
-from training.settings import DataFile, FinetuneSettings, with_newer_settings
+from training.settings import FinetuneSettings, with_newer_settings
 
 
 def settings(**changes: Any) -> FinetuneSettings:

@@ -12,7 +12,8 @@ from bert.data.read import guess_format
 from bert.errors import ConfigError, DataError
 from bert.settings import read_settings
 from training.data.datasets import Source, check_pairs, read_examples, read_sources
-from training.settings import DataFile, FinetuneSettings
+from training.data_file import DataFile
+from training.settings import FinetuneSettings
 
 Write = Callable[[str, str], Path]
 PAIRS = [("Warm.", "It is warm.", "yes"), ("Cold.", "It is warm.", "no")]

@@ -16,7 +16,8 @@ from training.data.hub import (
     read_hub_texts,
     read_hub_words,
 )
-from training.settings import DataFile, FinetuneSettings
+from training.data_file import DataFile
+from training.settings import FinetuneSettings
 
 datasets: Any = pytest.importorskip("datasets")
 
