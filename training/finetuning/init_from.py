@@ -25,7 +25,7 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
     another base or another kind of adapter, and CheckpointError where the folder cannot be read or lacks a weight.
     """
     earlier = TaskSpec.read(folder)
-    for name in ("task", "problem_type", "labels"):
+    for name in ("task", "problem_type", "labels", "letter_shapes"):
         if getattr(earlier, name) != getattr(spec, name):
             raise ConfigError(
                 f"start_from {folder} has {name} {getattr(earlier, name)!r}, and this run {getattr(spec, name)!r}"

@@ -46,7 +46,7 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     """Return BERT with its head, and what is trained: the same, or an adapter around it."""
     folder = base_folder(settings.base)
     config = with_dropout(BertConfig.read(folder), settings.dropout, settings.attention_dropout)
-    if settings.r_drop and not (config.hidden_dropout_prob or config.attention_probs_dropout_prob):
+    if settings.r_drop and not _has_dropout(config, settings):
         raise ConfigError("r_drop compares two readings with different dropout, and all dropout is 0")
     tokenizer = task.tokenizer
     segments = 1 if task.spec.letter_shapes else tokenizer.segments  # more are added
@@ -60,13 +60,30 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
     model = task.model(config)
     if not is_random(settings.base):
         load_into(model, folder)
-    if task.spec.letter_shapes:
+    has_shapes = _reads_shapes(settings.base)
+    if task.spec.letter_shapes and not has_shapes:
         add_segments(model)
+    if has_shapes and not task.spec.letter_shapes:
+        logger.warning("warning: %s learned from letter shapes, and this run has none", settings.base)
     if settings.freeze_embeddings:
         model.bert.embeddings.word_embeddings.weight.requires_grad_(False)
     if settings.lora is None:
         return model, model
     return model, add_lora(model, settings.lora)
+
+
+def _has_dropout(config: BertConfig, settings: FinetuneSettings) -> bool:
+    """Tell whether two readings of what is trained may differ; a frozen encoder never drops anything out."""
+    attention = 0.0 if settings.features else config.attention_probs_dropout_prob
+    adapter = settings.lora.dropout if settings.lora else 0.0
+    return any((config.hidden_dropout_prob, config.classifier_dropout, attention, adapter))
+
+
+def _reads_shapes(base: str) -> bool:
+    """Tell whether a base was fine-tuned with letter shapes, whose segments it has then learned."""
+    folder = base_folder(base)
+    has_task = not is_random(base) and (folder / "task.json").is_file()
+    return has_task and TaskSpec.read(folder).letter_shapes
 
 
 def add_segments(model: BertHead) -> None:

@@ -86,7 +86,7 @@ def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: Fin
     theirs, ours = checkpoint.spec, student.spec
     if theirs.dense:
         raise ConfigError(f"the teacher {settings.checkpoint} has dense layers, which no student has")
-    for name in ("task", "problem_type", "pair"):
+    for name in ("task", "problem_type", "pair", "letter_shapes"):
         if getattr(theirs, name) != getattr(ours, name):
             raise ConfigError(
                 f"the teacher {settings.checkpoint} has {name} {getattr(theirs, name)!r}, "

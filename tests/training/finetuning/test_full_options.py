@@ -196,6 +196,16 @@ def test_r_drop_without_dropout_is_refused(settings_for: Make) -> None:
         finetune(settings_for("classification", r_drop=1.0))
 
 
+def test_r_drop_takes_the_dropout_of_an_adapter_for_dropout(settings_for: Make) -> None:
+    finetune(settings_for("ner", r_drop=1.0, lora={"rank": 2, "dropout": 0.1}, max_steps=1))
+
+
+def test_dropout_of_a_frozen_encoder_does_not_count(settings_for: Make) -> None:
+    frozen = {"features": {"layers": "last", "lstm_size": 4}, "attention_dropout": 0.1}
+    with pytest.raises(ConfigError, match="all dropout is 0"):
+        finetune(settings_for("ner", r_drop=1.0, **frozen))
+
+
 @pytest.mark.parametrize(
     ("task", "changes", "reason"),
     [

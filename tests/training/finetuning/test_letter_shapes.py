@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,31 @@ def test_a_run_starts_from_an_earlier_one_with_shapes(settings_for: Make, tmp_pa
     best = finetune(settings_for("ner", letter_shapes=True, max_steps=2))
     again = settings_for("ner", letter_shapes=True, max_steps=1, start_from=best, output_dir=tmp_path / "b")
     assert len(read_checkpoint(finetune(again)).weights[SEGMENTS]) == SHAPES
+
+
+@pytest.mark.parametrize("lora", [None, {"rank": 4}])
+def test_a_base_with_shapes_keeps_what_they_have_learned(
+    lora: dict[str, int] | None, settings_for: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = finetune(settings_for("ner", letter_shapes=True, max_steps=4))
+    later = {"base": str(base), "lora": lora, "max_steps": 1, "learning_rate": 1e-9}
+    again = finetune(settings_for("ner", letter_shapes=True, output_dir=tmp_path / "again", **later))
+    expected = read_checkpoint(base).weights[SEGMENTS]
+    np.testing.assert_allclose(read_checkpoint(again).weights[SEGMENTS], expected, atol=1e-6)
+    assert "letter shapes" not in caplog.text
+    finetune(settings_for("ner", output_dir=tmp_path / "without", **later))
+    assert f"{base} learned from letter shapes, and this run has none" in caplog.text
+
+
+@pytest.mark.parametrize("shaped", [False, True])
+@pytest.mark.parametrize("setting", ["start_from", "teacher"])
+def test_an_earlier_run_has_to_read_shapes_alike(
+    setting: str, shaped: bool, settings_for: Make, tmp_path: Path
+) -> None:
+    earlier = finetune(settings_for("ner", letter_shapes=not shaped, max_steps=1))
+    given: dict[str, Any] = {setting: {"checkpoint": earlier} if setting == "teacher" else earlier}
+    with pytest.raises(ConfigError, match=f"has letter_shapes {not shaped}, and (this|the) run {shaped}"):
+        finetune(settings_for("ner", letter_shapes=shaped, output_dir=tmp_path / "later", **given))
 
 
 def test_a_body_without_segments_is_refused(settings_for: Make, tmp_path: Path) -> None:
