@@ -46,7 +46,7 @@ class ExportSettings(CommandSettings):
 
     checkpoint: Annotated[str | None, BeforeValidator(_text)] = Field(
         None,
-        description="what to export: the folder of a checkpoint in Hugging Face's format or of a LoRA adapter, or a model "
+        description="model to export: the folder of a checkpoint in Hugging Face's format or of a LoRA adapter, or a model "
         "of the hub: org/name, org/name@revision",
     )
     out: Path = Field(description="folder to write; with --demo the folder that gets one for each model")
@@ -59,7 +59,7 @@ class ExportSettings(CommandSettings):
         description="an adapter's base, a folder or a model of the hub; by default its task.json names it",
     )
     pair: bool | None = Field(
-        None, description="a classifier: whether it reads two texts; by default as its files say"
+        None, description="classifier: it reads two texts, or with --no-pair one; by default as its files say"
     )
     labels: str | None = Field(
         None,
@@ -78,13 +78,13 @@ class ExportSettings(CommandSettings):
     dev: Annotated[LabelledFile | None, NoDecode, BeforeValidator(_read_file)] = Field(
         None,
         description="labelled data to score before and after: a path, or {path, format, columns, ...} as "
-        "bert-finetune reads it; what is left out is as in the checkpoint's training",
+        "bert-finetune reads it; a field that is left out is as in the checkpoint's training",
     )
-    dev_limit: int | None = Field(None, ge=1, description="examples of it to use; by default all")
+    dev_limit: int | None = Field(None, ge=1, description="examples of the --dev file to use; by default all")
     fallback: bool = Field(
         True,
-        description="where auto takes int8: put the float32 graph beside it, which the service takes on a processor where "
-        "the other answers otherwise",
+        description="where auto takes int8: also write the float32 graph, which the service takes if the other fails its "
+        "self-test",
     )
     overwrite: bool = Field(False, description="replace a bundle that is there")
     demo: bool = Field(
@@ -103,11 +103,11 @@ class ExportSettings(CommandSettings):
         None,
         ge=0,
         le=1,
-        description="int8: share of labels or answers that must stay, shown with 95 % confidence; by default 0.98, of the "
+        description="int8: share of labels or answers that must stay, shown with 95% confidence; by default 0.98, of the "
         "words of NER 0.995, of questions 0.95",
     )
     tolerance_score_drop: float = Field(
-        0.005, ge=0, le=1, description="most of the score on --dev that may be lost"
+        0.005, ge=0, le=1, description="largest drop of the score on --dev, 0 to 1"
     )
 
     @model_validator(mode="after")

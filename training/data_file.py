@@ -15,11 +15,13 @@ class DataFile(SettingsPart):
     """One file of labelled data. A plain path is enough where the file itself decides the rest."""
 
     path: Path
+    """The file; with format hub the name of a data set, or its folder."""
     format: Literal[
         "auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub", "recurring_spans"
     ] = "auto"
+    """Format; auto goes by the task, the ending and the content."""
     columns: dict[str, str] = Field(default_factory=dict)
-    """Columns that hold `text`, `text_pair` and `label` (csv, tsv, jsonl, hub)."""
+    """Columns that hold `text`, `text_pair`, `label` and the like (csv, tsv, jsonl, hub)."""
     label_map: dict[str, str | None] = Field(default_factory=dict)
     """Other names for entity types (ner); null makes a type O."""
     label_names: list[str] = Field(default_factory=list)
@@ -27,24 +29,25 @@ class DataFile(SettingsPart):
     skip_empty: bool = False
     """True skips and counts rows with an empty text or label instead of refusing the file (csv, tsv, jsonl, hub)."""
     glue_task: str | None = None
-    """Name of the GLUE task; None takes it from the folder."""
+    """Name of the GLUE task; by default that of the folder."""
     hub_split: str = "train"
+    """Split of a hub data set."""
     hub_config: str | None = None
     """Part of a hub data set that has several, such as sst2 of glue."""
     hub_revision: str | None = None
     """Commit, tag or branch of a hub data set; the data of a commit cannot change under a run."""
     name: str = ""
-    """Name of a dev or test file in reports and task.json; empty takes the file name without its ending."""
+    """Name of a dev or test file in reports and task.json; by default the file name without its ending."""
     repeat: Annotated[float, Field(gt=0)] = 1.0
     """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
     unlearned: list[str] = Field(default_factory=list)
-    """Parts of a training file (ner) that teach nothing: `handles`, `capitals` (capitalised words tagged O), or a type."""
+    """Words of a file (ner) whose tags are not learned: `handles`, `capitals` (capitalised, tagged O), or a type."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
     unanswerable_cut: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Share of the answerable questions (qa) that are asked again of their paragraph without the answer's sentences."""
     limit: Annotated[int, Field(ge=1)] | None = None
-    """Most questions to make of raw text (format recurring_spans); None makes all."""
+    """Largest number of questions to make of raw text (format recurring_spans); by default no limit."""
 
     @model_validator(mode="before")
     @classmethod

@@ -23,8 +23,11 @@ class LoraSettings(SettingsPart):
     """Train small matrices beside frozen weights (Hu et al. 2021, arXiv 2106.09685)."""
 
     rank: Annotated[int, Field(ge=1)] = 16
+    """Inner width of each pair of matrices; a file's size is in proportion to it."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
+    """Factor of their product, divided by the rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout of what the matrices read."""
 
 
 class FeatureSettings(SettingsPart):
@@ -39,10 +42,12 @@ class FeatureSettings(SettingsPart):
 
 
 class RecaseSettings(SettingsPart):
-    """Learn a share of the sentences in other letters, others in each epoch, as people type without capitals."""
+    """Learn a share of the sentences in small letters or in capitals, other ones in each epoch."""
 
     lower: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """Share in small letters."""
     upper: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share in capitals."""
 
     @model_validator(mode="after")
     def _fit_together(self) -> "RecaseSettings":
@@ -57,7 +62,7 @@ class TeacherSettings(SettingsPart):
     checkpoint: Path
     """Folder that bert-finetune wrote for the same task and labels, an adapter's included."""
     temperature: Annotated[float, Field(gt=0)] = 2.0
-    """Logits of both are divided by it: the higher, the more the teacher's second choices count."""
+    """Divisor of both models' logits: the higher, the more the teacher's second choices count."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of the teacher in the loss; the labels have the rest."""
 
@@ -66,12 +71,12 @@ class EmbeddingSettings(SettingsPart):
     """Learn embeddings from pairs with scores, or from texts that belong together and texts that do not (similarity)."""
 
     loss: Literal["auto", "cosine", "cosent", "mnrl", "triplet"] = "auto"
-    """Loss: of pairs with scores `cosine` (squared error) or `cosent` (order of all pairs of a batch); of texts without
-    scores `mnrl` (each text chooses its own among all of a batch) or `triplet` (a margin). `auto`: cosine or mnrl."""
+    """Loss. For pairs with scores: `cosine` (squared error) or `cosent` (order of all pairs of a batch). For texts without
+    scores: `mnrl` (each text chooses its own among all of a batch) or `triplet` (a margin). `auto` is cosine or mnrl."""
     scale: Annotated[float, Field(gt=0)] = 20.0
     """Factor of cosines, one over the temperature (cosent, mnrl)."""
     symmetric: bool = False
-    """Second texts choose their first ones as well (mnrl)."""
+    """True lets second texts choose their first ones as well (mnrl)."""
     margin: Annotated[float, Field(gt=0)] = 0.2
     """Cosine by which a positive must be nearer than a negative (triplet)."""
     dimensions: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
@@ -100,7 +105,7 @@ class FinetuneSettings(CommandSettings):
         description="training files, [{path, format, ...}]; none scores the base on dev as it is",
     )
     dev: list[DataFile] = Field(
-        default_factory=list, description="held-out files: early stopping and the report"
+        default_factory=list, description="files held out of training, for early stopping and the report"
     )
     test: list[DataFile] = Field(
         default_factory=list, description="files scored once at the end; nothing is chosen by them"
@@ -114,7 +119,7 @@ class FinetuneSettings(CommandSettings):
     class_weights: ClassWeights = Field(
         "none",
         description="classification: factors of the labels' losses; balanced makes all labels weigh alike, "
-        "{label: factor} names some (only their ratio counts, and that of the others is 1)",
+        "{label: factor} names some, and the others have 1",
     )
     lora: LoraSettings | None = Field(None, description="train an adapter instead of all weights")
     features: FeatureSettings | None = Field(
@@ -136,27 +141,29 @@ class FinetuneSettings(CommandSettings):
         default_factory=lambda: EmbeddingSettings(), description="similarity: the loss, and what it needs"
     )
     teacher: TeacherSettings | None = Field(
-        None, description="fine-tuned checkpoint whose logits are learned beside the labels"
+        None, description="checkpoint of the same task whose logits are learned beside the labels"
     )
     unanswerable_by: Path | None = Field(
         None,
-        description="qa: checkpoint that chooses the unanswerable questions of other paragraphs: those to which it is "
-        "surest to have found an answer",
+        description="qa: checkpoint that chooses which questions are asked of other paragraphs: those of which it is surest "
+        "to have found an answer, wrongly",
     )
     epochs: float | None = Field(
         None,
         gt=0,
-        description="passes over the training data; None by their number of steps, or by max_steps",
+        description="passes over the training data; by default 3, more where these have few steps, or as max_steps needs",
     )
-    batch_size: int = Field(32, ge=1, description="texts (qa: windows) a step of the optimiser")
+    batch_size: int = Field(
+        32, ge=1, description="texts (or windows of long ones) in a step of the optimiser"
+    )
     accumulation_steps: int = Field(1, ge=1, description="parts that a step's batch is computed in")
     learning_rate: float | None = Field(
-        None, gt=0, description="peak learning rate; None by the size of the base"
+        None, gt=0, description="peak learning rate; by default chosen by the size of the base"
     )
     head_learning_rate: float | None = Field(
         None,
         gt=0,
-        description="peak learning rate of the head, which starts untrained; None is `learning_rate`",
+        description="peak learning rate of the head, which starts untrained; by default `learning_rate`",
     )
     layer_decay: float = Field(
         1.0,
@@ -184,15 +191,14 @@ class FinetuneSettings(CommandSettings):
     weight_decay: float = Field(0.01, ge=0, description="decoupled decay, not on biases and LayerNorm")
     adam_epsilon: float = Field(1e-6, gt=0, description="epsilon of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="clip of the global gradient norm")
-    dropout: float | None = Field(None, ge=0, lt=1, description="hidden dropout; None keeps the checkpoint's")
+    dropout: float | None = Field(None, ge=0, lt=1, description="hidden dropout; by default the checkpoint's")
     attention_dropout: float | None = Field(
-        None, ge=0, lt=1, description="dropout of attention weights; None keeps the checkpoint's"
+        None, ge=0, lt=1, description="dropout of attention weights; by default the checkpoint's"
     )
     max_tokens: int = Field(128, ge=8, description="longest text or window, tokens")
     long_texts: Literal["cut", "windows"] = Field(
         "cut",
-        description="classification: whether a text over max_tokens loses its end, or is read in windows "
-        "whose logits are averaged",
+        description="classification: cut a text over max_tokens at its end, or read it in windows whose logits are averaged",
     )
     stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
     max_question_tokens: int = Field(64, ge=4, description="qa: longest question, tokens")
@@ -202,16 +208,18 @@ class FinetuneSettings(CommandSettings):
         0, ge=0, description="steps between resumable saves; 0 means at evaluations"
     )
     eval_limit: int = Field(
-        0, ge=0, description="examples of each dev file looked at during training; 0 is all, as at the end"
+        0, ge=0, description="examples of each dev file scored during training; 0 is all, as at the end"
     )
     patience: int = Field(0, ge=0, description="evaluations without a better score before stopping; 0 never")
     metric: str | None = Field(
-        None, description="dev score that decides which checkpoint is best; None by task"
+        None, description="dev score that decides which checkpoint is best; by default that of the task"
     )
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
     )
-    device: str = Field("auto", description="cpu, cuda, or auto")
+    device: str = Field(
+        "auto", description="device to use: cpu, cuda, or auto, which takes a GPU if there is one"
+    )
     threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")
     seed: int = Field(42, ge=0, lt=2**63, description="seed of weights, order and dropout")
     resume: bool = Field(True, description="go on from the last save in output_dir, if there is one")

@@ -40,7 +40,7 @@ Each setting can be given on the command line (`bert-serve --max-body-bytes 1000
 (`BERT_SERVE_MAX_BODY_BYTES=1000000`: the command's name, then the setting's) or in a YAML file
 (`max_body_bytes: 1000000`, read by `bert-serve --config FILE`). The command line wins over the environment,
 and that over the file. Units are in the names. A value that breaks a rule stops the command with exit code 2
-and a line that names the setting and the rule. `none` takes a default of `bert-serve`.
+and a line that names the setting and the rule. `bert-serve` reads the value `none` as the default, except for `wires`.
 A setting in **bold** is required.
 """
 

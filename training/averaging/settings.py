@@ -22,15 +22,17 @@ class AverageSettings(CommandSettings):
     adapter_rank: int | None = Field(
         None,
         ge=1,
-        description="write the difference to the base as a LoRA adapter of this rank; None writes all weights",
+        description="write the difference to the base as a LoRA adapter of this rank; by default all weights are written",
     )
     base: str | None = Field(
         None,
-        description="base of the adapter: folder, packaged name or model of the hub; None is the one in task.json",
+        description="base of the adapter: folder, packaged name or model of the hub; by default the one in task.json",
     )
     dev: list[DataFile] = Field(
         default_factory=list,
         description="files that score the mean and the adapter, [{path, format, ...}]",
     )
-    device: str = Field("auto", description="cpu, cuda, or auto; for the scores")
+    device: str = Field(
+        "auto", description="device of the scores: cpu, cuda, or auto, which takes a GPU if there is one"
+    )
     threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")

@@ -24,11 +24,13 @@ class TextSource(SettingsPart):
     """Source of texts: a file, a folder of files, a pattern such as `wiki-*.jsonl.xz`, or a data set of the hub."""
 
     path: str
+    """File, folder or pattern; with format hub the name of a data set."""
     format: Literal["auto", "jsonl", "parquet", "text", "hub"] = "auto"
     """Format of the files; auto goes by the ending, under .gz, .xz, .bz2 or .zst."""
     column: str = "text"
     """Field that holds the text (jsonl, parquet, hub)."""
     hub_split: str = "train"
+    """Split of a hub data set."""
     hub_config: str | None = None
     """Part of a hub data set that has several, such as 20231101.en of wikimedia/wikipedia."""
     hub_revision: str | None = None
@@ -42,11 +44,12 @@ class PrepareSettings(CommandSettings):
 
     sources: list[str | TextSource] = Field(
         min_length=1,
-        description="files, folders, patterns, or {path, format, column, ...}; may be given several times",
+        description="texts to read: files, folders, patterns, or {path, format, column, ...}; may be given several times",
     )
     output_dir: Path = Field(description="folder for the shards; the same command goes on with what is there")
     tokenizer: Path | None = Field(
-        None, description="tokenizer.json, vocab.txt, or the folder of a checkpoint; None trains a vocabulary"
+        None,
+        description="file tokenizer.json or vocab.txt, or a checkpoint's folder; by default a vocabulary is trained",
     )
     model_type: VocabularyFamily = Field(
         "bert",
@@ -57,13 +60,13 @@ class PrepareSettings(CommandSettings):
         None,
         ge=256,
         le=2**31 - 1,
-        description="pieces of the vocabulary that is trained; None for the published number: 30,000, "
+        description="pieces of the vocabulary that is trained; by default the published number: 30,000, "
         "roberta 50,265, modernbert 50,368, deberta-v2 128,001",
     )
     uncased: bool | None = Field(
         None,
-        description="ignore case and accents in the trained vocabulary; None for true with WordPiece and albert, false with "
-        "deberta-v2; byte-level BPE always keeps both",
+        description="ignore case and accents in the trained vocabulary; by default true with WordPiece and albert, false "
+        "with deberta-v2; byte-level BPE always keeps both",
     )
     vocab_share: float = Field(
         1.0, gt=0, le=1, description="share of the documents that the vocabulary is trained on"
@@ -72,20 +75,21 @@ class PrepareSettings(CommandSettings):
     language: str = Field("en", description="language of the texts for finding sentences, such as en or zh")
     line_breaks: Literal["paragraph", "space", "sentence"] = Field(
         "paragraph",
-        description="what a single line break is: the end of a paragraph, a space (text broken at a column), "
-        "or the end of a sentence (one sentence a line: nothing is looked for)",
+        description="meaning of a single line break: the end of a paragraph, a space (text broken at a column), "
+        "or the end of a sentence (one sentence a line, and no others are looked for)",
     )
     word_segmenter: Literal["auto", "none", "jieba"] = Field(
         "auto",
-        description="finds words of Chinese, for masking whole words; auto is jieba for zh where each character is a piece",
+        description="finder of Chinese words, for masking whole words; auto is jieba for zh where each character is a piece",
     )
     held_out: float = Field(0.01, ge=0, lt=1, description="share of documents kept away from training")
-    seed: int = Field(42, ge=0, lt=2**63, description="decides which documents are held out")
+    seed: int = Field(42, ge=0, lt=2**63, description="seed of the draw of held-out documents")
     shard_mb: float = Field(16.0, gt=0, description="text of a shard, in millions of bytes")
     max_documents: int = Field(0, ge=0, description="read no more documents than this; 0 reads all")
     processes: int = Field(0, ge=0, description="worker processes; 0 is one for each usable core")
     on_error: Literal["stop", "skip"] = Field(
-        "stop", description="a document that cannot be read: stop there, or skip, count and report it"
+        "stop",
+        description="action on a document that cannot be read: stop there, or skip, count and report it",
     )
 
     @model_validator(mode="after")

@@ -58,7 +58,7 @@ STRETCHABLE = ("max_position_embeddings", "global_rope_theta")
 
 
 class ModelSettings(SettingsPart):
-    """Shape of a new model, by default that of its family's base."""
+    """Shape of a new model, by default that of its family's base; names are those of `transformers`' configs."""
 
     model_type: ModelType = "bert"
     """Family of the model, which decides its body and the class that `transformers` loads it as."""
@@ -66,7 +66,7 @@ class ModelSettings(SettingsPart):
     num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: Annotated[int, Field(ge=1)] | None = None
-    """Width of the feed-forward layers; None for four times the hidden size, in modernbert for one and a half times."""
+    """Width of the feed-forward layers; by default four times the hidden size, in modernbert one and a half times."""
     hidden_act: str = "gelu"
     hidden_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
     attention_probs_dropout_prob: Annotated[float, Field(ge=0, lt=1)] = 0.1
@@ -87,7 +87,7 @@ class ModelSettings(SettingsPart):
     global_attn_every_n_layers: Annotated[int, Field(ge=1)] = 3
     """Every n-th layer sees the whole text, for modernbert."""
     global_rope_theta: Annotated[float, Field(gt=0)] | None = None
-    """Base of the wavelengths of positions in those layers, for modernbert; None for 160,000, or what a base has."""
+    """Base of the wavelengths of positions in those layers, for modernbert; by default 160,000, or what a base has."""
 
     @model_validator(mode="before")
     @classmethod

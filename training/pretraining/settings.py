@@ -53,7 +53,7 @@ class MaskingSettings(SettingsPart):
     """Text file with a phrase a line, for phrases."""
     vectors: Path | None = None
     """Vectors for similar_words: word2vec's text format, a word and its vector a line, or .npy with a vector a piece (V, D).
-    None takes the base's embeddings."""
+    By default the base's embeddings."""
 
 
 class DistillationSettings(SettingsPart):
@@ -63,6 +63,7 @@ class DistillationSettings(SettingsPart):
     """Checkpoint with an MLM head and the same vocabulary: a folder, a model of the hub (org/name, org/name@revision)
     or the name of a packaged base."""
     temperature: Annotated[float, Field(gt=0)] = 2.0
+    """Divisor of both models' logits: the higher, the more the teacher's second choices count."""
     soft_weight: Annotated[float, Field(ge=0)] = 5.0
     """Weight of the teacher's distribution over the vocabulary."""
     soft_over: Literal["all", "masked"] = "all"
@@ -100,10 +101,11 @@ class Phase(SettingsPart):
     """A part of the run with examples of one length."""
 
     max_tokens: Annotated[int, Field(ge=16)]
+    """Longest example, tokens."""
     share: Annotated[float, Field(gt=0, le=1)]
     """Share of the run's steps; shares add up to 1."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
-    """Examples a step; None for the run's."""
+    """Examples a step; by default the run's."""
 
 
 class PretrainSettings(CommandSettings):
@@ -115,11 +117,11 @@ class PretrainSettings(CommandSettings):
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
     recipe: Recipe | None = Field(
         None,
-        description="objective, examples, masking and optimiser of a paper; what is given beside it wins; modernbert where "
-        "neither it nor objective, examples, masking or base is given",
+        description="paper whose objective, examples, masking and optimiser are taken; settings beside it win; by default "
+        "modernbert, unless objective, examples, masking or base is given",
     )
     objective: Objective = Field("mlm+nsp", description="what the model learns")
-    examples: Examples = Field("pairs", description="how sentences are put together into examples")
+    examples: Examples = Field("pairs", description="way in which sentences make examples")
     short_share: float = Field(
         0.1,
         ge=0,
@@ -128,7 +130,7 @@ class PretrainSettings(CommandSettings):
         "none",
     )
     masking: MaskingSettings = Field(
-        default_factory=lambda: MaskingSettings(), description="which tokens are predicted"
+        default_factory=lambda: MaskingSettings(), description="choice of the tokens to predict"
     )
     model: ModelSettings = Field(default_factory=lambda: ModelSettings(), description="shape of a new model")
     base: str | None = Field(None, description="checkpoint to go on from, instead of a new model")
@@ -184,7 +186,9 @@ class PretrainSettings(CommandSettings):
     precision: Literal["auto", "fp32", "bf16"] = Field(
         "auto", description="arithmetic of the matrix products; auto is bf16 on a GPU and fp32 on a CPU"
     )
-    device: str = Field("auto", description="cpu, cuda, or auto")
+    device: str = Field(
+        "auto", description="device to use: cpu, cuda, or auto, which takes a GPU if there is one"
+    )
     threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")
     data_workers: int = Field(
         0, ge=0, description="processes that make batches; 0 makes them in between steps"
@@ -198,15 +202,17 @@ class PretrainSettings(CommandSettings):
         False, description="compute layers again in the backward pass: less memory, a quarter more time"
     )
     sharding: Literal["none", "full"] = Field(
-        "none", description="several processes: a whole model each (DDP), or its parts spread (FSDP)"
+        "none", description="model in several processes: whole in each (DDP), or its parts spread (FSDP)"
     )
     seed: int = Field(42, ge=0, lt=2**63, description="seed of weights, order, masks and dropout")
 
     save_every_steps: int = Field(500, ge=0, description="steps between checkpoints; 0 only at the end")
     save_every_minutes: float = Field(0.0, ge=0, description="minutes between checkpoints; 0 goes by steps")
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints that stay on disk")
-    eval_every_steps: int = Field(500, ge=0, description="steps between looks at held-out text; 0 at the end")
-    eval_examples: int = Field(512, ge=0, description="held-out examples looked at")
+    eval_every_steps: int = Field(
+        500, ge=0, description="steps between evaluations on held-out text; 0 only at the end"
+    )
+    eval_examples: int = Field(512, ge=0, description="examples of held-out text to score")
     resume: bool = Field(True, description="go on from the last checkpoint in output_dir, if there is one")
 
     @model_validator(mode="before")
