@@ -41,7 +41,7 @@ class DataFile(SettingsPart):
     repeat: Annotated[float, Field(gt=0)] = 1.0
     """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
     unlearned: list[str] = Field(default_factory=list)
-    """Words of a file (ner) whose tags are not learned: `handles`, `capitals` (capitalised, tagged O), or a type."""
+    """Words of a file (ner) whose tags are not learned: `handles`, `untagged_handles`, `capitals` (tagged O), or a type."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0
     """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
     unanswerable_cut: Annotated[float, Field(ge=0, le=1)] = 0.0

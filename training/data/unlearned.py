@@ -10,17 +10,20 @@ from bert.errors import ConfigError
 from bert.tasks.tag_sequence import HANDLES, left_out
 
 CAPITALS = "capitals"
+UNTAGGED_HANDLES = "untagged_handles"
 
 
 def unlearned(examples: Sequence[WordsExample], kinds: Collection[str]) -> list[WordsExample]:
     """Return sentences whose words of some kinds are labelled UNLEARNED.
 
-    A kind is `handles`, names after an at sign; `capitals`, capitalised words tagged O other than a sentence's first, which
-    data that was tagged by machine often misses; or a type of entity. Raises ConfigError for a type that no word has.
+    A kind is `handles`, names after an at sign; `untagged_handles`, at signs and words after them that are tagged O, where
+    taggers did not agree; `capitals`, capitalised words tagged O other than a sentence's first, which data that was
+    tagged by machine often misses; or a type of entity. Raises ConfigError for a type that no word has.
     """
     types = {label[2:] for example in examples for label in example.labels} - {""}
-    if unknown := sorted(set(kinds) - types - {HANDLES, CAPITALS}):
-        known = (HANDLES, CAPITALS, *sorted(types))
+    special = (HANDLES, UNTAGGED_HANDLES, CAPITALS)
+    if unknown := sorted(set(kinds) - types - set(special)):
+        known = (*special, *sorted(types))
         raise ConfigError(f"unlearned names {', '.join(unknown)}; known are {', '.join(known)}")
     return (
         [replace(example, labels=_labels(example, kinds)) for example in examples]
@@ -38,4 +41,8 @@ def _labels(example: WordsExample, kinds: Collection[str]) -> tuple[str, ...]:
         ends = np.cumsum([len(word) + 1 for word in example.words])
         bounds = np.stack([np.append(0, ends[:-1]), ends - 1], axis=1)
         skipped |= set(left_out(" ".join(example.words), bounds, (HANDLES,)).tolist())
+    if UNTAGGED_HANDLES in kinds:
+        names = {place + 1 for place, word in enumerate(example.words) if word == "@"}
+        names |= {place for place, word in enumerate(example.words) if word.startswith("@")}
+        skipped |= {place for place, label in enumerate(example.labels) if place in names and label == "O"}
     return tuple(UNLEARNED if place in skipped else label for place, label in enumerate(example.labels))

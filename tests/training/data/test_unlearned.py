@@ -44,8 +44,18 @@ def test_both_forms_of_a_handle_are_unlearned() -> None:
     assert unlearned([tagged], ["handles"])[0].labels == ("O", UNLEARNED, UNLEARNED, "O", UNLEARNED)
 
 
+def test_only_handles_tagged_o_are_unlearned() -> None:
+    words = ("@", "bo", "met", "@", "cy", "and", "@dee", "@", "Oslo")
+    tagged = WordsExample(words, ("B-PER", "B-PER", "O", "O", "O", "O", "O", "O", "B-LOC"), "1")
+    (found,) = unlearned([tagged], ["untagged_handles"])
+    assert [n for n, label in enumerate(found.labels) if label == UNLEARNED] == [3, 4, 6, 7]
+    assert found.labels[8] == "B-LOC"
+
+
 def test_an_unknown_kind_is_named() -> None:
-    with pytest.raises(ConfigError, match="unlearned names PER; known are handles, capitals, ORG"):
+    with pytest.raises(
+        ConfigError, match="unlearned names PER; known are handles, untagged_handles, capitals, ORG"
+    ):
         unlearned([TWEET], ["PER"])
 
 
