@@ -1,1 +1,1 @@
-"""Fine-tuning of BERT: labelled data in, a checkpoint folder out."""
+"""Training of BERT and its relatives: pretraining on text, fine-tuning on labelled data."""

@@ -1,4 +1,4 @@
-"""How this package's commands end, and what they make of settings of older versions."""
+"""Exit codes of this package's commands, and settings that older versions saved."""
 
 import logging
 import sys

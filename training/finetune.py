@@ -164,7 +164,7 @@ def make_spec(
 def _summaries(
     settings: FinetuneSettings, task: FinetuneTask, parts: Mapping[str, Sequence[Source]]
 ) -> list[FileSummary]:
-    """Return what each file holds."""
+    """Return a summary of each file."""
     largest = BertConfig.read(models.base_folder(settings.base)).max_position_embeddings
     return [
         summarize(

@@ -38,7 +38,7 @@ def read_cases(model: str) -> list[Case]:
 
 
 def judged(model: str, result: Row) -> Hashable:
-    """Return what of a result decides over right and wrong."""
+    """Return the part of a result that decides whether it is right."""
     match model:
         case "sentiment":
             return str(result["label"])

@@ -47,7 +47,7 @@ WNUT = {
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One number for each example, or several, and what makes a score of any draw of them."""
+    """One or several numbers for each example, and the function that makes a score of any draw of examples."""
 
     values: Values
     """(N, ...)"""
@@ -75,7 +75,7 @@ class DataSet:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Asks the service for results in the order of the examples."""
+    """Client that gets the service's results in the order of the examples."""
 
     url: str
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -139,7 +139,7 @@ def device(variables: dict[str, str]) -> str:
 
 
 def shorten(log: Path) -> None:
-    """Keep the end of a log that has grown beyond measure."""
+    """Keep only the end of a log that has grown too long."""
     content = log.read_bytes()
     if len(content) > MAX_LOG_BYTES:
         log.write_bytes(content[-MAX_LOG_BYTES:])

@@ -17,7 +17,7 @@ class Check:
     device: str
     """"cuda" or "cpu"."""
     small: bool
-    """Tiny shapes, which try the code and measure nothing."""
+    """True for tiny shapes, which try the code and measure nothing."""
     folder: Path
     """Folder for what the section writes beside its findings."""
     record: Recorder

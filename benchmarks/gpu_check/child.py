@@ -17,7 +17,7 @@ FINDINGS = "findings.jsonl"
 
 
 def main() -> int:
-    """Run the section; returns 1 if it failed."""
+    """Run the section; an exception ends the process with exit code 1."""
     name, device, size, folder, seconds = sys.argv[1:]
     signal.signal(signal.SIGTERM, _stop)
     record = Recorder(Path(folder) / FINDINGS)

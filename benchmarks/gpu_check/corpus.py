@@ -16,7 +16,7 @@ SENTENCES = (4, 40)
 
 
 def write_corpus(folder: Path, documents: int, held_out: int = 8, shards: int = 2) -> Path:
-    """Write it; the same for the same numbers. Returns the folder."""
+    """Write a corpus, the same for the same numbers; return its folder."""
     folder.mkdir(parents=True)
     write_tokenizer(folder)
     pieces = Tokenizer.load(folder).highest_id() + 1

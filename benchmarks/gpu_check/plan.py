@@ -15,7 +15,7 @@ class Section:
     least_s: float
     """Seconds that the sections before it must leave."""
     meaning: str
-    """How to read its numbers, for the report."""
+    """Explanation of its numbers, for the report."""
 
 
 SECTIONS = (

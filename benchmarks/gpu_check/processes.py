@@ -30,7 +30,7 @@ def run_section(
     environment: Mapping[str, str],
     log: Path,
 ) -> Findings:
-    """Run it for at most `limit_s` seconds and return what it found until then; its output goes to the end of `log`."""
+    """Run a section for at most `limit_s` seconds; return what it found. Its output goes to the end of `log`."""
     findings, place, began = Findings(section.name, section.title), folder / section.name, time.monotonic()
     place.mkdir(parents=True)
     command = [*CHILD, section.name, device, size, str(place), f"{limit_s:.1f}"]

@@ -20,7 +20,7 @@ class MissingPackageError(Exception):
 
 
 class Recorder:
-    """Writes a section's findings to a file, one line of JSON each."""
+    """Writer of a section's findings to a file, one line of JSON each."""
 
     def __init__(self, file: Path) -> None:
         """Begin the file."""
@@ -73,7 +73,7 @@ class Findings:
     status: str = OK
     seconds: float = 0.0
     error: str = ""
-    """Why the section ended early; empty where it did not."""
+    """Reason why the section ended early; empty where it did not."""
     tables: dict[str, list[Row]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)

@@ -54,7 +54,7 @@ class TaggedPiece:
 
 @dataclass(frozen=True, slots=True)
 class EntityOptions:
-    """How entities are made of a text's pieces, and which of them are kept."""
+    """Options of a request: the way from a text's pieces to entities, and the choice of entities to keep."""
 
     aggregation: Aggregation = Aggregation.FIRST
     min_score: float = 0.0

@@ -25,12 +25,12 @@ _ACTIVATIONS = {"regression": "identity", "multi_label": "sigmoid"}
 """Problem type → activation of a spec that names none; other problem types take softmax."""
 Activation = Literal["softmax", "sigmoid", "identity"]
 WindowMerge = Literal["max", "mean"]
-"""How the scores of a text's windows become the text's."""
+"""Ways to make a text's scores of those of its windows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How logits become scores, and which scores are in a result."""
+    """Options of a request: the way from logits to scores, and the choice of scores in a result."""
 
     top_k: int | None = None
     """Number of scores, best first; None is all."""

@@ -183,7 +183,7 @@ def joined(tokenizer: Tokenizer, text: SplitText, read: Sequence[Pieces]) -> Pie
 
 
 def _before(counts: Sequence[int]) -> NDArray[np.int32]:
-    """Return how many there were before each."""
+    """Return the sum of all counts before each."""
     return (np.cumsum(counts) - counts).astype(np.int32)
 
 

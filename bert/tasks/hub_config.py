@@ -71,7 +71,7 @@ class HubFiles:
 def find_task(files: HubFiles, *, embeds: bool) -> Task:
     """Return the task that `modules.json`, the class or, without one, the tensors tell.
 
-    With `embeds` the user says that it is embeddings. Raises ConfigError where they do not tell.
+    `embeds` is True where the user asks for embeddings. Raises ConfigError where they do not tell.
     """
     name = files.architecture
     if files.is_embedder:

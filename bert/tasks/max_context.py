@@ -1,4 +1,4 @@
-"""Which of several windows over one text speaks for a piece: the one that shows most of its surroundings.
+"""Choice of the window that speaks for a piece, of several over one text: the one that shows most of its surroundings.
 
 The rule is google-research/bert's (`_check_is_max_context`): the smaller of the number of pieces to the left
 and to the right inside the window, plus a hundredth of the window's length; the first window wins a tie.

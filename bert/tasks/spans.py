@@ -38,7 +38,7 @@ class Answer:
 
     answer: str | None
     score: float
-    """Probability among the n best spans, and no answer where the model knows of that."""
+    """Probability among the n best spans and, where the model may give none, "no answer"."""
     start: int | None
     end: int | None
     no_answer_score: float

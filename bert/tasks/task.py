@@ -125,7 +125,7 @@ class Task(ABC):
         return Compared.LABELS
 
     def self_test_scores(self, outputs: Sequence[Floats]) -> list[Floats]:
-        """Return of an engine's outputs what a bundle's self-test compares."""
+        """Return the part of an engine's outputs that a bundle's self-test compares."""
         return list(outputs)
 
 

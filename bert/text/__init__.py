@@ -1,1 +1,1 @@
-"""Tokenizer files of several kinds, and what offsets and words they give."""
+"""Tokenizer files of several kinds, and the offsets and words that they give."""

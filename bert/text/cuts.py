@@ -1,4 +1,4 @@
-"""Where a long text can be cut so that the pieces of its parts are those of the whole."""
+"""Places where a long text can be cut so that the pieces of its parts are those of the whole."""
 
 import json
 import re

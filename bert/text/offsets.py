@@ -1,4 +1,4 @@
-"""Where words and pieces lie in a text: character offsets that keep marks and leave blanks out. T pieces, W words."""
+"""Places of words and pieces in a text: character offsets that keep marks and leave blanks out. T pieces, W words."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ def extend_over_marks(text: str, offsets: Ints) -> None:
 
 
 def span_bounds(offsets: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return where a span starts that begins with each piece at `offsets` (T, 2), and where one ends that ends with it.
+    """Return the start of a span that begins with each piece at `offsets` (T, 2), and the end of one that ends with it.
 
     A blank piece has no characters: a span from it on starts with the next piece that has some.
     """

@@ -147,10 +147,10 @@ def _deberta_v2_splits(stated: StatedTokens) -> list[pre_tokenizers.PreTokenizer
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How a family makes its tokenizer of a `.model` file."""
+    """Rules by which a family makes its tokenizer of a `.model` file."""
 
     vocabulary: Callable[[SentencePieceModel, StatedTokens], tuple[list[Scored], int]]
-    """Gives all pieces with their scores, and the id of the unknown one."""
+    """Function that returns all pieces with their scores, and the id of the unknown one."""
     special: Mapping[str, tokenizers.AddedToken]
     pair: str
     before: Callable[[StatedTokens], list[normalizers.Normalizer]] = lambda stated: []

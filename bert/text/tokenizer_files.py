@@ -1,4 +1,4 @@
-"""Which file of a folder holds its tokenizer, and the tokenizer made of it where there is no `tokenizer.json`."""
+"""Tokenizer of a folder without `tokenizer.json`: the file that holds it, by its class, and how it is built."""
 
 from pathlib import Path
 

@@ -32,7 +32,10 @@ class Delta:
     def __init__(
         self, base: Weights, trained: Weights, config: BertConfig, architecture: str, rank: int
     ) -> None:
-        """Compute it; `architecture` is the name of BERT's class. Raises CheckpointError for a base of another shape."""
+        """Compute the difference; `architecture` is the name of BERT's class.
+
+        Raises CheckpointError for a base of another shape.
+        """
         self.config, self.architecture = config, architecture
         factored = [name for name in trained if self._is_linear(name)]
         # A family's table of tasks is added to that of segments: only a sum leaves it in place.
@@ -46,7 +49,7 @@ class Delta:
                 raise CheckpointError(f"{name} has shape {trained[name].shape}, and in the base {shape}")
         self.rank = min(rank, max(min(trained[name].shape) for name in factored))
         self.kept: dict[str, tuple[float, float]] = {}
-        """Sum of the squares of each factored difference, of the product and of all."""
+        """Sums of squares for each factored tensor: of the product, and of the whole difference."""
         factors: dict[str, Any] = {}
         for name in factored:
             difference, module = trained[name] - base[name], name.removesuffix(".weight")

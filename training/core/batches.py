@@ -39,7 +39,7 @@ def draw(counts: Sequence[int], repeats: Sequence[float], seed: int, epoch: int)
 
 
 def by_length(lengths: Sequence[int], max_batch_tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Cut everything into batches of like length for evaluation; a batch padded holds at most that many tokens."""
+    """Cut everything into batches of like length for evaluation; a padded batch holds at most `max_batch_tokens`."""
     order = np.argsort(np.asarray(lengths), kind="stable")[::-1]
     start = 0
     while start < len(order):

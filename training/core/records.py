@@ -107,7 +107,7 @@ class StepsLog:
 
 
 class TensorBoard:
-    """Writes `train/loss`, `train/lr`, ... each step and `dev/FILE/METRIC` each evaluation."""
+    """Writer of `train/loss`, `train/lr`, ... at each step and of `dev/FILE/METRIC` at each evaluation."""
 
     def __init__(self, folder: Path, done_steps: int = 0) -> None:
         """Open the folder; what an interrupted run wrote after `done_steps` is hidden.

@@ -1,4 +1,4 @@
-"""A run around its steps: what fine-tuning and pretraining share of saves, evaluations, stops and records."""
+"""A run around its steps: saves, evaluations, stops and records, the same for fine-tuning and pretraining."""
 
 import logging
 import signal
@@ -19,7 +19,7 @@ from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 
 CHECKPOINTS = "checkpoints"
-"""Folder, in that of the run, of what a stopped run resumes from."""
+"""Name of the folder of saves, in that of the run; a stopped run resumes from the newest."""
 logger = logging.getLogger(__name__)
 
 

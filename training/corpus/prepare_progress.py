@@ -19,7 +19,7 @@ MANY_UNKNOWN = 0.05
 
 @dataclass
 class PrepareProgress:
-    """Counts the finished blocks. Time and cores count from `begin` on."""
+    """Counter of finished blocks. Time and cores count from `begin` on."""
 
     total_bytes: int
     stream: TextIO = field(default_factory=lambda: sys.stderr)

@@ -43,7 +43,7 @@ def text_of(file: TextFile, data: bytes) -> str:
 
 
 class DocumentReader:
-    """Reads one file; `share` is the part of it read so far."""
+    """Reader of one file; `share` is the part of it read so far."""
 
     def __init__(self, file: TextFile) -> None:
         """Open nothing yet: the first record does."""

@@ -28,7 +28,7 @@ LOG_FOLDER = ".prepare"
 
 
 class BlockWriter:
-    """Writes the shards of blocks, one after the other."""
+    """Writer of the shards of blocks, one after the other."""
 
     def __init__(self, settings: PrepareSettings, files: tuple[TextFile, ...]) -> None:
         """Load the tokenizer of the output folder."""

@@ -35,7 +35,7 @@ def choice_examples(rows: Iterable[Raw], problems: Problems) -> list[ChoiceExamp
 
 
 def _codah(path: str | Path, problems: Problems) -> Iterator[Raw]:
-    """Category, prompt, endings, index of the right one; no header."""
+    """Yield rows of category, prompt, endings and the index of the right one; there is no header."""
     for line, fields in split_records(path, "\t", quoted=False):
         if len(fields) < 5:
             problems.add(line, f"has {len(fields)} columns; needed: category, prompt, endings, index")
@@ -44,7 +44,7 @@ def _codah(path: str | Path, problems: Problems) -> Iterator[Raw]:
 
 
 def _swag(path: str | Path, problems: Problems) -> Iterator[Raw]:
-    """A sentence, the start of the next one, and four ways in which that goes on."""
+    """Yield rows of a sentence, the start of the next one, and four ways in which that goes on."""
     for line, row in read_rows(path, ("sent1", "sent2", "label", *SWAG_ENDINGS), problems):
         start = str(row["sent2"]).strip()
         # An empty ending must stay empty, to be seen as a fault.

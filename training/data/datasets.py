@@ -51,7 +51,8 @@ def read_sources(
 ) -> list[Source]:
     """Read files in order; with `labels`, any other label is an error.
 
-    With `confidence` unanswerable questions are those of CANDIDATES times as many that a model would answer most surely.
+    With `confidence` a model chooses the unanswerable questions: of CANDIDATES times as many, those that it would answer
+    most surely.
     Raises DataError with file, line and reason, before anything is trained.
     """
     sources = []
@@ -93,7 +94,7 @@ def read_training(settings: FinetuneSettings, confidence: Confidence | None = No
 
 
 def _recased(source: Source, recase: RecaseSettings) -> list[Source]:
-    """Split a file's draws into those of its sentences as they are, in small letters and in capitals."""
+    """Split a file's draws in three: sentences as they are, in small letters, and in capitals."""
     shares: list[tuple[str, float, Callable[[str], str]]] = [
         ("", 1 - recase.lower - recase.upper, lambda word: word),
         ("-lower", recase.lower, str.lower),
@@ -156,7 +157,7 @@ def _read_hub_texts(
 
 
 def choice_columns(file: DataFile) -> dict[str, Any]:
-    """Return which columns are read; `choices` is the name of one that holds a list, or several with commas between."""
+    """Return the columns to read; `choices` names one that holds a list, or several, separated by commas."""
     named: dict[str, Any] = dict(file.columns)
     if "choices" in named:
         named["choices"] = tuple(name.strip() for name in named["choices"].split(","))

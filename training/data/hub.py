@@ -22,7 +22,7 @@ _FILE_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", "
 
 @dataclass(frozen=True)
 class HubData:
-    """Name of a data set of the hub (`glue`), or a local folder of files or of `save_to_disk`, and the rows to read."""
+    """Data set of the hub (`glue`), or a local folder of files or of `save_to_disk`, and the part of it to read."""
 
     name: str
     split: str = "train"
@@ -56,7 +56,7 @@ def read_hub_words(
 ) -> list[WordsExample]:
     """Read sentences, a list of words and one of tags a row.
 
-    `label_names` say what tags stand for that are numbers without names. The other arguments are `read_conll`'s.
+    `label_names` name tags that are bare numbers. The other arguments are `read_conll`'s.
     """
     problems, examples = Problems(data.source), []
     for number, row in enumerate(_open(data, (words, tags)), 1):
@@ -133,7 +133,7 @@ def _not_of_the_hub(name: str) -> str | None:
 
 
 def _class_names(features: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Names of the columns that hold class numbers, alone or in lists."""
+    """Return the names of class numbers for each column that holds such, alone or in lists."""
     inner = {column: getattr(feature, "feature", feature) for column, feature in features.items()}
     return {column: list(feature.names) for column, feature in inner.items() if hasattr(feature, "names")}
 

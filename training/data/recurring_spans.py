@@ -22,7 +22,7 @@ SENTENCE_WORDS = (6, 40)
 SPAN_WORDS = 8
 """Most words of a span."""
 COMMON, COMMON_COUNT = 250, 50
-"""The most frequent words of the text, those that it has this often, neither begin nor end a span."""
+"""Words that neither begin nor end a span: how many of the most frequent ones, if they occur at least this often."""
 A_PASSAGE = 4
 """Most questions of one passage."""
 
@@ -103,7 +103,7 @@ def _words(sentences: Sequence[str]) -> list[_Word]:
 
 
 def _gaps(sentences: Sequence[str], common: set[str]) -> list[_Gap]:
-    """Find the longest spans that two sentences of a passage have, and no other place."""
+    """Find the longest spans that occur once in each of two sentences of a passage, and nowhere else in it."""
     passage, words = " ".join(sentences), _words(sentences)
     lengths = Counter(word.sentence for word in words)
     fewest, most = SENTENCE_WORDS
@@ -142,7 +142,7 @@ def _may_answer(word: str) -> bool:
 
 
 def _goes_on(words: Sequence[_Word], places: Sequence[int], step: int) -> bool:
-    """Tell whether both places have the same word `step` words on: then the longer span is the one."""
+    """Tell whether both places have the same word `step` words on, so that a longer span recurs."""
     one, other = (at + step for at in places)
     if min(one, other) < 0 or max(one, other) >= len(words):
         return False

@@ -31,7 +31,7 @@ class Lengths:
     """The setting that the limit comes from."""
     unit: str = "texts"
     in_windows: bool = False
-    """Longer inputs are read in windows, so that nothing is lost."""
+    """True where longer inputs are read in windows, so that nothing is lost."""
 
     @property
     def longer(self) -> int:
@@ -64,7 +64,7 @@ class Lengths:
         return f"{said}; {self.setting} {better} would cut {f'{left:.1%}' if left else 'none'}"
 
     def _better_limit(self, largest: int) -> int | None:
-        """Return the lowest usual limit that cuts few inputs, else the highest possible one, else None: none helps."""
+        """Return the lowest usual limit that cuts few inputs, else the highest possible one; None where none helps."""
         higher = sorted({limit for limit in LIMITS if self.limit < limit < largest} | {largest})
         few = min(ACCEPTABLE_SHARE, self.share / 2)
         found = next((limit for limit in higher if (self.tokens > limit).mean() <= few), largest)
@@ -84,7 +84,7 @@ class FileSummary:
     labels: Mapping[str, int] = field(default_factory=dict)
     """Examples of each label, or entities of each type; empty where the label is a number."""
     of: int = 0
-    """Total for the share of a label: examples, or entities."""
+    """Total that a label's share is taken of: examples, or entities."""
     range: tuple[float, float, float] | None = None
     """Lowest, mean and highest label, where labels are numbers."""
     inputs: int = 0
@@ -94,7 +94,7 @@ class FileSummary:
     longest: int = 0
     """Tokens of the longest input."""
     is_cut: bool = True
-    """A longer input loses its end; if False it is read in windows."""
+    """True where a longer input loses its end, False where it is read in windows."""
     too_long: str = ""
     """A sentence about inputs over the limit; empty where there are none."""
 

@@ -46,13 +46,13 @@ def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
 
 
 def surest(examples: Sequence[QaExample], confidence: Sequence[float], count: int) -> list[QaExample]:
-    """Return those `count` questions without an answer to which a model is surest to have found one."""
+    """Return the `count` unanswerable questions that a model would answer most surely."""
     order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")[:count]
     return [examples[i] for i in np.sort(order)]
 
 
 def cut_answers(examples: Sequence[QaExample], share: float, seed: int) -> list[QaExample]:
-    """Return a share of the answerable questions with their paragraphs less all sentences that hold an answer.
+    """Return a share of the answerable questions, with their paragraphs but without all sentences that hold an answer.
 
     What is left speaks of the same things, so that only the answer itself is missing. Paragraphs of which too little
     would be left are passed over. Ids are `ID-cut`; the same seed gives the same questions.

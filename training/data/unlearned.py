@@ -1,4 +1,4 @@
-"""Words of tagged sentences from which nothing is learned: what one file tags otherwise than the others, or not at all."""
+"""Words whose tags are not learned, because one file tags them otherwise than the others, or not at all."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -16,9 +16,10 @@ UNTAGGED_HANDLES = "untagged_handles"
 def unlearned(examples: Sequence[WordsExample], kinds: Collection[str]) -> list[WordsExample]:
     """Return sentences whose words of some kinds are labelled UNLEARNED.
 
-    A kind is `handles`, names after an at sign; `untagged_handles`, at signs and words after them that are tagged O, where
-    taggers did not agree; `capitals`, capitalised words tagged O other than a sentence's first, which data that was
-    tagged by machine often misses; or a type of entity. Raises ConfigError for a type that no word has.
+    A kind is a type of entity, or one of three others. `handles` are names after an at sign. `untagged_handles` are at signs
+    and the words after them that are tagged O, where taggers did not agree. `capitals` are capitalised words tagged O,
+    other than a sentence's first: data that was tagged by machine often misses names. Raises ConfigError for a type that
+    no word has.
     """
     types = {label[2:] for example in examples for label in example.labels} - {""}
     special = (HANDLES, UNTAGGED_HANDLES, CAPITALS)

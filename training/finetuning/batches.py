@@ -42,10 +42,10 @@ class Dataset:
 
 
 class EpochBatches:
-    """Gives each step its batch, epoch after epoch; of several processes each takes every n-th feature."""
+    """Source of each step's batch, epoch after epoch; of several processes each takes every n-th feature."""
 
     def __init__(self, data: Dataset, settings: FinetuneSettings, pad_id: int, processes: Processes) -> None:
-        """Nothing is drawn before the first batch."""
+        """Keep the data; nothing is drawn before the first batch."""
         self.data, self.settings, self.pad_id, self.processes = data, settings, pad_id, processes
         self._drawn: tuple[int, list[NDArray[np.int64]]] | None = None
 

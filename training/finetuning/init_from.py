@@ -1,4 +1,4 @@
-"""Starting from what an earlier run of the same task trained."""
+"""Weights of an earlier run of the same task, as the start of another."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

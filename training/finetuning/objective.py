@@ -1,4 +1,4 @@
-"""What a fine-tuning trains: the model of a task with its loss, and a teacher's where there is one."""
+"""Module that a fine-tuning trains: the model of a task with its loss, and a teacher's where there is one."""
 
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ class TaskObjective(nn.Module):
         self.trained, self.task, self.teacher, self.r_drop = trained, task, teacher, r_drop
 
     def targets(self, part: FeatureBatch) -> dict[str, int]:
-        """Return nothing: the loss tells."""
+        """Return no counts: the loss itself counts its targets."""
         return {}
 
     def forward(self, batch: FeatureBatch) -> dict[str, Loss]:

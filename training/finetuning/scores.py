@@ -52,7 +52,7 @@ def predict(
 
 
 def predictor(trained: nn.Module, task: FinetuneTask, processes: Processes) -> Predict:
-    """Return what gives a task its logits, in float32 whatever the training precision."""
+    """Return the function that gives a task its logits, in float32 whatever the training precision."""
     return lambda rows: predict(trained, rows, task.tokenizer.pad_id, processes.device, processes)
 
 

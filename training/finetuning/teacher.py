@@ -67,7 +67,7 @@ def loaded(checkpoint: Checkpoint, task: FinetuneTask, device: torch.device) -> 
 
 
 def answer_confidence(folder: Path, device: torch.device) -> Confidence:
-    """Return how sure a checkpoint is that a question has an answer: the best span's score less that of none.
+    """Return the function that tells how surely a checkpoint answers questions: the best span's score less that of none.
 
     Raises ConfigError for a checkpoint of another task.
     """
@@ -82,7 +82,7 @@ def answer_confidence(folder: Path, device: torch.device) -> Confidence:
 
 
 def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:
-    """Compare what the two are for."""
+    """Raise ConfigError where the teacher has another task, or other labels, than its student."""
     theirs, ours = checkpoint.spec, student.spec
     if theirs.dense:
         raise ConfigError(f"the teacher {settings.checkpoint} has dense layers, which no student has")
@@ -100,7 +100,7 @@ def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: Fin
 
 
 def _check_vocabulary(settings: TeacherSettings, theirs: Tokenizer, ours: Tokenizer) -> None:
-    """Compare vocabularies, piece by piece: logits stand at pieces."""
+    """Raise ConfigError where the vocabularies differ in any piece: logits stand at pieces."""
     same = theirs.vocab_size == ours.vocab_size and all(
         theirs.id_to_token(i) == ours.id_to_token(i) for i in range(ours.vocab_size)
     )

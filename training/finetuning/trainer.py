@@ -71,7 +71,7 @@ def make_loop(
 
 
 class FinetuneTrainer(Trainer):
-    """`best/` is the checkpoint to use, `checkpoints/` what a stopped run resumes from."""
+    """Trainer of a task: `best/` is the checkpoint to use, `checkpoints/` holds what a stopped run resumes from."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""From a prepared corpus to the batches that a process computes, in an order that every process agrees on."""
+"""Batches of a prepared corpus that a process computes, in an order that every process agrees on."""
 
 import logging
 import signal
@@ -70,12 +70,12 @@ class _Source(IterableDataset[GlobalBatch]):
 
 
 class Batches:
-    """Gives each step its batch, in this process or from workers that run ahead."""
+    """Source of each step's batch, made in this process or by workers that run ahead."""
 
     def __init__(
         self, settings: PretrainSettings, corpus: Corpus, mask: Masking, processes: Processes
     ) -> None:
-        """Nothing is read before the first batch."""
+        """Keep settings and corpus; nothing is read before the first batch."""
         self.settings, self.corpus, self.mask, self.processes = settings, corpus, mask, processes
         self.plan = Plan(settings, processes.world)
         self._stream: tuple[int, ExampleStream] | None = None

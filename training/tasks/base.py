@@ -44,7 +44,7 @@ class Feature:
     """Targets that are as right as the first, as other annotators gave them."""
 
     def in_epoch(self, epoch: int) -> "Feature":
-        """Return the feature with the target of an epoch: each in turn."""
+        """Return the feature with the target of an epoch; epochs take its targets in turn."""
         number = epoch % (1 + len(self.others))
         return replace(self, target=self.others[number - 1]) if number else self
 
@@ -112,7 +112,7 @@ class FinetuneTask(ABC):
     def prepare(  # noqa: B027 - most tasks have nothing to prepare
         self, examples: Sequence[Any], held_out: Sequence[Any] = ()
     ) -> None:
-        """Inspect all training examples together, before `features` gets those of each file; and all of dev."""
+        """Inspect all training examples and all of dev, before `features` encodes those of each file."""
 
     def configure(  # noqa: B027
         self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float

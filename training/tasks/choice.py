@@ -40,7 +40,7 @@ class ChoiceFinetuning(FinetuneTask):
         ]
 
     def features(self, examples: Sequence[ChoiceExample]) -> list[Feature]:
-        """One feature an example, one row a choice."""
+        """Make a feature of each example, with a row for each choice."""
         return [Feature(rows, x.label) for rows, x in zip(self._rows(examples), examples, strict=True)]
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
@@ -62,7 +62,7 @@ class ChoiceFinetuning(FinetuneTask):
         return Evaluation({"accuracy": accuracy(gold, chosen)}, choice_findings(examples, chosen))
 
     def baseline(self, examples: Sequence[ChoiceExample]) -> Baseline:
-        """Always take the ending at the place where the right one is most often."""
+        """Score always taking the ending at the place where the right one is most often."""
         gold = [example.label for example in examples]
         place = int(np.bincount(gold).argmax())
         return Baseline(f"always ending {place + 1}", {"accuracy": accuracy(gold, [place] * len(gold))})

@@ -47,7 +47,7 @@ class LayerMix(nn.Module):
 
 
 class BiLstmTagger(BertHead):
-    """A label of K for each token, from a two-layer BiLSTM over the states of a frozen encoder."""
+    """Logits of K labels for each token, from a two-layer BiLSTM over the states of a frozen encoder."""
 
     has_scores = False  # but those of its own layers
 
@@ -88,7 +88,7 @@ class BiLstmTagger(BertHead):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Label ids (B, T): logits (B, T, K). The mask is 1 at tokens and 0 at padding, (B, T)."""
+        """Return logits (B, T, K) of ids (B, T). The mask (B, T) is 1 at tokens and 0 at padding."""
         with torch.no_grad():
             states = self._chosen(self.bert.all_states(input_ids, segment_ids, attention_mask))
         # The LSTM is small beside the encoder, and its kernels do not all know bf16.

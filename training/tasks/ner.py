@@ -56,7 +56,7 @@ class NerFinetuning(FinetuneTask):
         return [(p, self.tokenizer.windows(p, self.spec.max_tokens, self.spec.stride)) for p in pieces]
 
     def features(self, examples: Sequence[WordsExample]) -> list[Feature]:
-        """One feature a window; a sentence without any piece is left out."""
+        """Make a feature of each window; a sentence without any piece is left out."""
         features = []
         for example, (pieces, windows) in zip(examples, self._windows(examples), strict=True):
             targets = np.full(len(pieces), IGNORED, np.int64)

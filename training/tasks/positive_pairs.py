@@ -15,7 +15,7 @@ Keys = NDArray[np.int64]
 
 
 def false_negatives(anchors: Keys, positives: Keys, candidates: Keys) -> NDArray[np.bool_]:
-    """Return which candidates (C,) are no wrong ones for an anchor (B,), and yet not its own: (B, C).
+    """Return the candidates (C,) that must not count as wrong for an anchor (B,), besides its own positive: (B, C).
 
     Those are the anchor's own text, and every positive of the same anchor. The first B candidates belong to the anchors
     in their order. Equal keys are equal texts.
@@ -74,7 +74,7 @@ def _triplet_accuracy(vectors: dict[str, Floats], examples: Sequence[TextExample
 
 
 def random_order(examples: Sequence[TextExample]) -> Baseline:
-    """Score an order that does not look at the texts."""
+    """Score a random order of the texts."""
     places = 1 + np.arange(len({text for example in examples for text in texts_of(example)[1:]}))
     scores = {"recall_at_1": 1 / len(places), "mrr": float(np.mean(1 / places))}
     chances = [1 / (1 + len(example.negatives)) for example in examples if example.negatives]

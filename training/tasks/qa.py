@@ -64,7 +64,7 @@ class QaFinetuning(FinetuneTask):
         return [qa.encode(self.tokenizer, q, c, self.spec) for q, c in zip(questions, contexts, strict=True)]
 
     def features(self, examples: Sequence[QaExample]) -> list[Feature]:
-        """One feature a window; of several annotators' answers each epoch learns another."""
+        """Make a feature of each window; of several annotators' answers each epoch learns another."""
         features = []
         for example, windows in zip(examples, self.windows(examples), strict=True):
             for window in windows:

@@ -41,9 +41,9 @@ class SequenceFinetuning(FinetuneTask):
     architecture = "BertForSequenceClassification"
 
     windows = False
-    """A text over the limit is read in windows and not cut."""
+    """True where a text over the limit is read in windows and not cut."""
     label_weights: tuple[float, ...] | None = None
-    """Factor of each label's loss; None where all are 1. With several labels a text, that of a label it has."""
+    """Factor of each label's loss; None where all are 1. With several labels a text, it counts for those the text has."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ class SequenceFinetuning(FinetuneTask):
     def configure(
         self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
     ) -> None:
-        """Take over class weights and windows. Raises ConfigError for a weight of a label that there is not."""
+        """Take over class weights and windows. Raises ConfigError for a weight of an unknown label."""
         self.windows = settings.long_texts == "windows"
         if self.windows and self.spec.pair:
             raise ConfigError("long_texts 'windows' reads one text, and this data has two an example")
@@ -223,7 +223,7 @@ def _two_classes(logits: Tensor) -> Tensor:
 
 
 def named_weights(labels: Sequence[str], given: Mapping[str, float]) -> tuple[float, ...]:
-    """Return the factor of each label, 1 where none is given. Raises ConfigError for a label that there is not."""
+    """Return the factor of each label, 1 where none is given. Raises ConfigError for an unknown label."""
     if unknown := sorted(set(given) - set(labels)):
         raise ConfigError(f"class_weights names {', '.join(unknown)}; the labels are {', '.join(labels)}")
     return tuple(given.get(label, 1.0) for label in labels)
@@ -234,7 +234,7 @@ def balanced(
 ) -> tuple[float, ...]:
     """Return the factor of each label that makes all weigh alike; 1 for a label without examples.
 
-    A label weighs the inverse of its count. With several labels a text it weighs the ratio of texts without it to texts
+    A label weighs the inverse of its count. With several labels a text, it weighs the ratio of texts without it to texts
     with it; `examples` is then the number of texts.
     """
     weights = []

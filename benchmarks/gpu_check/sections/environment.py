@@ -42,7 +42,7 @@ COPY_BYTES = {"cuda": 2**32, "cpu": 2**25}
 
 
 def run(check: Check) -> None:
-    """Record them."""
+    """Record machine, versions and rates."""
     for name, value in _facts(check):
         check.record.row("environment", name=name, value=value)
     versions = {name: _version(name) for name in PACKAGES}

@@ -116,7 +116,7 @@ class Segments(Builder):
 
 @dataclass(slots=True)
 class _Packer:
-    """Fills one example after another; each piece is running text of one document, followed by [SEP]."""
+    """Packer that fills one example after another; each piece is running text of one document, followed by [SEP]."""
 
     max_tokens: int
     plan: ExampleRanges = field(default_factory=ExampleRanges)
