@@ -40,7 +40,11 @@ Each setting can be given on the command line (`bert-serve --max-body-bytes 1000
 (`BERT_SERVE_MAX_BODY_BYTES=1000000`: the command's name, then the setting's) or in a YAML file
 (`max_body_bytes: 1000000`, read by `bert-serve --config FILE`). The command line wins over the environment,
 and that over the file. Units are in the names. A value that breaks a rule stops the command with exit code 2
-and a line that names the setting and the rule. `bert-serve` reads the value `none` as the default, except for `wires`.
+and a line that names the setting and the rule.
+
+A list is an option given several times (`--train a.csv --train b.csv`), or JSON. A setting of a group has the group's
+name before it: `--lora.rank 8`, or `BERT_FINETUNE_LORA__RANK=8`. A group may also be JSON: `--lora '{"rank": 8}'`.
+`bert-serve` reads the value `none` as the default, except for `wires`.
 A setting in **bold** is required.
 """
 
