@@ -43,7 +43,8 @@ and that over the file. Units are in the names. A value that breaks a rule stops
 and a line that names the setting and the rule.
 
 A list is an option given several times (`--train a.csv --train b.csv`), or JSON. A setting of a group has the group's
-name before it: `--lora.rank 8`, or `BERT_FINETUNE_LORA__RANK=8`. A group may also be JSON: `--lora '{"rank": 8}'`.
+name before it: `--lora.rank 8`. In the environment, `__` stands in place of the dot. A group may also be JSON:
+`--lora '{"rank": 8}'`.
 `bert-serve` reads the value `none` as the default, except for `wires`.
 A setting in **bold** is required.
 """
