@@ -60,9 +60,9 @@ class TaskSpec:
     problem_type: str = "single_label"
     """Classification only: one label, any number of labels, or a number."""
     activation: str = ""
-    """Classification only: what makes scores of logits, "sigmoid" or "identity"; "" is what `problem_type` asks for."""
+    """Classification only: way from logits to scores, "sigmoid" or "identity"; "" is what `problem_type` asks for."""
     pair: bool | None = False
-    """Classification only: the model reads two texts. None: nothing says, so each request decides."""
+    """Classification only: True where the model reads two texts; None where nothing says, so that each request decides."""
     pooling: str = "mean"
     """Similarity only: one of POOLINGS, or several whose vectors stand side by side, as "cls+mean"."""
     dense: tuple[DenseLayer, ...] = ()
@@ -70,7 +70,7 @@ class TaskSpec:
     normalize: bool = True
     """Similarity only: an embedding has length 1."""
     similarity: str = "cosine"
-    """Similarity only: how two embeddings are compared, by "cosine" or by "dot" product."""
+    """Similarity only: comparison of two embeddings, by "cosine" or by "dot" product."""
     prompts: dict[str, str] = field(default_factory=dict)
     """Similarity only: name → text that may be put before a text."""
     default_prompt_name: str = ""
@@ -91,14 +91,14 @@ class TaskSpec:
     null_threshold: float = 0.0
     """QA: the answer is null where (null score - best span's score) passes this; tuned on dev."""
     base: dict[str, str] = field(default_factory=dict)
-    """Name, commit (of a model of the hub) and sha256 of the weights that an adapter belongs to; empty without one."""
+    """Name, commit (of a model of the hub) and sha256 of the weights that training began with, and an adapter needs."""
     scores: dict[str, Any] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     """Number of examples (texts, sentences, questions) in each file of `scores`."""
     data: dict[str, Any] = field(default_factory=dict)
     """The `train` and `dev` files, lists of their paths and how they are read (`LabelledFile.record`)."""
     command: str = ""
-    """Commands that made the checkpoint, a line each: the one that started the run and those that resumed it."""
+    """Commands that made the checkpoint, a line each, in order: of earlier runs that it came from, then of its own."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
