@@ -149,7 +149,7 @@ def make_spec(
         viterbi=TASKS[settings.task].has_tags,  # all readers turn tags into BIO's
         left_out=tuple(settings.left_out),
         max_tokens=settings.max_tokens,
-        stride=settings.stride,
+        stride=settings.window_stride,
         max_question_tokens=settings.max_question_tokens,
         max_answer_tokens=settings.max_answer_tokens,
         allows_no_answer=TASKS[settings.task].has_questions and any(not e.answers for e in examples),

@@ -200,7 +200,12 @@ class FinetuneSettings(CommandSettings):
         "cut",
         description="classification: cut a text over max_tokens at its end, or read it in windows whose logits are averaged",
     )
-    stride: int = Field(0, ge=0, description="tokens that neighbouring windows share")
+    stride: int | None = Field(
+        None,
+        ge=0,
+        description="tokens that neighbouring windows share; by default a quarter of max_tokens for ner and qa, at most "
+        "128, and otherwise 0",
+    )
     max_question_tokens: int = Field(64, ge=4, description="qa: longest question, tokens")
     max_answer_tokens: int = Field(30, ge=1, description="qa: longest answer, tokens")
     eval_every_steps: int = Field(0, ge=0, description="steps between evaluations; 0 means once an epoch")
@@ -225,14 +230,21 @@ class FinetuneSettings(CommandSettings):
     resume: bool = Field(True, description="go on from the last save in output_dir, if there is one")
     max_steps: int = Field(0, ge=0, description="stop after this many steps; 0 means by epochs alone")
 
+    @property
+    def window_stride(self) -> int:
+        """Tokens that neighbouring windows share: `stride`, or the task's usual number."""
+        return TASKS[self.task].usual_stride(self.max_tokens) if self.stride is None else self.stride
+
     @model_validator(mode="after")
     def _fit_together(self) -> "FinetuneSettings":
         if self.accumulation_steps > self.batch_size:
             raise ValueError(
                 f"accumulation_steps ({self.accumulation_steps}) cannot pass batch_size ({self.batch_size})"
             )
-        if self.stride >= self.max_tokens - 2:
-            raise ValueError(f"stride ({self.stride}) must be below max_tokens - 2 ({self.max_tokens - 2})")
+        if self.window_stride >= self.max_tokens - 2:
+            raise ValueError(
+                f"stride ({self.window_stride}) must be below max_tokens - 2 ({self.max_tokens - 2})"
+            )
         if TASKS[self.task].has_questions and self.max_question_tokens + 8 > self.max_tokens:
             raise ValueError(
                 f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"

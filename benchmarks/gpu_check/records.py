@@ -15,10 +15,6 @@ OK, FAILED, TIMED_OUT, SKIPPED = "ok", "failed", "out of time", "skipped"
 Row = dict[str, Any]
 
 
-class MissingPackageError(Exception):
-    """A package that a section needs is not installed."""
-
-
 class Recorder:
     """Writer of a section's findings to a file, one line of JSON each."""
 

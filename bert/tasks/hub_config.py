@@ -157,7 +157,7 @@ def spec_from_config(
         activation,
         pair=_pair(files, task, named) if pair is None else pair and task.may_read_pairs,
         max_tokens=files.max_tokens,
-        stride=min(128, files.max_tokens // 4) if task.has_windows else 0,
+        stride=task.usual_stride(files.max_tokens),
     )
     own = files.values.get("id2label")
     overrules = labels and isinstance(own, Mapping) and list(own.values()) != list(labels)

@@ -89,6 +89,10 @@ class Task(ABC):
     def head_positions(self, encoding: Encoding) -> Positions:
         """Return the positions (P,) of a text, among its own tokens, where the head is evaluated."""
 
+    def usual_stride(self, max_tokens: int) -> int:
+        """Return the tokens that neighbouring windows of a long text share where nothing else is said."""
+        return min(128, max_tokens // 4) if self.has_windows else 0
+
     def learns_numbers(self, problem_type: str) -> bool:
         """Tell whether the labels of the data are numbers."""
         return False

@@ -55,6 +55,15 @@ def test_the_environment_can_name_the_yaml_file(monkeypatch: pytest.MonkeyPatch,
     assert read_settings(FinetuneSettings, ["--config", str(other)]).task == "qa"
 
 
+@pytest.mark.parametrize(
+    ("task", "max_tokens", "stride"), [("qa", 384, 96), ("ner", 1024, 128), ("classification", 384, 0)]
+)
+def test_windows_overlap_where_nothing_is_said(task: str, max_tokens: int, stride: int) -> None:
+    asked = ["--task", task, "--output-dir", "x", "--max-tokens", str(max_tokens)]
+    assert read_settings(FinetuneSettings, asked).window_stride == stride
+    assert read_settings(FinetuneSettings, [*asked, "--stride", "0"]).window_stride == 0
+
+
 def test_a_file_of_settings_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match=r"--config nowhere\.yaml: No such file"):
         read_settings(FinetuneSettings, ["--config", "nowhere.yaml"])

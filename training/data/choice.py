@@ -53,8 +53,8 @@ def _swag(path: str | Path, problems: Problems) -> Iterator[Raw]:
 
 
 def _objects(path: str | Path, problems: Problems) -> Iterator[Raw]:
-    if Path(path).suffix.lower() not in (".jsonl", ".json"):
-        raise DataError(path, None, "is not .tsv (CODAH), .csv (SWAG), .jsonl or .json")
+    if Path(path).suffix.lower() not in (".jsonl", ".ndjson", ".json"):
+        raise DataError(path, None, "is not .tsv (CODAH), .csv (SWAG), .jsonl, .ndjson or .json")
     for place, row in read_rows(path, ("prompt", "choices", "label"), problems):
         prompt, choices = row["prompt"], row["choices"]
         if not isinstance(prompt, str):
