@@ -293,6 +293,8 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
         _check_names([*self.dev, *self.test])
         _check_made([*self.train, *self.dev, *self.test], self.task)
+        if held := next((file for file in (*self.dev, *self.test) if file.unlearned), None):
+            raise ValueError(f"unlearned is for training files, and {held.path} is scored on all its words")
         return self
 
 

@@ -86,13 +86,15 @@ def _scheme(labels: tuple[str, ...]) -> TagScheme:
     kinds = np.array([types.index(tag[1]) if tag else -1 for tag in found], np.int64)
     inside = np.array([role in tuple(_INSIDE + _ENDS) for role in roles], np.bool_)
     ends = np.array([role in tuple(_ENDS + _SINGLE) for role in roles], np.bool_)
+    begins = np.array([role in tuple(_BEGINS + _SINGLE) for role in roles], np.bool_)
     goes_on = (kinds[:, None] == kinds[None, :-1]) & ~ends[:, None]
+    may_begin = ~inside | ~np.isin(kinds, kinds[begins])  # an inside tag too, where its type has no other
     return TagScheme(
         types,
         kinds,
-        np.array([role in tuple(_BEGINS + _SINGLE) for role in roles], np.bool_),
+        begins,
         ends,
-        goes_on | ~inside[None, :-1],
+        goes_on | may_begin[None, :-1],
     )
 
 

@@ -22,6 +22,7 @@ from service.pipeline.inputs import (
     Texts,
     check_allows_no_answer,
     check_entity_types,
+    check_left_out,
     check_not_blank,
     prompted,
 )
@@ -71,7 +72,7 @@ async def _entities(
     wanted = options.get("labels")
     types = check_entity_types(model, wanted) if wanted is not None else None
     aggregation = Aggregation(options.get("aggregation", Aggregation.FIRST))
-    kinds = frozenset(options.get("left_out", ()))
+    kinds = check_left_out(options["left_out"]) if "left_out" in options else frozenset[str]()
     asked = EntityOptions(aggregation, options.get("min_score", 0.0), types, kinds)
     found = await pipeline.entities(request, model, Texts("text", read["text"], True), asked)
     return [{"entities": [_as_dict(entity) for entity in entities]} for entities in found]

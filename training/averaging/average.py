@@ -4,8 +4,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint, read_weights
@@ -27,6 +29,21 @@ from training.tasks.base import FinetuneTask
 from training.tasks.registry import TASKS
 
 logger = logging.getLogger(__name__)
+
+
+class _Reading(FinetuneSettings):
+    """Settings by which held-out files are read. The environment is for bert-finetune, and is left alone."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        *others: Any,
+        **more: Any,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take what the caller gives alone."""
+        return (init_settings,)
 
 
 def average(settings: AverageSettings, command: str = "") -> Path:
@@ -78,7 +95,7 @@ def _read_dev(settings: AverageSettings, spec: TaskSpec) -> list[Source]:
     """Read the held-out files as bert-finetune does."""
     if not settings.dev:
         return []
-    reading = FinetuneSettings(
+    reading = _Reading(
         task=spec.task,
         problem=spec.problem_type,
         output_dir=settings.output_dir,

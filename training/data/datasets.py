@@ -74,7 +74,8 @@ def _unanswerable(
     if confidence is None:
         return make_unanswerable(examples, share, seed)
     made = make_unanswerable(examples, share * CANDIDATES, seed)
-    return surest(made, confidence(made), round(len(made) / CANDIDATES))
+    count = round(share * sum(bool(example.answers) for example in examples))  # a few paragraphs make fewer
+    return surest(made, confidence(made), count)
 
 
 def read_training(settings: FinetuneSettings, confidence: Confidence | None = None) -> list[Source]:
@@ -82,7 +83,7 @@ def read_training(settings: FinetuneSettings, confidence: Confidence | None = No
     sources = read_sources(settings.train, settings, confidence=confidence)
     if any(file.unlearned for file in settings.train):  # a file of ner has one source
         sources = [
-            replace(source, examples=unlearned(source.examples, file.unlearned))
+            replace(source, examples=unlearned(source.examples, file.unlearned, file.path))
             for source, file in zip(sources, settings.train, strict=True)
         ]
     if settings.recase:

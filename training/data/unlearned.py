@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -13,8 +14,10 @@ CAPITALS = "capitals"
 UNTAGGED_HANDLES = "untagged_handles"
 
 
-def unlearned(examples: Sequence[WordsExample], kinds: Collection[str]) -> list[WordsExample]:
-    """Return sentences whose words of some kinds are labelled UNLEARNED.
+def unlearned(
+    examples: Sequence[WordsExample], kinds: Collection[str], path: str | Path = ""
+) -> list[WordsExample]:
+    """Return sentences of the file at `path` whose words of some kinds are labelled UNLEARNED.
 
     A kind is a type of entity, or one of three others. `handles` are names after an at sign. `untagged_handles` are at signs
     and the words after them that are tagged O, where taggers did not agree. `capitals` are capitalised words tagged O,
@@ -25,7 +28,7 @@ def unlearned(examples: Sequence[WordsExample], kinds: Collection[str]) -> list[
     special = (HANDLES, UNTAGGED_HANDLES, CAPITALS)
     if unknown := sorted(set(kinds) - types - set(special)):
         known = (*special, *sorted(types))
-        raise ConfigError(f"unlearned names {', '.join(unknown)}; known are {', '.join(known)}")
+        raise ConfigError(f"unlearned of {path} names {', '.join(unknown)}; known are {', '.join(known)}")
     return (
         [replace(example, labels=_labels(example, kinds)) for example in examples]
         if kinds

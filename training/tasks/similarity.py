@@ -3,6 +3,7 @@
 It learns from scores, or from texts that belong together and texts that do not. F features, R rows, E width.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -28,6 +29,8 @@ from training.tasks.positive_pairs import false_negatives, random_order, score_p
 
 SCORED = ("cosine", "cosent")
 """Losses that learn from pairs with scores; the others from pairs without."""
+_READ_BY = {"scale": ("cosent", "mnrl"), "symmetric": ("mnrl",), "margin": ("triplet",)}
+"""Settings → the losses that read them."""
 
 
 class SimilarityFinetuning(FinetuneTask):
@@ -42,6 +45,8 @@ class SimilarityFinetuning(FinetuneTask):
     highest: float = 1.0
     """Highest score of the training data, which a cosine of 1 stands for."""
     _metric = "spearman"
+    _compared = 0
+    """Pairs of a batch that are computed at once; 0 is unknown."""
 
     @property
     def metric(self) -> str:
@@ -62,6 +67,7 @@ class SimilarityFinetuning(FinetuneTask):
     ) -> None:
         """Take over how embeddings are learned."""
         self.settings = settings.embeddings
+        self._compared = math.ceil(settings.batch_size / settings.accumulation_steps)
 
     def prepare(self, examples: Sequence[TextExample], held_out: Sequence[TextExample] = ()) -> None:
         """Choose the loss, the scale of the scores, the same for all files, and the deciding metric.
@@ -72,12 +78,30 @@ class SimilarityFinetuning(FinetuneTask):
         if not examples:
             return
         self.loss_name = _loss_for(self.settings.loss, examples)
+        self._check_settings(examples)
         if self.loss_name == "cosine":
             self.highest = max(float(example.label) for example in examples)  # type: ignore[arg-type]
         if self.highest <= 0:
             raise ConfigError(
                 f"the highest similarity of the training data is {self.highest:g}; it must be above 0, "
                 "because the cosine of 1 stands for it"
+            )
+
+    def _check_settings(self, examples: Sequence[TextExample]) -> None:
+        """Raise ConfigError for a setting that the loss does not read, and for a batch in which it compares nothing."""
+        for name, losses_ in _READ_BY.items():
+            given = getattr(self.settings, name)
+            if self.loss_name not in losses_ and given != getattr(EmbeddingSettings(), name):
+                raise ConfigError(
+                    f"embeddings.{name} ({given}) is read by {' and '.join(losses_)}, and the loss is {self.loss_name!r}"
+                )
+        compares = self.loss_name == "cosent" or (
+            self.loss_name == "mnrl" and not any(example.negatives for example in examples)
+        )
+        if compares and self._compared == 1:
+            raise ConfigError(
+                f"the loss {self.loss_name!r} compares the pairs that are computed at once, and that is one: "
+                "raise batch_size, or lower accumulation_steps"
             )
 
     def features(self, examples: Sequence[TextExample]) -> list[Feature]:

@@ -61,6 +61,11 @@ def test_an_entity_that_begins_inside_is_mended_by_its_neighbours() -> None:
     assert entity.score == pytest.approx((rows[0, 3] + rows[1, 4]) / 2, abs=1e-6)
 
 
+def test_an_inside_tag_begins_entities_where_its_type_has_no_other() -> None:
+    logits = np.array([[0, 2.0], [1.0, 0], [0, 2.0]], np.float32)
+    assert best_sequence(logits, TagScheme.of(("O", "I-PER"))).tolist() == [1, 0, 1]
+
+
 def test_a_text_without_words_has_no_tags() -> None:
     assert ner.decode(" ", read(TOKENIZER, " "), np.zeros((0, 5), np.float32), SPEC) == []
 

@@ -196,3 +196,12 @@ def test_letter_shapes_have_segments_of_their_own(part: Part, tmp_path: Path) ->
     assert adapter.config.type_vocab_size == whole.config.type_vocab_size == 6
     name = "bert.embeddings.token_type_embeddings.weight"
     np.testing.assert_allclose(adapter.weights[name], whole.weights[name], atol=2e-3)
+
+
+def test_the_environment_of_another_command_is_not_read(
+    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = part("qa", max_steps=1)
+    monkeypatch.setenv("BERT_FINETUNE_LETTER_SHAPES", "true")  # of a run of another task
+    averaged([one], tmp_path / "mean", dev=files("qa", "dev"))
+    assert TaskSpec.read(tmp_path / "mean").scores

@@ -7,7 +7,7 @@ import pytest
 
 from bert.data.conll import bio_labels
 from bert.data.examples import UNLEARNED, WordsExample
-from bert.errors import ConfigError
+from bert.errors import ConfigError, DataError
 from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from tests.support.reading import character_tokenizer
@@ -54,9 +54,10 @@ def test_only_handles_tagged_o_are_unlearned() -> None:
 
 def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(
-        ConfigError, match="unlearned names PER; known are handles, untagged_handles, capitals, ORG"
+        ConfigError,
+        match=r"unlearned of a\.conll names PER; known are handles, untagged_handles, capitals, ORG",
     ):
-        unlearned([TWEET], ["PER"])
+        unlearned([TWEET], ["PER"], "a.conll")
 
 
 def test_what_is_unlearned_is_no_target_and_no_label() -> None:
@@ -75,3 +76,16 @@ def test_a_file_says_what_of_it_is_unlearned(settings_for: Callable[..., Finetun
     assert any(UNLEARNED in example.labels for example in source.examples)
     with pytest.raises(ValueError, match="unlearned is for ner"):
         settings_for("qa", train=[{"path": "a.json", "unlearned": ["handles"]}])
+
+
+def test_a_file_of_which_no_entity_is_learned_is_refused(
+    settings_for: Callable[..., FinetuneSettings],
+) -> None:
+    file = {"path": settings_for("ner").train[0].path, "unlearned": ["PER", "LOC", "ORG"]}
+    with pytest.raises(DataError, match="has no entity to learn: every label is O, or unlearned"):
+        read_training(settings_for("ner", train=[file]))
+
+
+def test_all_words_of_held_out_files_are_scored(settings_for: Callable[..., FinetuneSettings]) -> None:
+    with pytest.raises(ValueError, match=r"unlearned is for training files, and b\.conll is scored on all"):
+        settings_for("ner", test=[{"path": "b.conll", "unlearned": ["handles"]}])

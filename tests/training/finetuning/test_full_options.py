@@ -42,6 +42,13 @@ def test_rates_fall_from_the_head_to_the_embeddings() -> None:
     assert changed == {"trained.classifier.weight": 5.0}
 
 
+def test_a_norm_after_the_last_layer_is_next_to_the_head() -> None:
+    layer, norm = "bert.encoder.layer.0.output.dense.weight", "bert.encoder.LayerNorm.weight"
+    assert rate_factors([layer, norm], 0.5) == {layer: 0.5, norm: 1.0}
+    distances = "bert.encoder.rel_embeddings.weight"  # DeBERTa's norm is theirs
+    assert rate_factors([layer, norm, distances], 0.5) == {layer: 0.5, norm: 0.25, distances: 0.25}
+
+
 def test_steps_are_as_long_as_the_rates_say(settings_for: Make, tiny_base: Path) -> None:
     """The first step of Adam is as long as the rate, whatever the gradient."""
     best = finetune(

@@ -205,6 +205,12 @@ def test_a_checkpoint_chooses_the_unanswerable_questions_that_it_would_answer(
     }
 
 
+def test_few_paragraphs_give_as_many_questions_to_a_checkpoint_as_without_it(settings_for: Make) -> None:
+    settings = settings_for("qa", train=[{**files("qa", "train")[0], "unanswerable": 2}])
+    chosen, plain = (read_training(settings, judge)[1] for judge in (lambda made: [0.0] * len(made), None))
+    assert len(chosen.examples) == len(plain.examples)
+
+
 def test_a_checkpoint_of_another_task_cannot_choose_questions(settings_for: Make, tmp_path: Path) -> None:
     folder = save_teacher(tmp_path / "judge", TaskSpec("ner", ("O", "B-PER", "I-PER"), max_tokens=48))
     train = [{**files("qa", "train")[0], "unanswerable": 0.5}]

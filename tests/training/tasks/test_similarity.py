@@ -172,6 +172,39 @@ def test_mnrl_chooses_among_all_texts_of_the_batch_but_false_negatives() -> None
     assert both.total.item() == pytest.approx((forward + backward) / 2, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (
+            {"symmetric": True, "loss": "triplet"},
+            r"symmetric \(True\) is read by mnrl, and the loss is 'triplet'",
+        ),
+        ({"margin": 0.5}, r"margin \(0.5\) is read by triplet, and the loss is 'mnrl'"),
+        ({"scale": 30, "loss": "triplet"}, r"scale \(30.0\) is read by cosent and mnrl, and"),
+    ],
+)
+def test_settings_that_the_loss_does_not_read_are_refused(given: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        learned([positive(*line) for line in LINES[:2]], **given)
+
+
+@pytest.mark.parametrize(("batch_size", "parts", "negatives"), [(1, 1, False), (4, 4, False), (1, 1, True)])
+def test_a_pair_alone_has_nothing_to_be_compared_with(
+    batch_size: int, parts: int, negatives: bool, tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"batch_size": batch_size, "accumulation_steps": parts, "output_dir": tmp_path}
+    similarity = task()
+    similarity.configure(FinetuneSettings(task="similarity", **values), {}, 2)
+    pairs = [positive(*(line if negatives else line[:2])) for line in LINES[:2]]
+    if negatives:
+        similarity.prepare(pairs)
+        return
+    with pytest.raises(
+        ConfigError, match="'mnrl' compares the pairs that are computed at once, and that is one"
+    ):
+        similarity.prepare(pairs)
+
+
 def test_each_negative_of_a_triplet_counts() -> None:
     rows, examples = drawn(7), [positive(*line) for line in LINES[:2]]
     v = rows.numpy()
