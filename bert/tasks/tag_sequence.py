@@ -62,12 +62,14 @@ def without(
 def left_out(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> Indices:
     """Return the words at `bounds` (W, 2) that are of one of the kinds, by their numbers."""
     found = np.zeros(len(bounds), np.bool_)
-    starts, ends = bounds[:, 0], bounds[:, 1]
-    if SYMBOLS in kinds and has_symbols(text):
+    if SYMBOLS in kinds and len(bounds) and has_symbols(text):
         found |= [_is_symbol(text, start, end) for start, end in bounds.tolist()]
     if HANDLES in kinds and "@" in text:
+        in_handles = np.zeros(len(text) + 1, np.intp)  # number of characters in handles before each
         for handle in _HANDLE.finditer(text):
-            found |= (starts < handle.end()) & (ends > handle.start())
+            in_handles[handle.start() + 1 : handle.end() + 1] = 1
+        in_handles = in_handles.cumsum()
+        found |= in_handles[bounds[:, 1]] > in_handles[bounds[:, 0]]
     return np.flatnonzero(found)
 
 

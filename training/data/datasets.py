@@ -1,5 +1,6 @@
 """Examples of a run, read from its files by their format."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from training.data.validate import class_labels, validate_training
 from training.data_file import DataFile
 from training.settings import FinetuneSettings, RecaseSettings
 
+logger = logging.getLogger(__name__)
 Confidence = Callable[[Sequence[QaExample]], Sequence[float]]
 """Function from questions to how much a model prefers its best answer to none."""
 CANDIDATES = 3
@@ -59,12 +61,21 @@ def read_sources(
     for file in files:
         examples = read_examples(file, settings, labels)
         sources.append(Source(file.source_name, examples, file.repeat))
+        made: dict[str, list[QaExample]] = {}
         if file.unanswerable:
-            made = _unanswerable(examples, file.unanswerable, settings.seed, confidence)
-            sources.append(Source(file.unanswerable_name, list(made), file.repeat))
+            made[file.unanswerable_name] = _unanswerable(
+                examples, file.unanswerable, settings.seed, confidence
+            )
         if file.unanswerable_cut:
-            cut = cut_answers(examples, file.unanswerable_cut, settings.seed)
-            sources.append(Source(file.cut_name, list(cut), file.repeat))
+            made[file.cut_name] = cut_answers(examples, file.unanswerable_cut, settings.seed)
+        for name, questions in made.items():
+            if questions:
+                sources.append(Source(name, questions, file.repeat))
+            else:
+                logger.warning(
+                    "%s: no questions were made for %s: there are too few, or no paragraph to ask them of",
+                    file.path, name,
+                )  # fmt: skip
     return sources
 
 

@@ -1,6 +1,7 @@
 """The best sequence of tags that BIO allows, and words that belong to no entity."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
@@ -66,8 +67,10 @@ def test_an_inside_tag_begins_entities_where_its_type_has_no_other() -> None:
     assert best_sequence(logits, TagScheme.of(("O", "I-PER"))).tolist() == [1, 0, 1]
 
 
-def test_a_text_without_words_has_no_tags() -> None:
-    assert ner.decode(" ", read(TOKENIZER, " "), np.zeros((0, 5), np.float32), SPEC) == []
+@pytest.mark.parametrize("kinds", [(), LEFT_OUT])
+@pytest.mark.parametrize("text", ["", " "])
+def test_a_text_without_words_has_no_tags(text: str, kinds: tuple[str, ...]) -> None:
+    assert ner.decode(text, read(TOKENIZER, text), np.zeros((0, 5), np.float32), SPEC, kinds) == []
 
 
 def entities(text: str, *kinds: str, aggregation: Aggregation = Aggregation.FIRST) -> list[str]:
@@ -111,6 +114,14 @@ def test_symbols_belong_to_no_entity(text: str, found: list[str], aggregation: s
 )
 def test_handles_belong_to_no_entity(text: str, found: list[str]) -> None:
     assert entities(text, "handles") == found
+
+
+def test_many_handles_take_no_time_of_their_square() -> None:
+    words = 3 * np.arange(60_000)[:, None] + np.array([[0, 1], [1, 2]]).reshape(1, 4)
+    bounds = words.reshape(-1, 2)
+    began = time.perf_counter()
+    assert len(left_out("@a " * 60_000, bounds, ("handles",))) == len(bounds)
+    assert time.perf_counter() - began < 5  # comparing each handle with each word took 20 s
 
 
 def test_without_a_label_for_outside_nothing_is_left_out() -> None:
