@@ -21,10 +21,14 @@ def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -
 
     `others` are settings that `kind` requires and a save has not.
     """
-    known = {name: value for name, value in saved.items() if name in kind.model_fields}
+    fields = kind.model_fields
+    # Each is given, as the class would look for others in the environment.
+    given = {
+        name: f.get_default(call_default_factory=True) for name, f in fields.items() if not f.is_required()
+    }
+    given |= others | {name: value for name, value in saved.items() if name in fields}
     try:
-        # Not by calling the class, which would read the environment too.
-        filled = kind.model_validate({**others, **known})
+        filled = kind.model_validate(given)
     except ValidationError:
         return dict(saved)
     return {**saved, **filled.model_dump(mode="json")}

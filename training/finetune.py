@@ -99,6 +99,8 @@ def _read(
     shared_with_training(_examples(train), _examples([*dev, *test]))
     spec = make_spec(settings, train, labels, command)
     tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
+    if settings.recase and not settings.letter_shapes and tokenizer.ids(["Ab"]) == tokenizer.ids(["ab"]):
+        raise ConfigError(f"recase changes letters that {settings.base} reads alike: set letter_shapes too")
     if TASKS[settings.task].head is Head.EMBEDDING:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _tell_left_out(settings.base)

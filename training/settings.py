@@ -13,6 +13,8 @@ from bert.tasks.task import Head
 from training.command_line import fill_in
 from training.data_file import DataFile
 
+BEST = "best"
+"""Folder, in that of the run, of the checkpoint to use."""
 RANDOM = "random:"
 """Prefix of a base's folder that takes its shape and vocabulary, with fresh weights."""
 Task = Literal["classification", "ner", "qa", "similarity", "multiple_choice"]
@@ -264,6 +266,11 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 "unanswerable_by chooses unanswerable questions, and no training file asks for any"
             )
+        teacher = self.teacher.checkpoint if self.teacher else None
+        read = {"start_from": self.start_from, "teacher": teacher, "unanswerable_by": self.unanswerable_by}
+        best = (self.output_dir / BEST).resolve()
+        if own := [name for name, folder in read.items() if folder and folder.resolve() == best]:
+            raise ValueError(f"{own[0]} ({read[own[0]]}) is what this run writes: give it another output_dir")
         if self.start_from and self.features:
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:

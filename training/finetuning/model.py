@@ -62,6 +62,8 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
         load_into(model, folder)
     has_shapes = _reads_shapes(settings.base)
     if task.spec.letter_shapes and not has_shapes:
+        if settings.features:
+            raise ConfigError("letter_shapes are learned by an encoder, and features freeze that of the base")
         add_segments(model)
     if has_shapes and not task.spec.letter_shapes:
         logger.warning("warning: %s learned from letter shapes, and this run has none", settings.base)

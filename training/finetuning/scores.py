@@ -17,7 +17,7 @@ from training.data.datasets import Source
 from training.report.checks import result_warnings
 from training.report.error_analysis import Baseline
 from training.report.finetuning import DevFile
-from training.settings import FinetuneSettings
+from training.settings import BEST, FinetuneSettings
 from training.tasks.base import Evaluation, Feature, FinetuneTask, Floats, Predict, collate
 
 EVAL_BATCH_TOKENS = 8192
@@ -69,7 +69,7 @@ def score_base(
             logger.warning("warning: %s", line)
     counts = {source.name: len(source.examples) for source in dev}
     logger.info("%s", format_scores(scores))
-    folder = settings.output_dir / "best"
+    folder = settings.output_dir / BEST
     if processes.leads:
         folder.mkdir(parents=True, exist_ok=True)
         replace(task.spec, scores=scores, counts=counts).write(folder)

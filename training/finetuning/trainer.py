@@ -32,7 +32,7 @@ from training.finetuning.scores import beside_baseline, predictor, scored
 from training.report.checks import data_warnings, result_warnings
 from training.report.error_analysis import Baseline
 from training.report.finetuning import DevFile, RunReport, write_report
-from training.settings import FinetuneSettings, with_newer_settings
+from training.settings import BEST, FinetuneSettings, with_newer_settings
 from training.tasks.base import Evaluation, FinetuneTask
 
 
@@ -92,7 +92,7 @@ class FinetuneTrainer(Trainer):
         self.data, self.recipe = data, recipe
         self.settings, self.task, self.dev, self.test = settings, task, dev, test
         self.model, self.trained = model, trained
-        self.best = settings.output_dir / "best"
+        self.best = settings.output_dir / BEST
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
         self._baselines: dict[str, Baseline] = {}

@@ -76,3 +76,10 @@ def test_a_save_with_weights_of_other_names_is_refused(tmp_path: Path) -> None:
     saved.model = nn.Sequential(nn.Linear(2, 2))  # type: ignore[assignment]
     with pytest.raises(TrainingError, match="was saved by an earlier version"):
         saved.read()
+
+
+def test_what_a_save_lacks_is_not_looked_for_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = fingerprint(settings())
+    del saved["ema"]
+    monkeypatch.setenv("BERT_FINETUNE_EMA", "0.9")
+    assert with_newer_settings(saved)["ema"] == 0

@@ -101,3 +101,15 @@ def test_shares_of_the_sentences_are_learned_in_other_letters(settings_for: Make
     assert words[0] == [word for example in plain[0].examples for word in example.words]
     assert all(word == word.lower() for word in words[1]) and any(word.isupper() for word in words[2])
     assert [e.labels for e in recased[1].examples] == [e.labels for e in plain[0].examples]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"letter_shapes": True, "features": {"layers": "last"}}, "features freeze that of the base"),
+        ({"recase": {"lower": 0.2}}, "changes letters that .* reads alike: set letter_shapes too"),
+    ],
+)
+def test_what_would_teach_nothing_is_refused(given: dict[str, Any], reason: str, settings_for: Make) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        finetune(settings_for("ner", **given))
