@@ -180,6 +180,11 @@ def _summaries(
 def _recipe(settings: FinetuneSettings, config: BertConfig, data: Dataset) -> Recipe:
     """Choose what the settings leave open; a resumed run keeps what it began with."""
     batches = data.batches(settings, 0)
+    if not batches:
+        raise ConfigError(
+            f"an epoch draws none of the {len(data.features)} training examples: the shares that repeat and recase ask "
+            "for are less than one"
+        )
     saves = CheckpointStore(settings.output_dir / CHECKPOINTS).newest_first() if settings.resume else ()
     return make_recipe(settings, config, sum(map(len, batches)), len(batches), planned(saves))
 

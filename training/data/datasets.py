@@ -194,13 +194,19 @@ def check_pairs(sources: Sequence[Source]) -> None:
 
 
 def find_labels(settings: FinetuneSettings, sources: Sequence[Source]) -> tuple[str, ...]:
-    """Return the labels in their order: those of the settings, else what the training data holds."""
+    """Return the labels in their order: those of the settings, else what the training data holds.
+
+    Raises ConfigError where the settings lack one of the data.
+    """
     examples = [example for source in sources for example in source.examples]
-    task = TASKS[settings.task]
-    if task.has_tags:
-        return tuple(settings.labels) or bio_labels(examples)
+    task, given = TASKS[settings.task], tuple(settings.labels)
     if not task.needs_labels:
         return ()
-    if settings.problem == "regression":
-        return tuple(settings.labels) or ("score",)
-    return tuple(settings.labels) or class_labels(examples)
+    if task.has_problems and settings.problem == "regression":
+        return given or ("score",)
+    found = bio_labels(examples) if task.has_tags else class_labels(examples)
+    if given and examples and (missing := [label for label in found if label not in given]):
+        raise ConfigError(
+            f"labels lacks {', '.join(missing)}, and the training files need it: {', '.join(given)}"
+        )
+    return given or found

@@ -11,7 +11,14 @@ import pytest
 from bert.data.read import guess_format
 from bert.errors import ConfigError, DataError
 from bert.settings import read_settings
-from training.data.datasets import Source, check_pairs, read_examples, read_sources
+from training.data.datasets import (
+    Source,
+    check_pairs,
+    find_labels,
+    read_examples,
+    read_sources,
+    read_training,
+)
 from training.data_file import DataFile
 from training.settings import FinetuneSettings
 
@@ -180,3 +187,22 @@ def test_a_file_of_which_no_questions_can_be_made_goes_on_without_them(
     assert [source.name for source in read_sources(settings.dev, settings)] == ["one"]
     for name in ("one-unanswerable", "one-cut"):
         assert f"{path}: no questions were made for {name}: there are too few" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "missing"),
+    [
+        ("ner", ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG"], "I-ORG"),
+        ("ner", ["O", "PER", "LOC", "ORG"], "B-LOC, I-LOC, B-ORG"),
+        ("classification", ["positive"], "negative"),
+    ],
+)
+def test_labels_that_lack_one_of_the_data_are_refused(
+    task: str, labels: list[str], missing: str, settings_for: Callable[..., FinetuneSettings]
+) -> None:
+    settings = settings_for(task, labels=labels)
+    with pytest.raises(
+        ConfigError, match=f"labels lacks {missing}.* and the training files need it: {labels[0]}"
+    ):
+        find_labels(settings, read_training(settings))
+    assert find_labels(settings.model_copy(update={"train": []}), []) == tuple(labels)

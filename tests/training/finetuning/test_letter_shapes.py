@@ -23,6 +23,7 @@ from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
 Make = Callable[..., FinetuneSettings]
+ONE = [{"path": "one.conll"}]
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 
 
@@ -107,9 +108,17 @@ def test_shares_of_the_sentences_are_learned_in_other_letters(settings_for: Make
     ("given", "reason"),
     [
         ({"letter_shapes": True, "features": {"layers": "last"}}, "features freeze that of the base"),
+        (
+            {"letter_shapes": True, "train": ONE, "recase": {"lower": 0.4, "upper": 0.2}},
+            "an epoch draws none of the 3",
+        ),
         ({"recase": {"lower": 0.2}}, "changes letters that .* reads alike: set letter_shapes too"),
     ],
 )
-def test_what_would_teach_nothing_is_refused(given: dict[str, Any], reason: str, settings_for: Make) -> None:
+def test_what_would_teach_nothing_is_refused(
+    given: dict[str, Any], reason: str, settings_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.conll").write_text("Ada\tB-PER\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=reason):
-        finetune(settings_for("ner", **given))
+        finetune(settings_for("ner", **{"dev": [], **given}))
