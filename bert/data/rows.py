@@ -54,6 +54,11 @@ class TextColumns:
             raise ValueError(f"problem_type is {self.problem_type!r}; known are {', '.join(PROBLEM_TYPES)}")
 
     @property
+    def are_of_nli(self) -> bool:
+        """True where the columns have the names of NLI's: then 0, 1 and 2 are no scores."""
+        return self.entailment and (self.text, self.text_pair) == ("premise", "hypothesis")
+
+    @property
     def named(self) -> tuple[str, ...]:
         """The columns that a table must have."""
         named = (self.text, self.text_pair, self.label, self.id, *(self.negatives or ()))
@@ -90,6 +95,11 @@ def text_examples(
         )
     elif empty and not columns.skip_empty:
         problems.advice = SKIP_EMPTY
+    if examples and columns.are_of_nli and {example.label for example in examples} <= {0.0, 1.0, 2.0}:
+        problems.add(
+            None,
+            f"has numbers for labels of NLI: say which, label_names: [{', '.join(ENTAILMENT)}] for this file",
+        )
     problems.raise_if_any()
     if empty:
         logger.warning("%s: %d rows with an empty text or label were left out (skip_empty)", path, empty)

@@ -83,6 +83,15 @@ def test_an_empty_negative_is_a_problem_or_left_out(write: Write) -> None:
 def test_scores_and_negatives_together_are_refused(write: Write) -> None:
     with pytest.raises(ConfigError, match="names a label and negatives"):
         read(write, "a.csv", "text,text_pair,s,negative\na,b,1,c\n", columns={"label": "s"})
+    content = "text,text_pair,label,negative\na,b,1,c\n"  # of reviews, say
+    with pytest.raises(
+        ConfigError, match=r"has scores \('label'\) and negatives \('negative'\): say which are read"
+    ):
+        read(write, "a.csv", content)
+    assert of(read(write, "a.csv", content, columns={"negative": ""})) == [("a", "b", 1.0, None)]
+    assert of(read(write, "a.csv", content, columns={"label": ""})) == [("a", "b", None, ("c",))]
+    mined = "anchor,positive,negative,score\na,b,c,0.3\n"
+    assert of(read(write, "a.csv", mined)) == [("a", "b", None, ("c",))]
 
 
 NLI = [
@@ -109,6 +118,16 @@ def test_entailment_gives_pairs_and_a_contradiction_the_negative(write: Write) -
     rows = "".join(f"{a},{b},{numbers[label]}\n" for a, b, label in NLI)
     named = {"label_names": ["entailment", "neutral", "contradiction"]}
     assert of(read(write, "a.csv", "premise,hypothesis,label\n" + rows, **named)) == PAIRS
+
+
+def test_numbers_of_nli_are_not_taken_for_scores(write: Write) -> None:
+    """A contradiction is 2, and would be the highest similarity."""
+    with pytest.raises(
+        DataError, match=r"has numbers for labels of NLI: .* label_names: \[entailment, neutral, contr"
+    ):
+        read(write, "a.csv", "premise,hypothesis,label\na,b,0\na,c,2\n")
+    graded = read(write, "b.csv", "premise,hypothesis,label\na,b,0\na,c,2.5\n")
+    assert [e.label for e in graded] == [0.0, 2.5]
 
 
 def test_nli_without_entailment_and_other_labels_are_refused(write: Write) -> None:
