@@ -267,7 +267,8 @@ class FinetuneSettings(CommandSettings):
                 "unanswerable_by chooses unanswerable questions, and no training file asks for any"
             )
         teacher = self.teacher.checkpoint if self.teacher else None
-        read = {"start_from": self.start_from, "teacher": teacher, "unanswerable_by": self.unanswerable_by}
+        # A resumed run asks both again; what it started from is in its saves.
+        read = {"teacher": teacher, "unanswerable_by": self.unanswerable_by}
         best = (self.output_dir / BEST).resolve()
         if own := [name for name, folder in read.items() if folder and folder.resolve() == best]:
             raise ValueError(f"{own[0]} ({read[own[0]]}) is what this run writes: give it another output_dir")

@@ -210,12 +210,3 @@ def test_settings_that_start_from_has_no_meaning_for_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=reason):
         settings_for("ner", start_from=tmp_path, **changes)
-
-
-@pytest.mark.parametrize("name", ["start_from", "teacher", "unanswerable_by"])
-def test_a_run_cannot_read_what_it_writes(name: str, settings_for: Make, tmp_path: Path) -> None:
-    """It would go on from other data, or another teacher, than it began with."""
-    own = tmp_path / "run/best"
-    train = [{"path": "a.json", "unanswerable": 1}]
-    with pytest.raises(ValidationError, match=rf"{name} \(.*best\) is what this run writes"):
-        settings_for("qa", train=train, **{name: {"checkpoint": own} if name == "teacher" else own})

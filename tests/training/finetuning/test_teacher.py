@@ -218,3 +218,14 @@ def test_a_checkpoint_of_another_task_cannot_choose_questions(settings_for: Make
         finetune(settings_for("qa", train=train, unanswerable_by=folder))
     with pytest.raises(ValueError, match="no training file asks for any"):
         settings_for("qa", unanswerable_by=folder)
+
+
+@pytest.mark.parametrize("name", ["teacher", "unanswerable_by"])
+def test_a_run_cannot_ask_the_checkpoint_that_it_writes(
+    name: str, settings_for: Make, tmp_path: Path
+) -> None:
+    """It would go on with another teacher, or from other data, than it began with."""
+    own = tmp_path / "run/best"
+    train = [{"path": "a.json", "unanswerable": 1}]
+    with pytest.raises(ValidationError, match=rf"{name} \(.*best\) is what this run writes"):
+        settings_for("qa", train=train, **{name: {"checkpoint": own} if name == "teacher" else own})
