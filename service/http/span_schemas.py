@@ -72,8 +72,8 @@ class NerResponse(TaskResponse):
         {
             "entities": [
                 {"text": "Angela Merkel", "label": "PER", "start": 0, "end": 13, "score": 0.99},
-                {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.9},
-                {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.98},
+                {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.98},
+                {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.99},
             ]
         },
     )
