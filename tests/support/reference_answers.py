@@ -5,6 +5,7 @@ Nothing of this project's tokenizer, decoders or weights code is used here.
 
 import math
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,14 @@ def load_tokenizer(base: Path, max_tokens: int) -> Any:
     )
 
 
-def load_model(base: Path, adapter: Path, task: str, labels: tuple[str, ...]) -> Any:
-    """Return transformers' model of the base with the adapter merged into it by peft."""
+def load_model(base: Path, adapter: Path, task: str, labels: tuple[str, ...], *, segments: int = 2) -> Any:
+    """Return transformers' model of the base, with so many segments, and the adapter merged into it by peft."""
     settings: dict[str, Any] = {}
     if labels:
         settings = {"id2label": dict(enumerate(labels)), "label2id": {x: n for n, x in enumerate(labels)}}
     model = CLASSES[task].from_pretrained(base, **settings)
+    if segments != model.config.type_vocab_size:  # the adapter holds the whole table
+        model.bert.embeddings.token_type_embeddings = torch.nn.Embedding(segments, model.config.hidden_size)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft reads an attribute that transformers renamed
         return peft.PeftModel.from_pretrained(model, str(adapter)).merge_and_unload().eval()
@@ -52,6 +55,35 @@ def embeddings(model: Any, tokenizer: Any, texts: list[str]) -> NDArray[np.float
         rows.append(torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1))
     found: NDArray[np.float32] = torch.cat(rows).numpy()
     return found
+
+
+class ShapeTagger(transformers.TokenClassificationPipeline):  # type: ignore[misc]
+    """The pipeline for a model of six segments: each piece has the letter shape of its word as its segment."""
+
+    def preprocess(self, sentence: str, **parameters: Any) -> Iterator[Any]:
+        """Yield what the pipeline does, with other segments."""
+        words = self.tokenizer(sentence, truncation=True).word_ids()
+        for item in super().preprocess(sentence, **parameters):
+            extents: dict[int, list[int]] = {}
+            for word, (start, end) in zip(words, item["offset_mapping"][0].tolist(), strict=True):
+                if word is not None:
+                    extents.setdefault(word, [start, end])[1] = end
+            shapes = [0 if word is None else _shape(sentence[slice(*extents[word])]) for word in words]
+            item["token_type_ids"] = torch.tensor([shapes])
+            yield item
+
+
+def _shape(word: str) -> int:
+    """Return 1 for lower case, 2 Capitalised, 3 UPPER, 4 mIxed, 5 digits, 0 for all else."""
+    cased = [c for c in word if c.isupper() or c.islower()]
+    if not cased:
+        return 5 if any(c.isdigit() for c in word) else 0
+    upper = [c.isupper() for c in cased]
+    if not any(upper):
+        return 1
+    if all(upper):
+        return 3 if sum(c.isalpha() for c in word) > 1 else 2
+    return 2 if word[0].isupper() and sum(upper) == 1 else 4
 
 
 @dataclass(frozen=True)
