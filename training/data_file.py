@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from bert.data.compressed import stem
 from bert.data.labelled_file import LabelledFile
 from bert.settings import SettingsPart
 from training.command_line import drop_removed
@@ -66,7 +67,7 @@ class DataFile(SettingsPart):
     @property
     def source_name(self) -> str:
         """Name of its examples in reports and scores."""
-        return self.name or self.path.stem
+        return self.name or stem(self.path)
 
     @property
     def unanswerable_name(self) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bert.data.compressed import ending, opened
 from bert.data.conll import is_tagged_word, to_bio
 from bert.data.examples import WordsExample
 from bert.data.files import (
@@ -47,10 +48,10 @@ _REJECTED = ("reject", "ignore")  # Prodigy's answers
 def holds_json(path: Path) -> bool:
     """Tell json from columns of words and tags, by how the file begins. What cannot be read is told by its ending."""
     try:
-        with path.open("rb") as stream:
+        with opened(path) as (stream, _):
             start = stream.read(1 << 16).decode("utf-8-sig", errors="replace").lstrip()
     except OSError:
-        return path.suffix.lower() in ENDINGS
+        return ending(path) in ENDINGS
     return start[:1] in ("{", "[") and not is_tagged_word(start.partition("\n")[0])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bert.data.compressed import opened
 from bert.encoding import is_unicode
 from bert.errors import DataError
 
@@ -65,15 +66,16 @@ def _with_place(place: Place | None, reason: str) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the whole file as text.
+    """Return the whole file as text, decompressed.
 
     Raises DataError with the line when the file is not UTF-8, and without one when it cannot be read or is
     empty.
     """
     try:
-        raw = Path(path).read_bytes()
+        with opened(path) as (stream, _):
+            raw = stream.read()
     except OSError as error:
-        raise DataError(path, None, f"cannot be read: {error.strerror}") from error
+        raise DataError(path, None, f"cannot be read: {error.strerror or error}") from error
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -99,7 +101,7 @@ def read_lines(path: str | Path) -> list[str]:
 def first_line(path: str | Path) -> str:
     """Return the first line that is not blank, without reading the others. Raises DataError as `read_text` does."""
     try:
-        with Path(path).open("rb") as stream:
+        with opened(path) as (stream, _):
             found = next((line for line in stream if line.removeprefix(codecs.BOM_UTF8).strip()), b"")
             line = found.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError):

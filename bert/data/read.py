@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from bert.data.compressed import ending
 from bert.data.conll import read_conll
 from bert.data.entity_json import holds_json, read_entity_json
 from bert.data.glue import glue_task, guess_task, read_glue
@@ -41,7 +42,7 @@ _NO_SCORES = "; {label: ''} for pairs that belong together and have no scores"
 _GUESSES: dict[str, Callable[[Path], str]] = {
     "ner": lambda path: "jsonl" if holds_json(path) else "conll",
     "qa": lambda path: "squad",
-    "multiple_choice": lambda path: "swag" if path.suffix.lower() == ".csv" else "codah",
+    "multiple_choice": lambda path: "swag" if ending(path) == ".csv" else "codah",
 }
 """Formats that a file's name or content says, for tasks whose examples are no rows of a table."""
 
@@ -94,7 +95,7 @@ def _read(
 
 def guess_format(path: Path, task: str) -> str:
     """Return the format that the task and the file's ending say; what is no file is a data set of the hub."""
-    suffix = path.suffix.lower()
+    suffix = ending(path)
     if path.is_dir() or not (suffix or path.is_file()):
         return "hub"
     guess = _GUESSES.get(task)
@@ -170,7 +171,7 @@ def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels
 
 def _has_tabs(path: Path) -> bool:
     """Tell whether tabs separate a table's columns, as in GLUE."""
-    return path.suffix.lower() in DIALECTS and header_of(path, ())[0].separator == "\t"
+    return ending(path) in DIALECTS and header_of(path, ())[0].separator == "\t"
 
 
 def _read_glue(file: LabelledFile, name: str | None, task: str, problem_type: str) -> list[Any]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert.data.compressed import ending
 from bert.data.examples import TextExample
 from bert.data.files import Place, Problems, first_line, json_lines, parse_json, read_lines, read_text
 from bert.data.rows import TextColumns, text_examples
@@ -37,7 +38,7 @@ def read_rows(path: str | Path, needed: tuple[str, ...], problems: Problems) -> 
 
     Raises DataError for an unknown kind of file, or one that does not have the `needed` columns.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = ending(path)
     if suffix in (".jsonl", ".ndjson"):
         return _json_lines(path, needed, problems)
     if suffix == ".json":
@@ -53,7 +54,7 @@ def column_names(path: str | Path, needed: tuple[str, ...] = ()) -> frozenset[st
     `needed` columns tell what separates them. Raises DataError for an unknown kind of file; what is wrong with its
     rows, `read_rows` says.
     """
-    if Path(path).suffix.lower() in DIALECTS:
+    if ending(path) in DIALECTS:
         return frozenset(header_of(path, needed)[1])
     rows = read_rows(path, (), Problems(path))
     return frozenset(name for _, row in rows for name in row)
@@ -75,7 +76,7 @@ DIALECTS = {".csv": (_COMMA, Dialect("\t"), *_OTHERS), ".tsv": _TSV, ".tab": _TS
 
 def header_of(path: str | Path, needed: tuple[str, ...]) -> tuple[Dialect, list[str]]:
     """Return how the columns of a table are separated, and their names; see `dialect_of`."""
-    return dialect_of(first_line(path), Path(path).suffix.lower(), needed)
+    return dialect_of(first_line(path), ending(path), needed)
 
 
 def dialect_of(line: str, ending: str, needed: tuple[str, ...]) -> tuple[Dialect, list[str]]:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bert.data.compressed import COMPRESSED, ending
 from bert.errors import DataError
 from training.corpus.open_dataset import is_saved
 from training.corpus.settings import TextSource
 
-COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 FORMATS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -72,17 +72,12 @@ def _files(source: TextSource) -> Iterator[TextFile]:
 
 def _paths(path: Path) -> list[Path]:
     if path.is_dir():
-        return sorted(each for each in path.rglob("*") if each.is_file() and _ending(each) in FORMATS)
+        return sorted(each for each in path.rglob("*") if each.is_file() and ending(each) in FORMATS)
     return [path] if path.is_file() else sorted(Path(each) for each in glob.glob(str(path), recursive=True))
 
 
 def _format(path: Path) -> str:
-    if _ending(path) not in FORMATS:
+    if ending(path) not in FORMATS:
         known = f"{', '.join(FORMATS)}, and these under {', '.join(COMPRESSED)}"
         raise DataError(path, None, f"has no ending that says its format; known are {known}, or give format:")
-    return FORMATS[_ending(path)]
-
-
-def _ending(path: Path) -> str:
-    """Return the ending that names the format: .jsonl of a.jsonl.xz."""
-    return Path(path.stem if path.suffix.lower() in COMPRESSED else path.name).suffix.lower()
+    return FORMATS[ending(path)]

@@ -3,18 +3,13 @@
 A reader yields undecoded bytes with their place; `text_of` decodes them in another process.
 """
 
-import bz2
-import gzip
-import io
 import json
-import lzma
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from typing import IO, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple
 
+from bert.data.compressed import opened
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.errors import DataError
 from training.corpus.datasets import TextFile
@@ -131,26 +126,11 @@ class DocumentReader:
 @contextmanager
 def _opened(path: str) -> Iterator[tuple[Iterable[bytes], BinaryIO]]:
     """Open a file, decompressed, and the raw file below it. Read errors become DataError."""
-    suffix = Path(path).suffix.lower()
     try:
-        with open(path, "rb") as raw, closing(_decompressed(raw, suffix)) as stream:
-            yield stream, raw
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        with opened(path) as streams:
+            yield streams
+    except OSError as error:
         raise DataError(path, None, f"cannot be read: {error}") from None
-
-
-def _decompressed(raw: BinaryIO, suffix: str) -> IO[bytes]:
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(fileobj=raw))
-    if suffix == ".xz":
-        return lzma.LZMAFile(raw)
-    if suffix == ".bz2":
-        return bz2.BZ2File(raw)
-    if suffix == ".zst":
-        import pyarrow as pa
-
-        return cast(IO[bytes], io.BufferedReader(pa.CompressedInputStream(raw, "zstd"), 1 << 20))
-    return raw
 
 
 def _json_text(data: bytes, column: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from bert.data.compressed import ending
 from bert.data.examples import ChoiceExample
 from bert.data.files import NOT_UNICODE, Place, Problems, holds_unicode
 from bert.data.tables import read_rows, split_records
@@ -16,7 +17,7 @@ SWAG_ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 def read_choice(path: str | Path) -> list[ChoiceExample]:
     """Read .tsv as CODAH, .csv as SWAG, .jsonl and .json as objects. Raises DataError with all bad rows."""
     problems = Problems(path)
-    read = {".tsv": _codah, ".csv": _swag}.get(Path(path).suffix.lower(), _objects)
+    read = {".tsv": _codah, ".csv": _swag}.get(ending(path), _objects)
     return choice_examples(read(path, problems), problems)
 
 
@@ -53,7 +54,7 @@ def _swag(path: str | Path, problems: Problems) -> Iterator[Raw]:
 
 
 def _objects(path: str | Path, problems: Problems) -> Iterator[Raw]:
-    if Path(path).suffix.lower() not in (".jsonl", ".ndjson", ".json"):
+    if ending(path) not in (".jsonl", ".ndjson", ".json"):
         raise DataError(path, None, "is not .tsv (CODAH), .csv (SWAG), .jsonl, .ndjson or .json")
     for place, row in read_rows(path, ("prompt", "choices", "label"), problems):
         prompt, choices = row["prompt"], row["choices"]
