@@ -140,10 +140,10 @@ class QaResponse(TaskResponse):
         27,
         {
             "answer": "Warsaw",
-            "score": 0.71,
+            "score": 0.991,
             "start": 24,
             "end": 30,
-            "no_answer_score": 4.7e-06,
+            "no_answer_score": 0.00078,
             "alternatives": [],
         },
     )
