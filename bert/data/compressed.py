@@ -30,7 +30,7 @@ def _decompressed_name(path: str | Path) -> Path:
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[tuple[IO[bytes], BinaryIO]]:
-    """Open a file: what is in it, decompressed, and the raw file below. Damage inside the block is an OSError too."""
+    """Open a file: what is in it, decompressed, and the raw file below. Damage that is met while reading is an OSError."""
     try:
         with open(path, "rb") as raw, closing(_decompressed(raw, Path(path).suffix.lower())) as stream:
             yield stream, raw

@@ -111,7 +111,7 @@ def check(rows: list[dict[str, Any]], predictor: Predictor, out: Path) -> None:
 
 
 def finishes(job: list[str], out: Path, logs: Path) -> bool:
-    """Run a job on two nodes and kill one when output is there; tell whether the job ended with 0. False: it hangs."""
+    """Run a job on two nodes, killing one when output is there; return False if it hangs. Its errors fail the test."""
     head_log, worker_log, job_log = (logs / f"{name}.log" for name in ("head", "worker", "job"))
     port = free_port()
     head = ["--head", "--port", str(port), "--node-ip-address", HEAD, "--include-dashboard", "false"]
