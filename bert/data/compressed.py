@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import IO, BinaryIO, cast
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
+_MAGIC = (b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")
+"""The first bytes of each."""
 
 
 def ending(path: str | Path) -> str:
@@ -21,6 +23,13 @@ def ending(path: str | Path) -> str:
 def stem(path: str | Path) -> str:
     """Return the name without its endings: A of A.JSONL.xz."""
     return _decompressed_name(path).stem
+
+
+def ending_of_content(content: bytes) -> str | None:
+    """Return the ending that compressed content should have, None for anything else."""
+    return next(
+        (end for end, magic in zip(COMPRESSED, _MAGIC, strict=True) if content.startswith(magic)), None
+    )
 
 
 def _decompressed_name(path: str | Path) -> Path:

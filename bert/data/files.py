@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bert.data.compressed import opened
+from bert.data.compressed import ending_of_content, opened
 from bert.encoding import is_unicode
 from bert.errors import DataError
 
@@ -79,6 +79,8 @@ def read_text(path: str | Path) -> str:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
+        if end := ending_of_content(raw):
+            raise DataError(path, None, f"is compressed; its name must end in {end}") from error
         # With a byte order mark the decoder counts from behind it; a line is all that we need.
         line = raw.count(b"\n", 0, error.start) + 1
         byte = error.object[error.start]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert.data.compressed import ending
+from bert.data.compressed import COMPRESSED, ending
 from bert.data.examples import TextExample
 from bert.data.files import Place, Problems, first_line, json_lines, parse_json, read_lines, read_text
 from bert.data.rows import TextColumns, text_examples
@@ -45,7 +45,12 @@ def read_rows(path: str | Path, needed: tuple[str, ...], problems: Problems) -> 
         return _json_list(path, needed, problems)
     if suffix in DIALECTS:
         return _separated(path, needed, problems)
-    raise DataError(path, None, f"is a {suffix or 'nameless'} file; known are .csv, .tsv, .jsonl and .json")
+    named = f"is a {suffix} file" if suffix else "has no ending that names its format"
+    raise DataError(
+        path,
+        None,
+        f"{named}; known are .csv, .tsv, .jsonl and .json, alone or before {', '.join(COMPRESSED)}",
+    )
 
 
 def column_names(path: str | Path, needed: tuple[str, ...] = ()) -> frozenset[str]:

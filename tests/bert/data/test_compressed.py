@@ -49,6 +49,19 @@ def test_compressed_file_reads_as_the_plain_one(
     assert first_line(packed) == first_line(plain)
 
 
+@pytest.mark.parametrize(
+    ("suffix", "compress"),
+    [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress), (".zst", zstd)],
+)
+def test_compressed_file_with_a_plain_name_is_refused(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(compress(b"text,label\n" + b"good,1\n" * 100))
+    with pytest.raises(DataError, match=rf"is compressed; its name must end in \{suffix}"):
+        read_text(path)
+
+
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
 def test_damaged_file_is_refused(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     packed = compress(b"text,label\n" + b"good,1\n" * 1000)

@@ -116,7 +116,8 @@ def test_every_bad_row_is_told_with_its_line(write: Write) -> None:
             '[{"review": "x\\udfff", "mood": "good"}]',
             "row 1: 'review' is not valid Unicode: it has half",
         ),
-        ("a.xlsx", "x", "is a .xlsx file; known are .csv, .tsv, .jsonl and .json"),
+        ("a.xlsx", "x", r"is a .xlsx file; known are .csv, .tsv, .jsonl and .json, alone or before .gz, .xz"),
+        ("a.gz", "x", "has no ending that names its format"),
     ],
 )
 def test_a_broken_file_is_refused_with_the_reason(write: Write, name: str, content: str, reason: str) -> None:

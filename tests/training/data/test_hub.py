@@ -135,7 +135,9 @@ def test_tags_that_are_numbers_without_names(tmp_path: Path) -> None:
     assert read_hub_words(data, label_names=["O", "B-PER"])[0].labels == ("B-PER", "O")
 
 
-@pytest.mark.parametrize("name", ["a.csv", "data/a.csv", "./a", "one/two/three", "/nowhere", "a.parquet"])
+@pytest.mark.parametrize(
+    "name", ["a.csv", "data/a.csv", "./a", "one/two/three", "/nowhere", "a.parquet", "a.gz"]
+)
 def test_what_is_a_path_never_goes_to_the_network(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
