@@ -40,7 +40,7 @@ class DataFile(SettingsPart):
     name: str = ""
     """Name of a dev or test file in reports and task.json; by default the file name without its ending."""
     repeat: Annotated[float, Field(gt=0)] = 1.0
-    """Draws of the file's examples an epoch; 0.5 draws a half, another one each epoch."""
+    """Draws of a training file's examples an epoch; 0.5 draws a half, another one each epoch."""
     unlearned: list[str] = Field(default_factory=list)
     """Words of a file (ner) whose tags are not learned: `handles`, `untagged_handles`, `capitals` (tagged O), or a type."""
     unanswerable: Annotated[float, Field(ge=0)] = 0.0

@@ -303,6 +303,8 @@ class FinetuneSettings(CommandSettings):
         _check_made([*self.train, *self.dev, *self.test], self.task)
         if held := next((file for file in (*self.dev, *self.test) if file.unlearned), None):
             raise ValueError(f"unlearned is for training files, and {held.path} is scored on all its words")
+        if held := next((file for file in (*self.dev, *self.test) if file.repeat != 1), None):
+            raise ValueError(f"repeat is for training files, and each example of {held.path} is scored once")
         return self
 
 

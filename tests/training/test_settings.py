@@ -270,3 +270,17 @@ def test_biases_and_norms_do_not_decay_however_they_are_spelt() -> None:
     kept += ["cls.bias", "lstm.bias_ih_l0"]
     assert not any(map(is_decayed, kept))
     assert is_decayed("bert.encoder.layer.0.output.dense.weight")
+
+
+def test_repeat_is_for_training_files() -> None:
+    with pytest.raises(
+        SettingsError, match=r"repeat is for training files, and each example of b\.csv is scored once"
+    ):
+        READERS["bert-finetune"](
+            [
+                "--task=classification",
+                "--output-dir=x",
+                "--train=a.csv",
+                '--dev={"path": "b.csv", "repeat": 2}',
+            ]
+        )

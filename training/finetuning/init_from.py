@@ -36,7 +36,10 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
         _check_adapter(folder, earlier, spec, trained)
         _fill_adapter(folder, trained, model.config)
     elif (folder / ADAPTER_CONFIG).is_file():
-        raise ConfigError(f"start_from {folder} holds an adapter: set lora as that run did")
+        raise ConfigError(
+            f"start_from {folder} holds an adapter: set lora as that run did, or make it a full checkpoint first, "
+            f"bert-average --checkpoints {folder} --output-dir FOLDER"
+        )
     elif missing := load_into(model, folder):
         raise CheckpointError(
             f"start_from {folder} lacks {', '.join(missing[:5])}: its head is not this task's"
