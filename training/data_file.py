@@ -1,5 +1,6 @@
 """A file of labelled data as a training command names it, and what is to be made of it."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -84,3 +85,12 @@ class DataFile(SettingsPart):
         """All names under which it has scores."""
         made = [(self.unanswerable, self.unanswerable_name), (self.unanswerable_cut, self.cut_name)]
         return [self.source_name, *(name for share, name in made if share)]
+
+
+def check_scored(files: Sequence[DataFile]) -> None:
+    """Raise ValueError where a file that is scored has what only training reads."""
+    for file in files:
+        if file.unlearned:
+            raise ValueError(f"unlearned is for training files, and {file.path} is scored on all its words")
+        if file.repeat != 1:
+            raise ValueError(f"repeat is for training files, and each example of {file.path} is scored once")

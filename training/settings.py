@@ -11,7 +11,7 @@ from bert.settings import CommandSettings, SettingsPart
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from training.command_line import fill_in
-from training.data_file import DataFile
+from training.data_file import DataFile, check_scored
 
 BEST = "best"
 """Folder, in that of the run, of the checkpoint to use."""
@@ -301,10 +301,7 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
         _check_names([*self.dev, *self.test])
         _check_made([*self.train, *self.dev, *self.test], self.task)
-        if held := next((file for file in (*self.dev, *self.test) if file.unlearned), None):
-            raise ValueError(f"unlearned is for training files, and {held.path} is scored on all its words")
-        if held := next((file for file in (*self.dev, *self.test) if file.repeat != 1), None):
-            raise ValueError(f"repeat is for training files, and each example of {held.path} is scored once")
+        check_scored([*self.dev, *self.test])
         return self
 
 

@@ -80,7 +80,10 @@ def read_text(path: str | Path) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         if end := ending_of_content(raw):
-            raise DataError(path, None, f"is compressed; its name must end in {end}") from error
+            name = Path(path).name
+            twice = name.lower().endswith(end)
+            reason = "is compressed twice" if twice else f"is compressed; name it {name}{end}"
+            raise DataError(path, None, reason) from error
         # With a byte order mark the decoder counts from behind it; a line is all that we need.
         line = raw.count(b"\n", 0, error.start) + 1
         byte = error.object[error.start]

@@ -24,8 +24,9 @@ KNOWN_MISSES: dict[str, set[str]] = {
     },
 }
 
-# Of the hundred cases of each task. The aim is 90; a lower number is what the model of today reaches, in fp32 or int8.
-LEAST_RIGHT = {"sentiment": 89, "ner": 98, "qa": 96, "similarity": 90}
+# Of the hundred cases of each task. The aim is 90; a lower number is what the model of today reaches, in fp32 or int8,
+# and in bundles made on one thread or several.
+LEAST_RIGHT = {"sentiment": 89, "ner": 98, "qa": 97, "similarity": 90}
 
 SENTIMENT = {
     "A warm, funny film that I would gladly see again.": "positive",

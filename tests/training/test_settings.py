@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from bert.settings import INTERRUPTED, SettingsError, read_settings
+from training.averaging.settings import AverageSettings
 from training.command_line import command
 from training.core.optimizers.optim import is_decayed
 from training.corpus.settings import PrepareSettings
@@ -283,4 +284,13 @@ def test_repeat_is_for_training_files() -> None:
                 "--train=a.csv",
                 '--dev={"path": "b.csv", "repeat": 2}',
             ]
+        )
+
+
+def test_what_only_training_reads_is_refused_by_the_average() -> None:
+    with pytest.raises(
+        SettingsError, match=r"repeat is for training files, and each example of b\.csv is scored once"
+    ):
+        read_settings(
+            AverageSettings, ["--checkpoints=a", "--output-dir=x", '--dev={"path": "b.csv", "repeat": 2}']
         )

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings
-from training.data_file import DataFile
+from training.data_file import DataFile, check_scored
 
 
 class AverageSettings(CommandSettings):
@@ -36,3 +36,9 @@ class AverageSettings(CommandSettings):
         "auto", description="device of the scores: cpu, cuda, or auto, which takes a GPU if there is one"
     )
     threads: int = Field(0, ge=0, le=4096, description="CPU threads of torch; 0 leaves torch's own choice")
+
+    @field_validator("dev")
+    @classmethod
+    def _are_only_scored(cls, files: list[DataFile]) -> list[DataFile]:
+        check_scored(files)
+        return files

@@ -58,8 +58,12 @@ def test_compressed_file_with_a_plain_name_is_refused(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(compress(b"text,label\n" + b"good,1\n" * 100))
-    with pytest.raises(DataError, match=rf"is compressed; its name must end in \{suffix}"):
+    with pytest.raises(DataError, match=rf"is compressed; name it a\.csv\{suffix}"):
         read_text(path)
+    twice = path.with_name(f"a.csv{suffix}")
+    twice.write_bytes(compress(path.read_bytes()))
+    with pytest.raises(DataError, match="is compressed twice"):
+        read_text(twice)
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".xz", lzma.compress)])
