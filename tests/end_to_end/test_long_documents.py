@@ -86,9 +86,13 @@ def test_an_answer_is_the_best_span_of_the_whole_document(
     starts, ends = outputs(models["qa"], pair.ids).T
     context = [n for n, sequence in enumerate(pair.sequence_ids) if sequence == 1]
     spans = ((a, b) for a in context for b in range(a, min(a + MAX_ANSWER, context[-1] + 1)))
-    a, b = max(spans, key=lambda span: starts[span[0]] + ends[span[1]])
     found = reply["results"][0]
-    assert (found["start"], found["end"]) == (pair.offsets[a][0], pair.offsets[b][1])
+    first = next(n for n in context if pair.offsets[n][0] == found["start"])
+    last = next(n for n in context if pair.offsets[n][1] == found["end"])
+    # The document repeats itself: several spans may have the best score but for rounding.
+    best = max(float(starts[a] + ends[b]) for a, b in spans)
+    assert float(starts[first] + ends[last]) == pytest.approx(best, abs=1e-4)
+    assert last - first < MAX_ANSWER
     assert found["answer"] == DOCUMENT[found["start"] : found["end"]]
 
 
