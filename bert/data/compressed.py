@@ -12,7 +12,7 @@ from typing import IO, BinaryIO, cast
 
 COMPRESSED = (".gz", ".xz", ".bz2", ".zst")
 _MAGIC = (b"\x1f\x8b", b"\xfd7zXZ\0", b"BZh", b"\x28\xb5\x2f\xfd")
-"""The first bytes of each."""
+"""The first bytes of each format, in the order of COMPRESSED."""
 
 
 def ending(path: str | Path) -> str:

@@ -128,9 +128,7 @@ def _not_of_the_hub(name: str) -> str | None:
     if path.is_file():
         return "is a file here; `format: hub` reads folders and data sets of the hub: leave `format` out, or name the file's"
     is_path = path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2
-    if not path.exists() and (
-        is_path or (ending(path) in _FILE_ENDINGS or path.suffix.lower() in COMPRESSED)
-    ):
+    if not path.exists() and (is_path or ending(path) in _FILE_ENDINGS or path.suffix.lower() in COMPRESSED):
         return "is not there, and is no name of a data set of the hub (name, or owner/name)"
     return None
 
