@@ -121,7 +121,8 @@ def _add_product(
     if a.ndim != 2 or b.ndim != 2 or b.shape[1] != a.shape[0] or not len(a):
         raise CheckpointError(f"the adapter's factors of {module!r} have shapes {b.shape} and {a.shape}")
     scale = _scale(module, a.shape[0], config)
-    product = scale * (b @ a)
+    # Summed in float64, so that the last bits do not depend on the processor and its number of threads.
+    product = (scale * (b.astype(np.float64) @ a)).astype(np.float32)
     if embedding or config.get("fan_in_fan_out"):
         product = product.T
     for part, added in family.split_projections({name: product}, heads).items():

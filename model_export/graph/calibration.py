@@ -1,10 +1,11 @@
 """Inputs of the checkpoint's linear layers on real texts, to which the 8-bit export fits its scales."""
 
 from collections.abc import Iterable
+from typing import cast
 
 import numpy as np
 
-from bert.checkpoint.tensor_names import Weights
+from bert.checkpoint.tensor_names import EMBEDDING, Weights
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
@@ -28,7 +29,7 @@ class Calibration:
     def observe(self, name: str, x: Floats) -> None:
         """Take in what one layer read of one text, (T, K)."""
         room = self._max_tokens - self._tokens.get(name, 0)
-        self._kept.setdefault(name, []).append(x[:room])
+        self._kept.setdefault(name, []).append(x[:room].astype(np.float32))
         self._tokens[name] = self._max_tokens - room + min(room, len(x))
 
     def inputs(self, name: str) -> Floats:
@@ -39,9 +40,15 @@ class Calibration:
 def calibrate(
     config: BertConfig, spec: TaskSpec, weights: Weights, encodings: Iterable[Encoding]
 ) -> Calibration:
-    """Run texts through the reference and watch its linear layers."""
+    """Run texts through the reference and watch its linear layers.
+
+    That is done in float64: in float32 the last bits depend on the processor and on its number of threads, and with them
+    how some weights round, so that one checkpoint would give another graph on each machine.
+    """
+    # numpy widens what they are combined with. Rows of the words' table are widened when they are read.
+    wide = {name: w if name == EMBEDDING else w.astype(np.float64) for name, w in weights.items()}
     calibration = Calibration(len(config.layer_order) // len(set(config.layer_order)))
-    reference = Reference(config, spec, weights, observe=calibration.observe)
+    reference = Reference(config, spec, cast(Weights, wide), observe=calibration.observe)
     for encoding in encodings:
         reference.hidden(encoding.ids, encoding.segment_ids)
     return calibration

@@ -287,8 +287,8 @@ def _residual_denses(config: BertConfig) -> Iterator[str]:
 
 
 def _smoothing_factors(weight: Floats, inputs: Floats, smoothing: float) -> Floats:
-    """Return what each feature is divided by, (in,)."""
-    of_inputs = np.maximum(np.abs(inputs).max(axis=0), 1e-5)
-    of_weights = np.maximum(np.abs(weight).max(axis=1), 1e-5)
+    """Return what each feature is divided by, (in,); in float64 until the end, see `calibrate`."""
+    of_inputs = np.maximum(np.abs(inputs).max(axis=0), 1e-5).astype(np.float64)
+    of_weights = np.maximum(np.abs(weight).max(axis=1), 1e-5).astype(np.float64)
     factors: Floats = (of_inputs**smoothing / of_weights ** (1 - smoothing)).astype(np.float32)
     return factors
