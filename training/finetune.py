@@ -31,7 +31,7 @@ from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.finetuning.init_from import start_from
 from training.finetuning.scores import score_base
-from training.finetuning.teacher import Teacher, answer_confidence
+from training.finetuning.teacher import answer_confidence, marked
 from training.finetuning.trainer import FinetuneTrainer, make_loop
 from training.recipe import Recipe, make_recipe
 from training.report.checks import unseen_labels
@@ -63,8 +63,8 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
     _tell(files)
     if settings.teacher:
         with stage("asking the teacher", quiet=not group.leads):
-            teacher = Teacher(settings.teacher, task, group.device)
-            parts = [teacher.mark(part, file.examples) for part, file in zip(parts, train, strict=True)]
+            examples = [source.examples for source in train]
+            parts = marked(settings.teacher, task, group.device, list(zip(parts, examples, strict=True)))
     model, trained = models.build(settings, task)
     if not settings.train:
         if TASKS[settings.task].head is not Head.EMBEDDING:

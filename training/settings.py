@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import SettingsConfigDict
 
 from bert.settings import CommandSettings, SettingsPart
@@ -58,11 +58,16 @@ class RecaseSettings(SettingsPart):
         return self
 
 
-class TeacherSettings(SettingsPart):
-    """Learn from a fine-tuned checkpoint beside the labels (Hinton et al. 2015, arXiv 1503.02531)."""
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str | Path) else value
 
-    checkpoint: Path
-    """Folder that bert-finetune wrote for the same task and labels, an adapter's included."""
+
+class TeacherSettings(SettingsPart):
+    """Learn from fine-tuned checkpoints beside the labels (Hinton et al. 2015, arXiv 1503.02531)."""
+
+    checkpoint: Annotated[list[Path], BeforeValidator(_as_list), Field(min_length=1)]
+    """Folder that bert-finetune wrote for the same task and labels, an adapter's included; or several, whose logits are
+    averaged."""
     temperature: Annotated[float, Field(gt=0)] = 2.0
     """Divisor of both models' logits: the higher, the more the teacher's second choices count."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
@@ -143,7 +148,7 @@ class FinetuneSettings(CommandSettings):
         default_factory=lambda: EmbeddingSettings(), description="similarity: the loss, and what it needs"
     )
     teacher: TeacherSettings | None = Field(
-        None, description="checkpoint of the same task whose logits are learned beside the labels"
+        None, description="checkpoints of the same task whose logits are learned beside the labels"
     )
     unanswerable_by: Path | None = Field(
         None,
@@ -266,12 +271,12 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 "unanswerable_by chooses unanswerable questions, and no training file asks for any"
             )
-        teacher = self.teacher.checkpoint if self.teacher else None
         # A resumed run asks both again; what it started from is in its saves.
-        read = {"teacher": teacher, "unanswerable_by": self.unanswerable_by}
-        best = (self.output_dir / BEST).resolve()
-        if own := [name for name, folder in read.items() if folder and folder.resolve() == best]:
-            raise ValueError(f"{own[0]} ({read[own[0]]}) is what this run writes: give it another output_dir")
+        read = [("teacher", folder) for folder in (self.teacher.checkpoint if self.teacher else [])]
+        read += [("unanswerable_by", self.unanswerable_by)] if self.unanswerable_by else []
+        for name, folder in read:
+            if folder.resolve() == (self.output_dir / BEST).resolve():
+                raise ValueError(f"{name} ({folder}) is what this run writes: give it another output_dir")
         if self.start_from and self.features:
             raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:

@@ -1,4 +1,4 @@
-"""Learning from a fine-tuned checkpoint: its logits for the training data, computed once before training."""
+"""Learning from fine-tuned checkpoints: their logits for the training data, computed once before training."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,36 +25,59 @@ from training.tasks.registry import TASKS
 class Teacher:
     """A checkpoint of the student's task, full or an adapter, that is only read."""
 
-    def __init__(self, settings: TeacherSettings, student: FinetuneTask, device: torch.device) -> None:
+    def __init__(self, folder: Path, student: FinetuneTask, device: torch.device) -> None:
         """Load it. Raises ConfigError where it does not teach what the student learns."""
-        checkpoint = read_checkpoint(settings.checkpoint)
+        checkpoint = read_checkpoint(folder)
         self.tokenizer = checkpoint.tokenizer
         self.student, self.task = student, TASKS[student.spec.task](self.tokenizer, checkpoint.spec)
-        _check_match(settings, checkpoint, student)
+        _check_match(folder, checkpoint, student)
         # A teacher with one row of logits for each text reads the texts, not the student's pieces: vocabularies may differ.
         self._reads_texts = tasks.TASKS[student.spec.task].head is Head.POOLED
         if not self._reads_texts:
-            _check_vocabulary(settings, self.tokenizer, student.tokenizer)
+            _check_vocabulary(folder, self.tokenizer, student.tokenizer)
             checkpoint.config.check_fits(student.tokenizer.highest_id() + 1, student.spec.max_tokens)
         self.model, self.device = loaded(checkpoint, self.task, device), device
         # Column of the teacher's logits for each label of the student's.
         self.columns = [checkpoint.spec.labels.index(label) for label in student.spec.labels]
 
-    def mark(self, features: Sequence[Feature], examples: Sequence[Any]) -> list[Feature]:
-        """Return the student's features with the teacher's logits; `examples` are those that they came from."""
+    def logits(self, features: Sequence[Feature], examples: Sequence[Any]) -> list[Floats]:
+        """Return its logits for each of the student's features; `examples` are those that they came from."""
         read = self.task.features(examples) if self._reads_texts else features
         assert len(read) == len(features)
         rows = [encoding for feature in read for encoding in feature.encodings]
         logits = iter(predict(self.model, rows, self.tokenizer.pad_id, self.device))
-        return [
-            replace(feature, soft=self._soft([next(logits) for _ in feature.encodings]))
-            for feature in features
-        ]
+        return [self._soft([next(logits) for _ in feature.encodings]) for feature in features]
 
     def _soft(self, rows: list[Floats]) -> Floats:
         if self.columns:
             return rows[0][..., self.columns]
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+
+def marked(
+    settings: TeacherSettings,
+    student: FinetuneTask,
+    device: torch.device,
+    parts: Sequence[tuple[Sequence[Feature], Sequence[Any]]],
+) -> list[list[Feature]]:
+    """Return each part's features with the mean of the teachers' logits; a part's examples are those they came from.
+
+    Raises ConfigError where a teacher does not teach what the student learns.
+    """
+    sums: list[list[Floats]] = []
+    for folder in settings.checkpoint:  # one at a time: a large model may fill the memory
+        teacher = Teacher(folder, student, device)
+        said = [teacher.logits(features, examples) for features, examples in parts]
+        sums = (
+            [[x + y for x, y in zip(*both, strict=True)] for both in zip(sums, said, strict=True)]
+            if sums
+            else said
+        )
+    count = np.float32(len(settings.checkpoint))
+    return [
+        [replace(feature, soft=x / count) for feature, x in zip(features, logits, strict=True)]
+        for (features, _), logits in zip(parts, sums, strict=True)
+    ]
 
 
 def loaded(checkpoint: Checkpoint, task: FinetuneTask, device: torch.device) -> BertHead:
@@ -81,30 +104,28 @@ def answer_confidence(folder: Path, device: torch.device) -> Confidence:
     )
 
 
-def _check_match(settings: TeacherSettings, checkpoint: Checkpoint, student: FinetuneTask) -> None:
+def _check_match(folder: Path, checkpoint: Checkpoint, student: FinetuneTask) -> None:
     """Raise ConfigError where the teacher has another task, or other labels, than its student."""
     theirs, ours = checkpoint.spec, student.spec
     if theirs.dense:
-        raise ConfigError(f"the teacher {settings.checkpoint} has dense layers, which no student has")
+        raise ConfigError(f"the teacher {folder} has dense layers, which no student has")
     for name in ("task", "problem_type", "pair", "letter_shapes"):
         if getattr(theirs, name) != getattr(ours, name):
             raise ConfigError(
-                f"the teacher {settings.checkpoint} has {name} {getattr(theirs, name)!r}, "
+                f"the teacher {folder} has {name} {getattr(theirs, name)!r}, "
                 f"and the run {getattr(ours, name)!r}"
             )
     if set(theirs.labels) != set(ours.labels):
         raise ConfigError(
-            f"the teacher {settings.checkpoint} knows the labels {sorted(theirs.labels)}, "
+            f"the teacher {folder} knows the labels {sorted(theirs.labels)}, "
             f"and the data has {sorted(ours.labels)}"
         )
 
 
-def _check_vocabulary(settings: TeacherSettings, theirs: Tokenizer, ours: Tokenizer) -> None:
+def _check_vocabulary(folder: Path, theirs: Tokenizer, ours: Tokenizer) -> None:
     """Raise ConfigError where the vocabularies differ in any piece: logits stand at pieces."""
     same = theirs.vocab_size == ours.vocab_size and all(
         theirs.id_to_token(i) == ours.id_to_token(i) for i in range(ours.vocab_size)
     )
     if not same:
-        raise ConfigError(
-            f"the teacher {settings.checkpoint} cuts words into other pieces than the base does"
-        )
+        raise ConfigError(f"the teacher {folder} cuts words into other pieces than the base does")

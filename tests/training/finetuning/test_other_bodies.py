@@ -21,7 +21,7 @@ from tests.support.checkpoints import SPECS
 from tests.support.families import relative
 from training.finetune import finetune
 from training.finetuning.teacher import Teacher
-from training.settings import FeatureSettings, FinetuneSettings, TeacherSettings
+from training.settings import FeatureSettings, FinetuneSettings
 from training.tasks.features import BiLstmTagger
 from training.tasks.registry import TASKS
 
@@ -70,7 +70,7 @@ def test_a_teacher_answers_as_its_checkpoint(
     best = finetune(settings_for(task, base=write_base(model_type), max_steps=2))
     checkpoint = read_checkpoint(best)
     student = TASKS[task](checkpoint.tokenizer, checkpoint.spec)
-    teacher = Teacher(TeacherSettings(checkpoint=best), student, torch.device("cpu"))
+    teacher = Teacher(best, student, torch.device("cpu"))
     encoding = checkpoint.tokenizer.single(checkpoint.tokenizer.pieces([SENTENCE * 5])[0])
     positions = np.arange(len(encoding) if task == "ner" else 1)
     reference = Reference(checkpoint.config, checkpoint.spec, checkpoint.weights)

@@ -37,7 +37,7 @@ TEMPERATURE, ALPHA = 3.0, 0.7
 NER = ("O", "B-LOC", "I-LOC", "B-ORG", "I-ORG", "B-PER", "I-PER")
 
 
-def save_teacher(folder: Path, spec: TaskSpec) -> Path:
+def save_teacher(folder: Path, spec: TaskSpec, seed: int = 7) -> Path:
     """Write a fine-tuned checkpoint with random weights, large enough to be sure of something."""
     tokenizer = Tokenizer.load(resolve_base(MINILM))
     config = BertConfig(
@@ -49,7 +49,7 @@ def save_teacher(folder: Path, spec: TaskSpec) -> Path:
         max_position_embeddings=64,
         initializer_range=0.5,
     )
-    torch.manual_seed(7)
+    torch.manual_seed(seed)
     task = TASKS[spec.task](tokenizer, spec)
     save_checkpoint(task.model(config), folder, task.architecture, label_maps(spec))
     tokenizer.save(folder)
@@ -160,6 +160,26 @@ def test_a_teacher_with_its_labels_in_another_order_says_the_same(
         expected = model.eval()(ids)[0].flip(0).numpy()
     assert feature.soft is not None
     np.testing.assert_allclose(feature.soft, expected, atol=1e-5)
+
+
+def test_several_teachers_say_the_mean_of_their_logits(
+    settings_for: Make, tmp_path: Path, runs: list[FinetuneTrainer]
+) -> None:
+    labels = (("negative", "positive"), ("positive", "negative"))
+    folders = [
+        save_teacher(tmp_path / str(i), TaskSpec("classification", labels[i], max_tokens=48), seed=i)
+        for i in range(2)
+    ]
+    for checkpoint in (folders[0], [folders[1]], folders):
+        finetune(settings_for("classification", teacher={"checkpoint": checkpoint}))
+    one, other, both = (np.array([f.soft for f in dataset(run).features]) for run in runs)
+    assert np.abs(one - other).max() > 0.1
+    np.testing.assert_allclose(both, (one + other) / 2, atol=1e-6)
+
+
+def test_no_teacher_in_a_list_is_refused(settings_for: Make) -> None:
+    with pytest.raises(ValidationError, match="at least 1 item"):
+        settings_for("classification", teacher={"checkpoint": []})
 
 
 def test_a_teacher_changes_nothing_of_the_students_first_weights(
