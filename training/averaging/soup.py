@@ -24,13 +24,16 @@ def read_average(folders: Sequence[Path]) -> Checkpoint:
     together or were not made by bert-finetune.
     """
     first = _read(folders[0])
-    specs, sums = [first.spec], first.weights
-    for folder in folders[1:]:
+    specs, mean = [first.spec], first.weights
+    for count, folder in enumerate(folders[1:], start=2):
         other = _read(folder)
         _check_match(folders[0], first, folder, other)
         specs.append(other.spec)
-        sums = {name: tensor + other.weights[name] for name, tensor in sums.items()}
-    mean = {name: tensor / np.float32(len(folders)) for name, tensor in sums.items()}
+        # A running mean, not a sum divided at the end: frozen weights stay equal to the base, bit for bit, and an
+        # adapter made of the mean need not hold them.
+        mean = {
+            name: tensor + (other.weights[name] - tensor) / np.float32(count) for name, tensor in mean.items()
+        }
     return replace(first, weights=mean, spec=_described(specs))
 
 
