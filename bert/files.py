@@ -41,11 +41,15 @@ def atomic_file(file: Path) -> Iterator[BinaryIO]:
 def atomic_dir(folder: Path, *, replace_old: bool = True) -> Iterator[Path]:
     """Give an empty folder to fill, which becomes `folder` when the block ends, and goes if it raises.
 
-    Raises OSError; FileExistsError where another process made `folder` meanwhile and it is not to be replaced.
+    Whoever may read the folder may read its files. Raises OSError; FileExistsError where another process made `folder`
+    meanwhile and it is not to be replaced.
     """
     with _written_aside(folder) as aside:
         yield aside
+        readers = aside.stat().st_mode & 0o444
         for path in aside.rglob("*"):
+            # safetensors makes its files for their owner only, whatever the umask.
+            path.chmod(path.stat().st_mode | readers)
             sync(path)
         sync(aside)
         _move_into_place(aside, folder, replace_old=replace_old)

@@ -133,3 +133,14 @@ def test_a_file_stays_as_it_was_where_writing_fails(tmp_path: Path, monkeypatch:
     with pytest.raises(OSError):
         atomic_write(tmp_path / "f", "new")
     assert (tmp_path / "f").read_text() == "old" and names(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_whoever_may_read_the_folder_may_read_its_files(folder: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        with atomic_dir(folder) as aside:
+            (aside / "weights").touch(mode=0o600)
+    finally:
+        os.umask(before)
+    assert (folder / "weights").stat().st_mode & 0o777 == mode
