@@ -140,10 +140,10 @@ class QaResponse(TaskResponse):
         27,
         {
             "answer": "Warsaw",
-            "score": 0.996,
+            "score": 0.995,
             "start": 24,
             "end": 30,
-            "no_answer_score": 1.8e-07,
+            "no_answer_score": 2.3e-07,
             "alternatives": [],
         },
     )
