@@ -13,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.serving.load.process_tree import kill
 from benchmarks.serving.load.wire import RefusedError, ask
+from bert import NO_REPORTS
 
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {
@@ -21,7 +22,7 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
     # Nothing is fetched and nothing is told to anybody.
     "HF_HUB_OFFLINE": "1",
-    "DO_NOT_TRACK": "1",
+    **NO_REPORTS,
     "INFINITY_ANONYMOUS_USAGE_STATS": "0",
 }
 STOP_S = 20.0
