@@ -163,24 +163,31 @@ class Files:
         self._recorded = time.monotonic()
 
     def complete(self) -> None:
-        """Give the files their names. Raises OSError."""
+        """Give the files their names. Raises OSError.
+
+        The lock is held until then: a second run would write the same files.
+        """
         if not self.progress.is_complete:
             self.progress.is_complete = True
             self.record()
-        self.close()
+        self._close_outputs()
         output = self.writer.finish() if self.writer is not None else None
         if self._partial is not None:
             self._partial.put_in_place(output, self.progress.bad)
+        self.close()
 
     def close(self) -> None:
-        """Close the outputs; what is not on the disk yet may be lost."""
+        """Close the outputs and release the lock; what is not on the disk yet may be lost."""
+        self._close_outputs()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _close_outputs(self) -> None:
         for file in (self.writer, self._bad):
             if file is not None:
                 with suppress(OSError):
                     file.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     def _writer(self, partial: PartialFolder | None, columns: Sequence[str], new: Mapping[str, Any]) -> Any:
         """Return the output's writer, which goes on where the progress says."""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from service.bulk.command import SOME_BAD, main
+from service.bulk.parquet_writer import ParquetWriter
 from tests.support.bulk import COMMAND, RECORDS_ALWAYS, read_rows, run, texts, write_rows
 
 SCRIPT = [sys.executable, "-c", RECORDS_ALWAYS]
@@ -130,6 +131,25 @@ def test_two_processes_do_not_write_one_output(
         process.send_signal(signal.SIGCONT)
         process.wait(60)
     assert len(read_rows(out)) == ROWS - len(range(3, ROWS, 997))
+
+
+def test_a_second_run_is_refused_until_the_first_has_its_output_in_place(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = write_rows(tmp_path / "in.jsonl", many(3)), tmp_path / "out.parquet"
+    arguments = [str(bundles / "mood"), str(source), "--out", str(out), "--quiet"]
+    finish, second = ParquetWriter.finish, list[subprocess.CompletedProcess[bytes]]()
+
+    def joining(writer: ParquetWriter) -> Path:
+        second.append(run(*arguments))
+        return finish(writer)
+
+    monkeypatch.setattr(ParquetWriter, "finish", joining)
+    assert main(arguments) == 0
+    assert [(ended.returncode, b"another process is writing" in ended.stderr) for ended in second] == [
+        (2, True)
+    ]
+    assert len(read_rows(out)) == 3 and not Path(f"{out}.partial").exists()
 
 
 def test_rows_come_from_a_pipe_and_go_to_one(bundles: Path, source: Path, tmp_path: Path) -> None:
