@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import IO
 
 from bert.errors import BundleError
 from service.exit_signals import handled
@@ -19,6 +20,8 @@ from service.logs import LOGGER
 INSTALL = 'pip install "bert-train-serve[export]"'
 GRACE_S = 2.0
 """Seconds that a child has to tidy up after an interrupt, before it is killed."""
+MAX_LINE = 2**16
+"""Characters kept of a line that has not ended yet."""
 _POLL_S = 0.05
 _SETTINGS = "BERT_EXPORT_"
 """Beginning of the variables that would change how a model is exported."""
@@ -34,7 +37,7 @@ runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 def look_up(model: NamedModel, lock: int, *, as_log: bool) -> str:
     """Return the commit that a model of the hub stands for now. Raises BundleError with the reason why there is none."""
     _require(model, "huggingface_hub")
-    return _run(model, "bert.checkpoint.hub", [str(model.hub)], lock, as_log=as_log).strip()
+    return _run(model, "bert.checkpoint.hub", [str(model.hub)], lock, as_log=as_log)
 
 
 def export(model: NamedModel, commit: str, out: Path, precision: str, lock: int, *, as_log: bool) -> None:
@@ -57,7 +60,7 @@ def _require(model: NamedModel, *packages: str) -> None:
 
 
 def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *, as_log: bool) -> str:
-    """Run a module to its end, with its progress on standard error; return its output.
+    """Run a module to its end, with its progress on standard error; return the last line of its output.
 
     The child inherits the lock: it is held as long as either lives. Raises BundleError with the child's own reason. A
     signal that stops this process ends the child first.
@@ -71,7 +74,9 @@ def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *,
         process_group=0,  # Ctrl-C reaches only this process
         pass_fds=[lock],
     )
-    relay = _Relay(process, as_log=as_log)
+    assert process.stdout is not None and process.stderr is not None
+    output, relay = _Relay(process.stdout, is_muted=True), _Relay(process.stderr, as_log=as_log)
+    output.start()
     relay.start()
     stops: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
@@ -86,13 +91,11 @@ def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *,
             _end(process)
     for number in stops:
         signal.raise_signal(number)  # as if it had come without a child
+    output.join()
     relay.join()
-    assert process.stdout is not None
-    with process.stdout as stream:
-        output = stream.read().decode()
     if process.returncode:
         raise BundleError(_reason(model, process.returncode, relay.last_line))
-    return output
+    return output.last_line
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -114,23 +117,25 @@ def _reason(model: NamedModel, code: int, last_line: str) -> str:
 
 
 class _Relay(threading.Thread):
-    """Passes a child's standard error on as it comes: to the terminal, or line by line to the log."""
+    """Reads a child's output as it comes, so that the child never waits for a full pipe, and keeps the last line.
 
-    def __init__(self, process: "subprocess.Popen[bytes]", *, as_log: bool) -> None:
+    Unless it is muted, the output goes on to the terminal's standard error, or line by line to the log.
+    """
+
+    def __init__(self, stream: IO[bytes], *, as_log: bool = False, is_muted: bool = False) -> None:
         super().__init__(name="relay", daemon=True)
-        self._process, self._as_log = process, as_log
-        self.is_muted = False
+        self._stream, self._as_log, self.is_muted = stream, as_log, is_muted
         self.last_line = ""
 
     def run(self) -> None:
-        stream, decoder, line = self._process.stderr, codecs.getincrementaldecoder("utf-8")("replace"), ""
-        assert stream is not None
-        with stream:
+        decoder, line = codecs.getincrementaldecoder("utf-8")("replace"), ""
+        with self._stream as stream:
             while part := os.read(stream.fileno(), 1 << 16):
                 text = decoder.decode(part)
                 if not self._as_log and not self.is_muted:
                     print(text, end="", file=sys.stderr, flush=True)
                 *lines, line = (line + text).split("\n")
+                line = line[-MAX_LINE:]
                 for each in lines:
                     self._take(each)
         self._take(line)
