@@ -190,9 +190,9 @@ class Service:
         """Run the warm-up text through suspect models, in the background.
 
         A model that fails on some request stays in service; only failing on the warm-up text makes it unhealthy. It
-        recovers by the same probe, without real traffic.
+        recovers by the same probe, without real traffic. While no engine answers there is nothing to probe.
         """
-        if self._stage or not (self._unhealthy | self.loaded.scheduler.suspects()):
+        if self._health_error() or not (self._unhealthy | self.loaded.scheduler.suspects()):
             return
         is_running = self._probe is not None and not self._probe.done()
         if not is_running and time.monotonic() - self._last_probe >= PROBE_EVERY_S:
@@ -214,8 +214,12 @@ class Service:
             await loaded.pipeline.close()
 
     async def _probe_suspects(self) -> None:
-        for name in self._unhealthy | self.loaded.scheduler.suspects():
-            await self._check(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
+        scheduler, before = self.loaded.scheduler, set(self._unhealthy)
+        for name in before | scheduler.suspects():
+            failed = await self._check(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
+            if failed and name not in before | scheduler.suspects():
+                # Its engine ended meanwhile, and the probe waited in vain: that says nothing about the next engine's model.
+                self._unhealthy.discard(name)
 
     def _announce(self, model: Model) -> None:
         manifest = model.bundle.manifest

@@ -262,7 +262,8 @@ class RemoteScheduler:
             return
         if self._connection is connection:  # not a connection that a dying process still accepted
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
-            self._connection = None
+            # Its suspects too: the next process opens every model anew.
+            self._connection, self._health = None, Health([], {})
             for pending in self._pending.values():
                 pending.count_attempt()
             self._note_waiting()
