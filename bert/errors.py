@@ -163,7 +163,7 @@ class NoDefaultModelError(UnknownModelError):
 
 
 class ModelLeftOutError(ServiceError):
-    """The model's bundle could not be loaded when the service started, so nothing answers for it."""
+    """The model's bundle could not be loaded, so nothing answers for it."""
 
     def __init__(self, model: str) -> None:
         """Say where the reason is, not the reason: it names files, and clients without a key may read this."""

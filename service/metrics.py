@@ -6,7 +6,7 @@ those of ended processes. A scrape of any process shows the numbers of all.
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -53,7 +53,7 @@ class Metrics:
         self._is_shared = SHARED in os.environ
         if not self._is_shared:
             ProcessCollector(registry=self.registry)
-        self._queues: Sequence[str] = ()
+        self._queues: Collection[str] = ()
         self._waiting: Callable[[str], tuple[int, int]] = lambda _: (0, 0)
         self._is_ready: Callable[[], bool] = lambda: False
         self._scraping = asyncio.Lock()
@@ -186,9 +186,12 @@ class Metrics:
         """Call `is_ready` for each model's gauge at each scrape."""
         self._models, self._is_model_ready = models, is_ready
 
-    def watch_queue(self, models: Iterable[str], waiting: Callable[[str], tuple[int, int]]) -> None:
-        """Call `waiting` for each model's waiting tokens and texts at each `refresh`, so that the gauges cannot drift."""
-        self._queues, self._waiting = tuple(models), waiting
+    def watch_queue(self, models: Collection[str], waiting: Callable[[str], tuple[int, int]]) -> None:
+        """Call `waiting` for each model's waiting tokens and texts at each `refresh`, so that the gauges cannot drift.
+
+        `models` may grow.
+        """
+        self._queues, self._waiting = models, waiting
 
     def note_queue(self, model: str) -> None:
         """Set the gauges of a model's queue; another process that is scraped cannot call `waiting`."""

@@ -10,7 +10,7 @@ from service.autotune.cost_curve import CostPoint, fit_cost
 from service.autotune.engine_timing import Clock, find_multi_slot_tokens, time_batches, time_wide_text
 from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
-from service.engine.bundle_folders import all_on_gpu
+from service.engine.bundle_folders import NONE_KNOWN, Known, all_on_gpu
 from service.engine.bundle_loader import LoadedBundles, load_models
 from service.engine.loaded_model import OpenedModel
 from service.engine.sample_texts import TEXT_TOKENS
@@ -25,14 +25,17 @@ DISTURBED = 1.5
 """Wall time over CPU time of a batch above which a measurement is used but not cached."""
 
 
-def slot_layout(settings: ServeSettings, cores: int) -> SlotLayout:
+def slot_layout(settings: ServeSettings, cores: int, known: Known = NONE_KNOWN) -> SlotLayout:
     """Divide the cores, or a GPU if all models are for one. Raises ConfigError and BundleError."""
-    on_gpu = all_on_gpu(settings.bundles)
+    on_gpu = all_on_gpu(settings.bundles, known)
     return lay_out_slots(cores, settings.engine_slots, settings.engine_threads_per_slot, on_gpu=on_gpu)
 
 
-def load(settings: ServeSettings, layout: SlotLayout) -> LoadedBundles:
-    """Open the bundles of the settings; see `load_models`."""
+def load(settings: ServeSettings, layout: SlotLayout, known: Known = NONE_KNOWN) -> LoadedBundles:
+    """Open the bundles of the settings; see `load_models`.
+
+    `strict` is for the first start. A later engine process serves what it can rather than nothing.
+    """
     return load_models(
         settings.bundles,
         threads=layout.threads,
@@ -40,8 +43,9 @@ def load(settings: ServeSettings, layout: SlotLayout) -> LoadedBundles:
         capture_graphs=settings.engine_captures,
         verify_hashes=settings.verify_hashes,
         workers=usable_cores(),
-        strict=settings.strict,
+        strict=settings.strict and not known,
         failed=settings.failed_models,
+        known=known,
     )
 
 

@@ -1,6 +1,6 @@
 """Loading of bundles: files are read and checked, graphs are opened and tested."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +15,15 @@ from bert.runtime import share_memory_arena
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
-from service.engine.bundle_folders import all_on_gpu, bundle_folders, left_out
+from service.engine.bundle_folders import (
+    NONE_KNOWN,
+    FileStates,
+    Known,
+    all_on_gpu,
+    bundle_folders,
+    file_states,
+    left_out,
+)
 from service.engine.engine_protocol import Engine, PackingEngine
 from service.engine.loaded_model import LeftOut, Model, OpenedModel
 from service.engine.onnx_engine import OnnxEngine
@@ -32,10 +40,29 @@ MAX_MULTI_SLOT_BYTES = 2**29
 class LoadedBundles:
     """The bundles of a start: opened, and left out."""
 
-    models: list[OpenedModel]
-    left_out: list[LeftOut]
-    names: list[tuple[str, str]]
-    """Name and task of every bundle in the order of the folders, those left out included."""
+    found: dict[Path, OpenedModel | LeftOut]
+    """What became of the bundle in each folder, in their order."""
+    failed: list[LeftOut]
+    """Models without a bundle."""
+    files: dict[Path, FileStates]
+    """Files of each folder before they were read."""
+    open: Callable[[Path], OpenedModel]
+    """Opens a bundle while others are served; raises BundleError or EngineError."""
+
+    @property
+    def models(self) -> list[OpenedModel]:
+        """The opened models, in the order of their folders."""
+        return [each for each in self.found.values() if isinstance(each, OpenedModel)]
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """What is not served."""
+        return [each for each in (*self.found.values(), *self.failed) if isinstance(each, LeftOut)]
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """Name and task of every model, those left out included."""
+        return [(each.name, each.task) for each in (*self.found.values(), *self.failed)]
 
 
 def load_models(
@@ -48,37 +75,50 @@ def load_models(
     workers: int,
     strict: bool = False,
     failed: Mapping[str, str] | None = None,
+    known: Known = NONE_KNOWN,
 ) -> LoadedBundles:
     """Open the bundles, `workers` at a time; `failed` are models without one, by name, and the reasons.
 
     A bundle that fails is left out with the error's message as the reason. With `strict`, or if no bundle is left, the
-    error is raised. `capture_graphs` is for models on a GPU. With `multi_slot_threads` above 1 models on the CPU have a
-    second session with that many threads, unless they are large.
+    error is raised. `known` are bundles that an earlier process found. `capture_graphs` is for models on a GPU. With
+    `multi_slot_threads` above 1 models on the CPU have a second session with that many threads, unless they are large.
     """
     share_memory_arena()
     # Beside models on the CPU there are as many slots as cores, and each batch on a GPU takes memory of its own.
-    gpu_slots = nullcontext() if all_on_gpu(paths) else BoundedSemaphore(GPU_SLOTS)
-    open_engine = partial(OnnxEngine, threads=threads, capture_graphs=capture_graphs, gpu_slots=gpu_slots)
+    gpu_slots = nullcontext() if all_on_gpu(paths, known) else BoundedSemaphore(GPU_SLOTS)
+    open_engine = partial(OnnxEngine, threads=threads, gpu_slots=gpu_slots)
+
+    def open_model(folder: Path, *, capture_graphs: bool = False) -> OpenedModel:
+        captures = partial(open_engine, capture_graphs=capture_graphs)
+        return _open_model(folder, captures, multi_slot_threads, verify_hashes=verify_hashes)
 
     def load(folder: Path) -> OpenedModel | LeftOut:
         try:
-            return _open_model(folder, open_engine, multi_slot_threads, verify_hashes=verify_hashes)
+            return open_model(folder, capture_graphs=capture_graphs)
         except Exception as error:
             if strict:
                 raise
-            return left_out(folder, error)
+            return left_out(folder, error, known)
 
+    folders = bundle_folders(paths, known)
+    files = {folder: file_states(folder) for folder in folders}
     with ThreadPoolExecutor(workers, "load") as pool:
-        found = list(pool.map(load, bundle_folders(paths)))
+        found = dict(zip(folders, pool.map(load, folders), strict=True))
     missing = [LeftOut(name, "", reason) for name, reason in (failed or {}).items()]
-    return _without_duplicates([*found, *missing], strict=strict)
+    # Opened later, a model has no CUDA graphs: no batch may run on the GPU while one is captured.
+    loaded = LoadedBundles(_without_duplicates(found, strict=strict), missing, files, open_model)
+    if not loaded.models:
+        reasons = "; ".join(each.reason for each in loaded.left_out)
+        count = len(loaded.left_out)
+        raise BundleError(reasons if count == 1 else f"none of {count} bundles is left: {reasons}")
+    return loaded
 
 
 def _open_model(
     folder: Path, open_engine: OpenEngine, multi_slot_threads: int, *, verify_hashes: bool
 ) -> OpenedModel:
     """Open one bundle; raises BundleError or EngineError."""
-    files = _file_states(folder)
+    files = file_states(folder)
     bundle = read_bundle(folder, verify_hashes=verify_hashes)
     model = Model.of(bundle, bundle.read(TOKENIZER))
     bundle, engine, why_fallback = open_tested(bundle, model.tokenizer, open_engine)
@@ -87,7 +127,7 @@ def _open_model(
     has_one_engine = multi_slot_threads == 1 or bundle.manifest.layout == "flat" or is_large
     multi_slot_engine = None if has_one_engine else OnnxEngine(bundle, multi_slot_threads, spin=True)
     # onnxruntime reads a graph by its name, after its hash was compared.
-    if _file_states(folder) != files:
+    if file_states(folder) != files:
         raise BundleIntegrityError(f"{folder} was replaced while it was loaded; start again")
     return OpenedModel(
         bundle,
@@ -99,40 +139,28 @@ def _open_model(
     )
 
 
-def _file_states(folder: Path) -> dict[str, tuple[int, int]]:
-    """Return size and time of each file, which change when it is replaced or written to."""
-    # Not the inodes: network file systems may change them.
-    found = {file.name: file.stat() for file in folder.iterdir()}
-    return {name: (stat.st_size, stat.st_mtime_ns) for name, stat in found.items()}
+def _without_duplicates(
+    found: Mapping[Path, OpenedModel | LeftOut], *, strict: bool
+) -> dict[Path, OpenedModel | LeftOut]:
+    """Leave out a model with the name of an earlier one; raises BundleError for it if `strict`."""
+    kept = dict[Path, OpenedModel | LeftOut]()
+    for folder, each in found.items():
+        error = duplicate_error(each, kept.values())
+        if error is not None and strict:
+            raise error
+        kept[folder] = each if error is None else LeftOut(each.name, each.task, str(error))
+    return kept
 
 
-def _without_duplicates(found: Sequence[OpenedModel | LeftOut], *, strict: bool) -> LoadedBundles:
-    """Leave out a model with the name of an earlier one.
-
-    Raises BundleError for one if `strict`, and if no model is left.
-    """
-    models, left_out = dict[str, OpenedModel](), list[LeftOut]()
-    names = list[tuple[str, str]]()
-    for each in found:
-        if isinstance(each, LeftOut):
-            left_out.append(each)
-            names.append((each.name, each.task))
-        elif (other := models.setdefault(each.name, each)) is each:
-            names.append((each.name, each.spec.task))
-        else:
-            error = BundleError(
-                f"two bundles have the name {each.name!r}: {other.bundle.folder} and {each.bundle.folder}; "
+def duplicate_error(model: Model | LeftOut, others: Iterable[Model | LeftOut]) -> BundleError | None:
+    """Return an error if one of the others is a model with the same name."""
+    for other in others:
+        if isinstance(model, Model) and isinstance(other, Model) and model.name == other.name:
+            return BundleError(
+                f"two bundles have the name {model.name!r}: {other.bundle.folder} and {model.bundle.folder}; "
                 "export one by another --name"
             )
-            if strict:
-                raise error
-            left_out.append(LeftOut(each.name, each.spec.task, str(error)))
-    if not models:
-        reasons = "; ".join(each.reason for each in left_out)
-        raise BundleError(
-            reasons if len(left_out) == 1 else f"none of {len(left_out)} bundles is left: {reasons}"
-        )
-    return LoadedBundles(list(models.values()), left_out, names)
+    return None
 
 
 def open_tested(

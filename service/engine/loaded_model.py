@@ -44,6 +44,11 @@ class Model:
         return self.bundle.manifest.task
 
     @property
+    def task(self) -> str:
+        """Name of its task."""
+        return self.spec.task
+
+    @property
     def embedding_size(self) -> int | None:
         """Numbers of a vector; None for a model of another task."""
         spec = self.spec

@@ -1,7 +1,8 @@
 """Loaded models by name, and the default model of each task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from bert.errors import (
     ConfigError,
@@ -24,6 +25,26 @@ class Registry:
     left_out: Sequence[LeftOut] = ()
     first: str = ""
     """Name of the first bundle, the default for requests that name no task; it may be left out."""
+    folders: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
+    """Name and task of each bundle by its folder, those left out included; empty in a frontend."""
+
+    @staticmethod
+    def of(
+        found: Mapping[Path, Model | LeftOut], failed: Sequence[LeftOut], chosen: Mapping[str, str]
+    ) -> "Registry":
+        """Return the registry of what was found in each folder, beside models without a bundle.
+
+        Raises ConfigError for a `chosen` default that is not there.
+        """
+        every = [*found.values(), *failed]
+        names = [(each.name, each.task) for each in every]
+        return Registry(
+            {each.name: each for each in every if isinstance(each, Model)},
+            default_names(names, chosen),
+            [each for each in every if isinstance(each, LeftOut)],
+            names[0][0],
+            {folder: (each.name, each.task) for folder, each in found.items()},
+        )
 
     def find(self, name: str | None, task: str | None) -> Model:
         """Return the model for a request; `task` None takes any.

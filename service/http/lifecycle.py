@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 
@@ -82,6 +82,7 @@ class Service:
         """Names of models that fail on the warm-up text."""
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def loaded(self) -> Loaded:
@@ -131,10 +132,9 @@ class Service:
             error = await self._check(model, WARM_UP_TIMEOUT_S)
             if error and (self.settings.strict or len(self._unhealthy) == len(registry.models)):
                 raise error
-            self._announce(model)
-        self.metrics.watch_models(list(registry.models), lambda name: self.why_model_not_ready(name) is None)
-        for left_out in registry.left_out:
-            self.metrics.model_left_out.labels(left_out.name, left_out.task).set(1)
+        self._announce(registry)
+        if engines.changes is not None:
+            self._following = asyncio.create_task(self._follow(engines.changes))
         release_free_memory()
         _favour_the_event_loop()
         self._stage = "" if not self.is_stopping() else STOPPING
@@ -206,8 +206,9 @@ class Service:
     async def close(self) -> None:
         """Refuse waiting requests, let running batches finish, end the threads."""
         self.drain()
-        if self._probe is not None:
-            self._probe.cancel()
+        for task in (self._probe, self._following):
+            if task is not None:
+                task.cancel()
         loaded, self._loaded = self._loaded, None
         if loaded is not None:
             await loaded.scheduler.close()
@@ -215,24 +216,41 @@ class Service:
 
     async def _probe_suspects(self) -> None:
         scheduler, before = self.loaded.scheduler, set(self._unhealthy)
-        for name in before | scheduler.suspects():
+        for name in (before | scheduler.suspects()) & self.loaded.registry.models.keys():
             failed = await self._check(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
             if failed and name not in before | scheduler.suspects():
                 # Its engine ended meanwhile, and the probe waited in vain: that says nothing about the next engine's model.
                 self._unhealthy.discard(name)
 
-    def _announce(self, model: Model) -> None:
-        manifest = model.bundle.manifest
-        self.metrics.model_left_out.labels(model.name, manifest.task.task).set(0)
-        self.metrics.model_fallback.labels(model.name).set(int(bool(model.why_fallback)))
-        self.metrics.model_info.labels(
-            model.name,
-            manifest.task.task,
-            manifest.version,
-            manifest.precision,
-            model.provider,
-            str(self.loaded.registry.defaults.get(manifest.task.task) == model.name).lower(),
-        ).set(1)
+    async def _follow(self, changes: AsyncIterator[ServedModels]) -> None:
+        """Take over what is served whenever that changes."""
+        async for served in changes:
+            before, now = self.loaded.registry, served.registry
+            for name in now.models.keys() - before.models.keys():
+                await self._check(now.models[name], WARM_UP_TIMEOUT_S)
+            self._unhealthy &= now.models.keys()
+            self._loaded = replace(self.loaded, registry=now, budgets=served.budgets)
+            self._announce(before, is_served=False)
+            self._announce(now)
+
+    def _announce(self, registry: Registry, *, is_served: bool = True) -> None:
+        """Set the gauges of the models and of the bundles that were left out, or set them to 0."""
+        for model in registry.models.values():
+            manifest = model.bundle.manifest
+            self.metrics.model_left_out.labels(model.name, manifest.task.task).set(0)
+            self.metrics.model_fallback.labels(model.name).set(int(is_served and bool(model.why_fallback)))
+            self.metrics.model_ready.labels(model.name).set(0)  # a scrape sets those that are served
+            self.metrics.model_info.labels(
+                model.name,
+                manifest.task.task,
+                manifest.version,
+                manifest.precision,
+                model.provider,
+                str(registry.defaults.get(manifest.task.task) == model.name).lower(),
+            ).set(int(is_served))
+        for left_out in registry.left_out:
+            self.metrics.model_left_out.labels(left_out.name, left_out.task).set(int(is_served))
+        self.metrics.watch_models(list(registry.models), lambda name: self.why_model_not_ready(name) is None)
 
 
 def _favour_the_event_loop() -> None:

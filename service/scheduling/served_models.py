@@ -1,6 +1,6 @@
 """The models that are served, with the scheduler that runs them."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from service.engine.model_registry import Registry
@@ -19,3 +19,5 @@ class ServedModels:
     """Largest number of tokens in the engine at once, beside those that wait."""
     slots: int = 1
     """Batches in the engine at once."""
+    changes: "AsyncIterator[ServedModels] | None" = None
+    """What is served from later on, whenever that changes; None if it never does."""

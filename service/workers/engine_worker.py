@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from bert.errors import EngineError, ServiceError
@@ -16,6 +17,7 @@ from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 from service.workers.connection import Connection
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
+from service.workers.known_bundles import read_known, write_known
 from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
 from service.workers.open_models import open_models
 from service.workers.runtime_dir import SOCKET
@@ -54,8 +56,8 @@ class EngineWorker:
         """Load, then answer until the event; raises what prevents loading."""
         served = await self._load(ended)
         assert isinstance(served.scheduler, Scheduler)
-        self._scheduler, self._hello = served.scheduler, Hello.of(served)
-        self._on_gpu = {m.name for m in served.registry.models.values() if m.bundle.manifest.layout == "flat"}
+        self._scheduler, changes = served.scheduler, served.changes
+        self._take(served)
         del served  # frees the tokenizers: frontends tokenise
         release_free_memory()
         # Renamed once it listens, so that a frontend that finds the socket can connect.
@@ -66,16 +68,20 @@ class EngineWorker:
         unready.rename(self._runtime_dir / SOCKET)
         try:
             async with asyncio.TaskGroup() as tasks:  # without heartbeats the process must end, and say why
-                ticking = tasks.create_task(self._tick())
+                running = [tasks.create_task(self._tick())]
+                if changes is not None:
+                    running.append(tasks.create_task(self._follow(changes)))
                 await ended.wait()
-                ticking.cancel()
+                for task in running:
+                    task.cancel()
         finally:
             server.close()
             await self._close()
 
     async def _load(self, ended: asyncio.Event) -> ServedModels:
         """Open the models; end the process if it is to end or takes too long, as native code cannot be cancelled."""
-        loading = asyncio.create_task(open_models(self._settings, self._metrics))
+        known = read_known(self._runtime_dir)
+        loading = asyncio.create_task(open_models(self._settings, self._metrics, known))
         limit_s = time.monotonic() + self._settings.load_timeout_s
         while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
             self._beat(LOADING_HUNG_S)
@@ -87,6 +93,20 @@ class EngineWorker:
                     "the process ends; at the first start the service ends with 1, later the process is started again",
                 )
         return loading.result()
+
+    def _take(self, served: ServedModels) -> None:
+        """Note what is served, for the frontends and for the next engine process."""
+        self._hello, models = Hello.of(served), served.registry.models.values()
+        self._on_gpu = {model.name for model in models if model.bundle.manifest.layout == "flat"}
+        write_known(self._runtime_dir, served.registry.folders)
+
+    async def _follow(self, changes: AsyncIterator[ServedModels]) -> None:
+        """Tell the frontends what is served whenever that changes."""
+        async for served in changes:
+            self._take(served)
+            assert self._hello is not None
+            for connection in self._tasks:
+                connection.send(self._hello)
 
     async def _close(self) -> None:
         """Close the scheduler; end the process if a batch keeps it from closing."""

@@ -7,7 +7,7 @@ nothing. N sequences of T tokens in all.
 import itertools
 import json
 import marshal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Self, get_args
@@ -34,7 +34,7 @@ _NO_OFFSETS = np.zeros((0, 2), np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Engine to frontend: the models that were loaded."""
+    """Engine to frontend: the models that are served, at first and whenever that changes."""
 
     max_tokens: int
     budgets: dict[str, int]
@@ -64,27 +64,28 @@ class Hello:
             {model.name: model.spec.task for model in models},
             {model.name: model.version for model in models},
             dict(registry.defaults),
-            [
-                (
-                    str(m.bundle.folder),
-                    json.dumps(m.bundle.manifest.to_dict()),
-                    m.tokenizer_json,
-                    m.why_fallback,
-                )
-                for m in models
-            ],
+            [_sent(model) for model in models],
             [astuple(each) for each in registry.left_out],
             served.running_tokens,
             registry.first,
             served.slots,
         )
 
-    def models(self) -> list[Model]:
-        """Return the models, without their graphs."""
-        return [
-            Model.of(Bundle(Path(folder), Manifest.from_dict(json.loads(manifest))), tokenizer, why_fallback)
-            for folder, manifest, tokenizer, why_fallback in self.bundles
-        ]
+    def models(self, known: Iterable[Model] = ()) -> list[Model]:
+        """Return the models, without their graphs; those `known` already are taken as they are."""
+        same = {_sent(model): model for model in known}
+        return [same.get(sent) or _received(*sent) for sent in self.bundles]
+
+
+def _sent(model: Model) -> tuple[str, str, bytes, str]:
+    """Return what is sent of a model."""
+    manifest = json.dumps(model.bundle.manifest.to_dict())
+    return str(model.bundle.folder), manifest, model.tokenizer_json, model.why_fallback
+
+
+def _received(folder: str, manifest: str, tokenizer: bytes, why_fallback: str) -> Model:
+    bundle = Bundle(Path(folder), Manifest.from_dict(json.loads(manifest)))
+    return Model.of(bundle, tokenizer, why_fallback)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ import itertools
 import os
 import secrets
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bert.errors import EngineError, NotReadyError, QueueFullError
+from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
-from service.engine.loaded_model import LeftOut
+from service.engine.loaded_model import LeftOut, Model
 from service.engine.model_registry import Registry
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -99,8 +99,8 @@ class RemoteScheduler:
         """Connect to the engine process in the background, now and whenever it is replaced.
 
         `note_away` gets the requests and tokens that wait for an engine process. `on_second` is called every second.
-        `on_changed` is called when an engine process has read other bundles than the one before it. By default this process
-        then ends, and its successor gets the new bundles.
+        `on_changed` is called when an engine process has another bundle of a model than this process had. By default this
+        process then ends, and its successor gets the new bundles.
         """
         self._path = runtime_dir / SOCKET
         self._on_changed = on_changed or leave
@@ -109,6 +109,9 @@ class RemoteScheduler:
         """Why nothing is taken any more; empty while requests are."""
         self._connection: Connection | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._later = asyncio.Queue[Hello]()
+        self._versions = dict[str, str]()
+        """Version of each model that this process has had. Requests may be tokenised for it, so it never has another."""
         self._pending: dict[int, Pending] = {}
         self._tokens = 0
         self._keys = itertools.count(secrets.randbits(31) << 32)  # unlike those of the other frontends
@@ -119,6 +122,10 @@ class RemoteScheduler:
     async def hello(self) -> Hello:
         """Wait for the engine process and return what it has loaded."""
         return await asyncio.shield(self._hello)
+
+    async def next_hello(self) -> Hello:
+        """Wait until an engine process says again what it has loaded."""
+        return await self._later.get()
 
     @property
     def max_tokens(self) -> int:
@@ -135,6 +142,8 @@ class RemoteScheduler:
         if (silent := self._silent()) is not None:
             raise NotReadyError(f"the service is {silent}")
         hello = self._hello.result()
+        if model not in hello.tasks:
+            raise ModelLeftOutError(model)
         # Checked here too: the engine may not have read what was sent, and so not have refused it.
         limit = hello.max_tokens + (hello.running_tokens if self._connection is not None else 0)
         if (excess := self._tokens + tokens - limit) > 0:
@@ -233,26 +242,31 @@ class RemoteScheduler:
                 LOGGER.error("the engine process sent %s", type(message).__name__)
 
     def _welcomed(self, connection: Connection, hello: Hello) -> None:
+        known = self._versions
+        if differing := [n for n, version in hello.versions.items() if known.get(n, version) != version]:
+            self._changed(differing)
+            return
+        known |= hello.versions
+        is_new = connection is not self._connection
         if self._hello.done():
-            before = self._hello.result()
-            if hello.versions != before.versions:
-                self._changed(before, hello)
-                return
-            LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
+            if is_new:
+                LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
             self._hello = asyncio.get_running_loop().create_future()
+            self._later.put_nowait(hello)
         self._hello.set_result(hello)
         self._connection, self._silence.seconds = connection, 0.0
         self._note_waiting()
         for pending in self._pending.values():
-            if not pending.done.done():
+            if pending.message.model not in hello.tasks:
+                pending.fail(ModelLeftOutError(pending.message.model))
+            elif is_new and not pending.done.done():
                 connection.send(pending.message)
 
-    def _changed(self, before: Hello, now: Hello) -> None:
+    def _changed(self, models: Iterable[str]) -> None:
         """Refuse requests that were tokenised for the bundles before."""
-        differing = ", ".join(sorted(dict(before.versions.items() ^ now.versions.items())))
         self._refuse(
-            f"the bundles of {differing} were changed while they were served, and the engine process that was started "
-            "again has the new ones; try again"
+            f"the bundles of {', '.join(sorted(models))} were changed while they were served, and the engine process "
+            "has the new ones; try again"
         )
         LOGGER.error("%s; this process is started again too", self._refusal)
         self._on_changed()
@@ -283,8 +297,20 @@ async def connect_models(
     scheduler = RemoteScheduler(
         runtime_dir, note_away=metrics.note_engine_away, on_second=lambda: beat(settings.hung_after_s)
     )
-    hello = await scheduler.hello()
-    models = await asyncio.to_thread(hello.models)
+    served = await _served(scheduler, await scheduler.hello())
+
+    async def changes(served: ServedModels) -> AsyncIterator[ServedModels]:
+        while True:
+            hello = await scheduler.next_hello()
+            served = await _served(scheduler, hello, served.registry.models.values())
+            yield served
+
+    return replace(served, changes=changes(served))
+
+
+async def _served(scheduler: RemoteScheduler, hello: Hello, known: Iterable[Model] = ()) -> ServedModels:
+    """Return what the engine process serves; tokenizers of models that are known are not read again."""
+    models = {model.name: model for model in await asyncio.to_thread(hello.models, known)}
     left_out = [LeftOut(*each) for each in hello.left_out]
-    registry = Registry({model.name: model for model in models}, hello.defaults, left_out, hello.first)
+    registry = Registry(models, hello.defaults, left_out, hello.first)
     return ServedModels(registry, scheduler, hello.budgets, hello.running_tokens, hello.slots)

@@ -73,6 +73,37 @@ def test_frontends_leave_out_what_the_engine_process_left_out(folder: Path) -> N
         assert running.metric("bert_model_ready") == 2
 
 
+def test_a_bundle_that_was_left_out_is_served_when_its_files_are_whole(bundles: Path, folder: Path) -> None:
+    with serving(bundles=[folder], ready_when="all", wait=False) as live:
+        eventually(lambda: live.get("/health/ready?model=mood").status == 200)
+        for name in ("entailment", "meaning", "reader"):
+            shutil.copytree(bundles / name, folder / name, dirs_exist_ok=True)
+        eventually(lambda: live.get("/health/ready").status == 200)
+        shown = live.get("/models").json
+        assert [each["name"] for each in shown["models"]] == sorted(path.name for path in folder.iterdir())
+        assert shown["left_out"] == []
+        question = {"question": "who", "context": "angela merkel"}
+        assert [live.post("/qa", question).status, live.post("/embed", TEXT).status] == [200, 200]
+        for name, task in (("entailment", "classification"), ("reader", "qa")):
+            assert live.metric("bert_model_left_out", model=name, task=task) == 0
+            assert live.metric("bert_model_info", model=name, task=task) == 1
+            assert live.metric("bert_model_ready", model=name) == 1
+
+
+def test_a_bundle_that_is_still_damaged_after_a_change_says_what_is_wrong_now(
+    bundles: Path, tmp_path: Path
+) -> None:
+    for name in ("mood", "names"):
+        shutil.copytree(bundles / name, tmp_path / name)
+    (tmp_path / "names" / MODEL).unlink()
+    with serving(bundles=[tmp_path]) as live:
+        (tmp_path / "names" / MODEL).write_bytes(b"no graph")
+        eventually(lambda: CHANGED in live.get("/models").json["left_out"][0]["reason"])
+        shutil.copytree(bundles / "mood", tmp_path / "names", dirs_exist_ok=True)
+        eventually(lambda: "two bundles have the name" in live.get("/models").json["left_out"][0]["reason"])
+        assert live.post("/classify", TEXT).status == 200
+
+
 def test_a_default_that_is_left_out_is_not_replaced_by_another_model(bundles: Path, tmp_path: Path) -> None:
     for name in ("mood", "topics"):
         shutil.copytree(bundles / name, tmp_path / name)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from bert.bundle import TOKENIZER
+from bert.bundle import MANIFEST, MODEL, TOKENIZER
 from tests.support.crashing import COMMAND
 from tests.support.fleet import Fleet, fleet, kill, soon
+from tests.support.problems import kind
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 TEXT = {"text": "a warm film was dull"}
@@ -68,3 +69,48 @@ def test_an_engine_that_starts_again_takes_everybody_to_the_bundles_that_are_the
     served = running.children()
     assert answers(running) != before
     assert running.children() == served  # nobody starts over and over
+
+
+@pytest.fixture
+def several(bundles: Path, tmp_path: Path) -> Path:
+    """Two bundles of one task, the first of which is its default, and one of another task."""
+    for name in ("mood", "topics", "names"):
+        shutil.copytree(bundles / name, tmp_path / "several" / name)
+    return tmp_path / "several"
+
+
+def truncate(folder: Path) -> None:
+    (folder / MODEL).write_bytes(b"")
+
+
+def remove(folder: Path) -> None:
+    """Leave the tables alone, which tell nobody that a bundle is to be there."""
+    for file in (MANIFEST, MODEL, TOKENIZER):
+        (folder / file).unlink()
+
+
+def test_a_bundle_that_is_half_copied_when_the_engine_dies_is_served_again_once_it_is_whole(
+    several: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(several / "mood", tmp_path / "whole")
+    added = several / "added"  # no engine process that starts again looks at it
+    with fleet("--bundles", str(several), frontends=1, command=COMMAND) as running:
+        before, frontends, names = answers(running), running.frontends, running.post("/ner", TEXT).json
+        shutil.copytree(several / "names", added)
+        for half in (truncate, remove):
+            half(several / "mood")
+            kill(running.engine)
+            running.all_ready()
+            refused = running.post("/classify", TEXT)  # by no other model of the task
+            assert (refused.status, kind(refused)) == (503, "model-left-out")
+            assert running.post("/ner", TEXT).json == names
+            assert running.metric("bert_model_left_out", model="mood", task="classification") == 1
+            assert running.metric("bert_model_info", model="mood") == 0
+            engine = running.engine
+            shutil.copytree(tmp_path / "whole", several / "mood", dirs_exist_ok=True)
+            soon(lambda: running.get("/health/ready?model=mood").status == 200)
+            assert answers(running) == before
+            assert running.get("/models").json["left_out"] == []
+            assert running.metric("bert_model_left_out") == 0
+            assert running.metric("bert_model_info", model="mood", default="true") == 1
+            assert (running.engine, running.frontends) == (engine, frontends)  # nobody was started for it

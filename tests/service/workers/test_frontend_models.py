@@ -4,12 +4,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bert.bundle import read_bundle
+from bert.errors import ModelLeftOutError
 from bert.manifest import SHA256
 from service.http import lifecycle
 from service.http.lifecycle import Service
@@ -97,6 +99,44 @@ def test_no_probe_counts_while_the_engine_is_away(
             successor = Engine(tmp_path, bundles / "mood")
             await successor.start()
             await until(lambda: service.why_model_not_ready("mood") is None)
+        await successor.die()
+
+    asyncio.run(scenario())
+
+
+def test_only_requests_for_a_model_that_the_next_engine_lacks_are_refused(
+    bundles: Path, tmp_path: Path
+) -> None:
+    both = (bundles / "mood", bundles / "names")
+
+    async def scenario() -> None:
+        engine = Engine(tmp_path, *both)
+        await engine.start()
+        async with frontend(tmp_path) as service:
+            mood = service.loaded.registry.models["mood"]
+            engine.answers = False
+            lost, kept = [
+                asyncio.create_task(service.warm_up(service.loaded.registry.models[name], 60))
+                for name in ("mood", "names")
+            ]
+            await until(lambda: len(engine.submitted) == engine.answered + 2)
+            await engine.die()
+            successor = Engine(tmp_path, bundles / "names")
+            successor.hello = replace(successor.hello, left_out=[("mood", "classification", "damaged")])
+            await successor.start()
+            with pytest.raises(ModelLeftOutError):
+                await lost
+            await kept
+            await until(lambda: "mood" not in service.loaded.registry.models)
+            assert [each.reason for each in service.loaded.registry.left_out] == ["damaged"]
+            with pytest.raises(ModelLeftOutError):  # one that was tokenised meanwhile
+                await service.warm_up(mood, 60)
+            names = service.loaded.registry.models["names"]
+            successor.hello = hello_of(*both)
+            successor.connections[-1].send(successor.hello)
+            await until(lambda: "mood" in service.loaded.registry.models)
+            assert service.loaded.registry.models["names"] is names  # its tokenizer is not read again
+            await service.warm_up(mood, 60)
         await successor.die()
 
     asyncio.run(scenario())
