@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ def test_an_engine_that_starts_again_takes_everybody_to_the_bundles_that_are_the
     served = running.children()
     assert answers(running) != before
     assert running.children() == served  # nobody starts over and over
+
+
+def test_requests_wait_for_the_only_bundle_if_it_is_damaged_when_the_engine_dies(
+    running: Fleet, folder: Path
+) -> None:
+    before, graph = answers(running), (folder / MODEL).read_bytes()
+    (folder / MODEL).write_bytes(graph[:-100])
+    kill(running.engine)
+    running.all_waiting()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(running.post, "/classify", TEXT)
+        soon(lambda: running.metric("bert_engine_away_requests") == 1)
+        (folder / MODEL).write_bytes(graph)
+        assert waiting.result().json["results"] == before[1]
 
 
 @pytest.fixture
