@@ -139,6 +139,7 @@ async def model_ready(request: Request) -> Response:
     """Tell whether a model can answer."""
     name = str(request.path_params["model"])
     check_ready(request, name)
+    _model(request)
     return answer({"name": name, "ready": True})
 
 

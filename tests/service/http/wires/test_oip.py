@@ -49,7 +49,16 @@ def test_the_server_and_its_models_are_described(client: Any, wired: Live) -> No
     assert wired.get("/v2/health/live").json == {"live": True}
     assert wired.get("/v2/health/ready").json == {"ready": True}
     assert "meaning" in wired.get("/v2/models").json["models"]
-    assert wired.get("/v2/models/meaning/versions/7").status == 404
+
+
+@pytest.mark.parametrize("version", ["99", "0", "1.0", "latest"])
+def test_another_version_than_the_loaded_one_is_unknown_everywhere(wired: Live, version: str) -> None:
+    path = f"/v2/models/meaning/versions/{version}"
+    asked = {"inputs": [{"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}]}
+    replies = [wired.get(path), wired.get(f"{path}/ready"), wired.post(f"{path}/infer", asked)]
+    assert [reply.status for reply in replies] == [404] * 3
+    assert all(f"meaning/{version}" in reply.json["error"] for reply in replies)
+    assert wired.get("/v2/models/meaning/versions/1/ready").json == {"name": "meaning", "ready": True}
 
 
 @pytest.mark.parametrize("binary", [True, False])
