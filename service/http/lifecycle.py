@@ -118,13 +118,19 @@ class Service:
         """Return the reason why no model can answer, None if there is none."""
         return self._stage or self.loaded.scheduler.health_error()
 
+    @property
+    def tokenizer_threads(self) -> int:
+        """Return the number of threads in which this process tokenises."""
+        return self.settings.tokenizer_threads or min(4, usable_cores())
+
     async def load(self) -> None:
         """Load the models and warm them up; the service is ready then. Raises what prevents that."""
         began = time.monotonic()
         engines = await self._open(self.settings, self.metrics)
         registry = engines.registry
-        threads = self.settings.tokenizer_threads or min(4, usable_cores())
-        pipeline = Pipeline(engines.scheduler, threads, WAITING_BODIES * self.settings.max_body_bytes)
+        pipeline = Pipeline(
+            engines.scheduler, self.tokenizer_threads, WAITING_BODIES * self.settings.max_body_bytes
+        )
         window = Window(max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1))
         spool_file = SpoolFile(self.settings.stream_spool_bytes)
         self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window, spool_file)

@@ -203,9 +203,8 @@ def check_count(limit: int, *fields: Texts) -> None:
         raise InvalidRequestError(empty)
     total = sum(len(texts) for texts in fields)
     if total > limit:
-        raise InvalidRequestError(
-            [too_many_texts(" and ".join(texts.name for texts in fields), total, limit)]
-        )
+        names = " and ".join(dict.fromkeys(texts.name for texts in fields))
+        raise InvalidRequestError([too_many_texts(names, total, limit)])
 
 
 def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:

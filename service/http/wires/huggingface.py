@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError, displayed
@@ -143,7 +144,12 @@ async def run(request: TaskRequest, name: str | None, body: InferenceRequest) ->
     return await request.pipeline.write(count, lambda: answer(content()), max_inline)
 
 
-WIRE.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO)(tei.info)
+@WIRE.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO | {"auto_truncate": False})
+async def info(request: Request) -> Response:
+    """Describe the model and the limits of requests."""
+    return answer(tei.describe(request, auto_truncate=False))
+
+
 WIRE.get("/hf/{model}/health", answer={})(tei.health)
 
 

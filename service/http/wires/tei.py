@@ -40,11 +40,12 @@ KINDS = {
     HTTPStatus.SERVICE_UNAVAILABLE: "Unhealthy",
     HTTPStatus.GATEWAY_TIMEOUT: "Backend",
 }
+DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}
 _EMBEDS = "similarity"
 EMPTY = "empty"
+"""Code of the problem of no text."""
 _UTF8_SIZES = (0x80, 0x800, 0x10000)
 """First code points that take two, three and four bytes of UTF-8."""
-"""Code of the problem of no text."""
 
 
 def write_error(problem: ProblemError, request_id: str) -> Response:
@@ -98,6 +99,7 @@ async def predict(request: TaskRequest, body: TeiPredictRequest) -> Response:
         reads = "pairs" if model.spec.pair else "single texts"
         raise ProblemError(424, "wrong-input", f"model {model.name!r} reads {reads}")
     text, *pair = [_texts(request, "inputs", list(column)) for column in zip(*rows, strict=True)]
+    request.check_count(text, *pair)
     context, cut = request.context, body.cuts()
     if len(model.spec.labels) == 1:
         numbers = await request.pipeline.numbers(
@@ -125,13 +127,13 @@ async def rerank(request: TaskRequest, body: TeiRerankRequest) -> Response:
     model = _model(request, "classification")
     if not is_cross_encoder(model.spec):
         raise ProblemError(424, "wrong-task", f"model {model.name!r} is not a re-ranker model")
-    return await ranked(request, body)
+    return await ranked(request, body, model.name)
 
 
-async def ranked(request: TaskRequest, body: TeiRerankRequest) -> Response:
-    """Answer a request of /rerank with any model that can rank."""
+async def ranked(request: TaskRequest, body: TeiRerankRequest, name: str | None = None) -> Response:
+    """Answer a request with the named model, else with any that can rank."""
     query, texts = Texts.of("query", body.query), _texts(request, "texts", body.texts)
-    found = await request.rank(request.path_params.get("model"), query, texts, truncate=body.cuts())
+    found = await request.rank(name, query, texts, truncate=body.cuts())
     scores = found.raw_scores if body.raw_scores else found.scores
     results: list[dict[str, Any]] = [
         {"index": index, "score": float(scores[index])} for index in found.best_first(None)
@@ -224,7 +226,7 @@ EXAMPLE_INFO = {
 @WIRE.get("/tei/{model}/info", "/tei/info", answer=EXAMPLE_INFO)
 async def info(request: Request) -> Response:
     """Describe the model and the limits of requests."""
-    return answer(describe(request))
+    return answer(describe(request, auto_truncate=True))
 
 
 @WIRE.get("/tei/{model}/health", "/tei/health", "/tei/{model}/ping", "/tei/ping", "/tei", "/tei/", answer={})
@@ -234,8 +236,8 @@ async def health(request: Request) -> Response:
     return Response()
 
 
-def describe(request: Request) -> dict[str, object]:
-    """Return what /info says of a model."""
+def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
+    """Return what /info says of a model; limits and threads are those of the process that answers."""
     service = service_of(request)
     name = request.path_params.get("model")
     model = service.loaded.registry.find(name, "similarity" if name is None else None)
@@ -248,16 +250,16 @@ def describe(request: Request) -> dict[str, object]:
     return {
         "model_id": model.name,
         "model_sha": None,
-        "model_dtype": "float16" if model.bundle.manifest.precision == "fp16" else "float32",
+        "model_dtype": DTYPES[model.bundle.manifest.precision],
         "served_model_name": model.name,
         "model_type": kind,
         "max_concurrent_requests": settings.max_connections,
         "max_input_length": spec.max_tokens,
         "max_batch_tokens": service.loaded.budgets[model.name],
         "max_batch_requests": None,
-        "max_client_batch_size": settings.max_texts_per_request,
-        "auto_truncate": True,
-        "tokenization_workers": settings.tokenizer_threads or 1,
+        "max_client_batch_size": settings.max_texts_per_request // (2 if spec.pair else 1),
+        "auto_truncate": auto_truncate,
+        "tokenization_workers": service.tokenizer_threads,
         "version": request.app.version,
         "sha": None,
         "docker_label": None,

@@ -23,12 +23,17 @@ ASKS = TaskSpec(
 
 
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+def odd_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("odd")
     write_tiny_bundle(folder / "asks", "asks", ASKS, 1)
     write_tiny_bundle(folder / "either", "either", replace(CROSS, pair=None), 2)
     write_tiny_bundle(folder / "mood", "mood", replace(SPECS["mood"], pair=None), 3)
-    with serving(bundles=[folder], default_models={"classification": "mood"}) as running:
+    return folder
+
+
+@pytest.fixture(scope="module")
+def odd(odd_folder: Path) -> Iterator[Live]:
+    with serving(bundles=[odd_folder], default_models={"classification": "mood"}) as running:
         yield running
 
 
@@ -80,3 +85,15 @@ def test_a_model_that_may_read_pairs_is_asked_for_either(odd: Live) -> None:
     for one in ("a", {"text": "a"}, {"text": "a", "text_pair": "b"}):
         assert odd.post("/hf/mood", {"inputs": one}).status == 200
         assert odd.post("/v1/models/mood:predict", {"instances": [one]}).status == 200
+
+
+def test_teis_rerank_asks_the_default_classifier_that_it_checked(odd: Live, odd_folder: Path) -> None:
+    asked = {"query": "merkel", "texts": ["munich", "paris"]}
+    assert odd.post("/tei/rerank", asked).status == 424  # "mood", the default, has two labels
+    defaults = {"classification": "either", "similarity": "asks"}
+    with serving(bundles=[odd_folder], default_models=defaults) as other:
+        named = other.post("/tei/either/rerank", asked).json
+        assert other.post("/tei/rerank", asked).json == named
+        assert (
+            other.metric("bert_request_duration_seconds_count", endpoint="/tei/rerank", model="either") == 1
+        )

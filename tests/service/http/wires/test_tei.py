@@ -1,7 +1,9 @@
 """Text Embeddings Inference: tei-client, and requests as other clients send them, on /tei."""
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from scipy import special
 
 from bert.errors import QueueFullError
 from tests.service.http.wires.conftest import KEY
-from tests.support.live import Live, eventually
+from tests.support.live import Live, eventually, serving
 
 TEXT = "héllo 🙂 film"
 
@@ -163,6 +165,36 @@ def test_tokens_have_offsets_in_bytes(wired: Live) -> None:
         .startswith("[CLS]")
     )
     assert wired.post("/tei/decode", {"ids": [10**6]}).status == 422
+
+
+def test_both_texts_of_a_pair_count(wired: Live) -> None:
+    pairs = [["a", "b"]] * 257
+    assert len(wired.post("/tei/entailment/predict", {"inputs": pairs[:256]}).json) == 256
+    reply = wired.post("/tei/entailment/predict", {"inputs": pairs})
+    assert reply.status == 422
+    assert reply.json["error"].startswith("inputs: 514 texts; a request may have 512")
+    assert wired.get("/tei/entailment/info").json["max_client_batch_size"] == 256
+    assert wired.post("/tei/mood/predict", {"inputs": [["a"]] * 512}).status == 200
+
+
+@pytest.mark.parametrize("threads", [None, 3])
+def test_info_tells_the_threads_that_tokenise(bundles: Path, threads: int | None) -> None:
+    before = set(threading.enumerate())
+    with serving(bundles=[bundles / "meaning"], tokenizer_threads=threads) as live:
+        started = {thread.name for thread in set(threading.enumerate()) - before}
+        tokenising = [name for name in started if name.startswith("tokenize")]
+        assert (
+            live.get("/tei/info").json["tokenization_workers"]
+            == len(tokenising)
+            == (threads or len(tokenising))
+        )
+
+
+def test_info_tells_whether_long_texts_are_cut(wired: Live) -> None:
+    long = {"inputs": "the film was warm " * 100}
+    for wire, cuts in (("tei", True), ("hf", False)):
+        assert wired.get(f"/{wire}/meaning/info").json["auto_truncate"] is cuts
+        assert wired.post(f"/{wire}/meaning", long).status == (200 if cuts else 422)
 
 
 def test_info_says_what_clients_ask_for(wired: Live) -> None:
