@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
+from bert.model_name import check_model_name
 from bert.packing import CostModel
 from bert.tasks.spec import TaskSpec
 
@@ -159,6 +160,10 @@ class Manifest:
             value = getattr(self, name)
             if not isinstance(value, str) or not (value or name in ("created", "made_by")):
                 raise BundleError(f"{name} ({value!r}) must be a text")
+        try:
+            check_model_name(self.name)
+        except ConfigError as error:
+            raise BundleError(str(error)) from None
         for name in _COUNTS:
             if not _is_whole(getattr(self, name), 1):
                 raise BundleError(f"{name} ({getattr(self, name)!r}) must be a whole number of at least 1")

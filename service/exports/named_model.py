@@ -9,6 +9,7 @@ from pathlib import Path
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.errors import BundleError, ConfigError
 from bert.hub_name import HubName
+from bert.model_name import check_model_name
 
 _ALIAS = re.compile(r"(?P<alias>\w[\w.-]*)=(?P<checkpoint>.+)")
 
@@ -62,10 +63,16 @@ class NamedModel:
 
 
 def named_models(texts: Iterable[str]) -> list[NamedModel]:
-    """Read the values of `--model`. Raises ConfigError if two models would have one name."""
+    """Read the values of `--model`. Raises ConfigError if two models would have one name, or one that is no name."""
     found: dict[str, NamedModel] = {}
     for text in dict.fromkeys(texts):
         model = NamedModel.parse(text)
+        try:
+            check_model_name(model.name)
+        except ConfigError as error:
+            raise ConfigError(
+                f"model {text}: {error}; give it another, as in NAME={model.checkpoint}"
+            ) from None
         if (other := found.setdefault(model.name, model)) is not model:
             raise ConfigError(
                 f"model: {other.checkpoint} and {model.checkpoint} would both be called {model.name!r}: give one another "

@@ -95,6 +95,7 @@ def test_a_manifest_that_names_files_elsewhere_is_refused(bundle: Bundle, tmp_pa
         ({"session": {"providers": "CPUExecutionProvider"}}, "must be a list of names"),
         ({"session": {"threads": 1}}, "session has the unknown key 'threads'"),
         ({"session": None}, r"session \(None\) must be an object"),
+        ({"name": "ping"}, "a model cannot be called 'ping'"),
         ({"packing": {"foo": 1}}, "packing has the unknown key 'foo'; known are align_tokens, block_tokens"),
         (
             {"packing": {"align_tokens": 0}},

@@ -222,6 +222,11 @@ def test_labelled_data_goes_through_the_float32_graph_once(
             "tolerance_difference: input should be a finite number (given: 'inf')",
         ),
         (["--nonsense", "1"], "nonsense"),
+        (
+            ["--checkpoint", "c", "--out", "b", "--name", "health"],
+            "a model cannot be called 'health', because /tei/health is a route",
+        ),
+        (["--checkpoint", "c", "--out", "bundles/embed"], "a model cannot be called 'embed'"),
         (["--chekpoint", "c"], "unrecognized arguments: --chekpoint c; did you mean --checkpoint?"),
         (
             ["--checkpoint", "c", "--out", "b", "--dev", '{"pat": "x"}'],

@@ -1,5 +1,6 @@
 """A bundle that cannot be served, or a model that fails, does not affect the others."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from bert.bundle import MANIFEST, MODEL, TOKENIZER
 from bert.errors import BundleError, EngineError
+from bert.manifest import SHA256, own_sha256
 from service.engine.bundle_loader import load_models
 from tests.support.fleet import fleet
 from tests.support.live import Client, Live, eventually, serving
@@ -162,6 +164,18 @@ def test_a_second_bundle_of_one_name_is_left_out(bundles: Path, tmp_path: Path) 
         assert live.post("/classify", TEXT).status == 200
         (left_out,) = live.get("/models").json["left_out"]
         assert f"two bundles have the name 'mood': {tmp_path / 'one'} and" in left_out["reason"]
+
+
+def test_a_bundle_named_by_the_word_of_a_route_is_left_out(bundles: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundles / "mood", tmp_path / "mood")
+    shutil.copytree(bundles / "names", tmp_path / "ping")
+    content = json.loads((tmp_path / "ping" / MANIFEST).read_text()) | {"name": "ping"}
+    (tmp_path / "ping" / MANIFEST).write_text(json.dumps(content | {SHA256: own_sha256(content)}))
+    with serving(bundles=[tmp_path]) as live:
+        (left_out,) = live.get("/models").json["left_out"]
+        assert left_out["name"] == "ping" and "because /tei/ping is a route" in left_out["reason"]
+        assert live.post("/tei/ping", {"inputs": "a film"}).status == 503
+        assert live.post("/tei/mood", {"inputs": "a film"}).status == 200
 
 
 def test_strict_fails_the_start_and_names_the_bundle(folder: Path) -> None:

@@ -54,6 +54,14 @@ def test_a_name_is_no_path() -> None:
     assert NamedModel.parse("..=org/name").hub is None
 
 
+def test_the_word_of_a_route_is_no_name() -> None:
+    with pytest.raises(ConfigError, match="cannot be called 'ping', because /tei/ping is a route"):
+        named_models(["ping=org/name"])
+    with pytest.raises(ConfigError, match="model org/embed: a model cannot be called 'embed'"):
+        named_models(["org/embed"])
+    assert [model.name for model in named_models(["other=org/embed"])] == ["other"]
+
+
 def test_two_models_of_one_name_need_another() -> None:
     with pytest.raises(
         ConfigError, match=r"a/ner and b/ner would both be called 'ner': .*--model ner-2=b/ner"
