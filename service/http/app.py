@@ -11,19 +11,23 @@ from fastapi import FastAPI
 from fastapi.openapi.docs import get_swagger_ui_html
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Match
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 
 from service.http import openapi
 from service.http.lifecycle import OpenModels, Service
-from service.http.middleware import RequestMiddleware
+from service.http.middleware import UNCOUNTED, RequestMiddleware
 from service.http.operations import operations
 from service.http.routes import tasks
 from service.http.wires import Wires
 from service.settings import ServeSettings
+from service.web.pages import ASSETS as PAGE_FILES
 from service.web.pages import page_routes
 
 ASSETS = "/docs/assets"
+OPEN = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json", ASSETS, f"{PAGE_FILES}/{{name}}"}
+"""Paths of this service's own routes that need no key to GET: probes, and pages, which ask for a key themselves."""
 
 
 class Application(FastAPI):
@@ -45,14 +49,27 @@ class Application(FastAPI):
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             is_stopping=self.service.is_stopping,
             error_writer=self.wires.error_writer,
-            is_open=self.wires.is_open,
+            is_open=self.is_open,
         )
+
+    def is_open(self, scope: Scope) -> bool:
+        """Tell whether the route that will answer a request needs no key."""
+        if scope["method"] != "GET":
+            return False
+        found = next((route for route in self.routes if route.matches(scope)[0] is Match.FULL), None)
+        return found is not None and self._needs_no_key(found)
+
+    def _needs_no_key(self, route: BaseRoute) -> bool:
+        return getattr(route, "path", None) in OPEN or route in self.wires.open_routes
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, built once."""
         if self.openapi_schema is None:
             document = super().openapi()
-            openapi.complete(document, with_key=self.service.settings.api_key is not None)
+            open_paths = {
+                str(getattr(route, "path", "")) for route in self.routes if self._needs_no_key(route)
+            }
+            openapi.complete(document, open_paths, with_key=self.service.settings.api_key is not None)
         assert self.openapi_schema is not None
         return self.openapi_schema
 

@@ -28,9 +28,6 @@ from service.settings import ServeSettings
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
 """Paths that monitoring asks; they are not counted as requests in flight."""
-KEYLESS = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json"}
-KEYLESS_FOLDERS = ("/docs/", "/web/")
-"""Paths that need no key, with everything under them: pages, which ask for a key themselves."""
 BEGAN = "began"
 """Key in a request's state under which the server stores the arrival of its first byte, on `time.monotonic`."""
 VALID_ID = re.compile(r"[A-Za-z0-9._:@/+=-]{1,128}")
@@ -52,13 +49,13 @@ class RequestMiddleware:
         paths: frozenset[str],
         is_stopping: Callable[[], bool],
         error_writer: Callable[[str], ErrorWriter],
-        is_open: Callable[[str], bool],
+        is_open: Callable[[Scope], bool],
     ) -> None:
         """Wrap `app`.
 
         `paths` are the known paths; metrics label any other by its route's pattern, or as "other". Once `is_stopping`,
         responses close their connections. `error_writer` returns what writes the errors of a path, `is_open` tells
-        whether one needs no key.
+        whether a request needs no key.
         """
         self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
         self._is_stopping, self._error_writer, self._is_open = is_stopping, error_writer, is_open
@@ -81,9 +78,7 @@ class RequestMiddleware:
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
-            if self._key is not None and not (
-                path in KEYLESS or path.startswith(KEYLESS_FOLDERS) or self._is_open(path)
-            ):
+            if self._key is not None and not self._is_open(scope):
                 _check_key(scope, self._key)
             await self._app(scope, receive, responder.send)
         except Exception as error:

@@ -1,6 +1,6 @@
 """Additions to the OpenAPI document that FastAPI derives: examples, headers, problems and API keys. /docs shows it."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Set
 from typing import Any
 
 from fastapi.routing import APIRoute
@@ -128,8 +128,11 @@ def _problem(status: int) -> dict[str, Any]:
     return {"description": meaning, "headers": headers, "content": content}
 
 
-def complete(document: dict[str, Any], *, with_key: bool) -> None:
-    """Add the problems' schema, and the ways to send an API key, to FastAPI's document."""
+def complete(document: dict[str, Any], open_paths: Set[str], *, with_key: bool) -> None:
+    """Add the problems' schema, and the ways to send an API key, to FastAPI's document.
+
+    GET of the `open_paths` needs no key.
+    """
     template = "#/components/schemas/{model}"
     _, schemas = models_json_schema([(Problem, "validation")], ref_template=template)
     document["components"]["schemas"] |= schemas["$defs"]
@@ -139,3 +142,5 @@ def complete(document: dict[str, Any], *, with_key: bool) -> None:
             "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
         }
         document["security"] = [{"bearer": []}, {"key": []}]
+        for path in open_paths & document["paths"].keys():
+            document["paths"][path]["get"]["security"] = []

@@ -38,6 +38,7 @@ class Wires:
         """Return what writes the errors of a path."""
         return next((wire.write_error for wire in self.on if wire.owns(path)), problem_response)
 
-    def is_open(self, path: str) -> bool:
-        """Tell whether a wire's path needs no key."""
-        return any(wire.is_open(path) for wire in self.on)
+    @property
+    def open_routes(self) -> list[BaseRoute]:
+        """Return the routes that need no key."""
+        return [route for wire in self.on for route in wire.open_routes]

@@ -54,12 +54,11 @@ WIRE = Wire(
     "cloud",
     "SageMaker's /ping and /invocations, KServe's V1, and Vertex AI's routes where AIP_* name them.",
     paths=r"/ping|/invocations|/v1/models/[^/]+:predict",
-    open_paths=r"/ping",
     write_error=huggingface.write_error,
 )
 
 
-@WIRE.get("/ping", answer={})
+@WIRE.get("/ping", answer={}, needs_key=False)
 async def ping(request: Request) -> Response:
     """Answer 200 with an empty body while the service can answer."""
     check_ready(request)
@@ -120,11 +119,10 @@ def vertex(environ: Mapping[str, str]) -> Wire | None:
         "vertex",
         "Vertex AI's routes, named by AIP_HEALTH_ROUTE and AIP_PREDICT_ROUTE.",
         paths="|".join(map(re.escape, filter(None, (health, route)))),
-        open_paths=re.escape(health),
         write_error=huggingface.write_error,
     )
     if health:
-        wire.get(health, answer={})(ping)
+        wire.get(health, answer={}, needs_key=False)(ping)
     if route:
         wire.post(route, answer={"predictions": []})(predict)
     return wire if health or route else None

@@ -117,7 +117,6 @@ WIRE = Wire(
     "huggingface",
     "Hugging Face's InferenceClient: its model or endpoint is the URL `/hf/MODEL`.",
     paths=r"/hf(/.*)?",
-    open_paths=r"/hf/[^/]+/health",
     write_error=write_error,
 )
 
@@ -150,7 +149,7 @@ async def info(request: Request) -> Response:
     return answer(tei.describe(request, auto_truncate=False))
 
 
-WIRE.get("/hf/{model}/health", answer={})(tei.health)
+WIRE.get("/hf/{model}/health", answer={}, needs_key=False)(tei.health)
 
 
 async def _classify(

@@ -66,7 +66,6 @@ WIRE = Wire(
     "oip",
     "Open Inference Protocol v2 for KServe's and Triton's HTTP clients, with binary tensors.",
     paths=r"/v2(/.*)?",
-    open_paths=r"/v2/health/(live|ready)|/v2/models/[^/]+(/versions/[^/]+)?/ready",
     write_error=write_error,
     route_class=InferRoute,
 )
@@ -82,13 +81,13 @@ async def server(request: Request) -> Response:
     )
 
 
-@WIRE.get("/v2/health/live", answer={"live": True})
+@WIRE.get("/v2/health/live", answer={"live": True}, needs_key=False)
 async def live(_: Request) -> Response:
     """Answer while the process runs."""
     return answer({"live": True})
 
 
-@WIRE.get("/v2/health/ready", answer={"ready": True})
+@WIRE.get("/v2/health/ready", answer={"ready": True}, needs_key=False)
 async def ready(request: Request) -> Response:
     """Tell whether the service can answer."""
     check_ready(request)
@@ -134,6 +133,7 @@ async def metadata(request: Request) -> Response:
     "/v2/models/{model}/ready",
     "/v2/models/{model}/versions/{version}/ready",
     answer={"name": "sentiment", "ready": True},
+    needs_key=False,
 )
 async def model_ready(request: Request) -> Response:
     """Tell whether a model can answer."""

@@ -61,7 +61,6 @@ WIRE = Wire(
     "tei",
     "Text Embeddings Inference: base URL `/tei/MODEL`, or `/tei` for the default embedding model.",
     paths=r"/tei(/.*)?",
-    open_paths=r"/tei(/[^/]+)?/(health|ping)",
     write_error=write_error,
 )
 
@@ -143,7 +142,7 @@ async def ranked(request: TaskRequest, body: TeiRerankRequest, name: str | None 
     return await _written(request, lambda: in_parts(results), [query, texts], found.truncated)
 
 
-@WIRE.post("/tei/{model}/similarity", "/tei/similarity", answer=[0.68, 0.2])
+@WIRE.post("/tei/{model}/similarity", answer=[0.68, 0.2])
 async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Response:
     """Return the cosine of each sentence with the source sentence, in the order of the request."""
     options, model = body.parameters or TeiOptions(truncate=None), _model(request, _EMBEDS)
@@ -158,6 +157,15 @@ async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Respon
     return await _written(
         request, lambda: in_parts(found.scores.tolist()), [source, sentences], found.truncated
     )
+
+
+@WIRE.post("/tei/similarity", answer=[0.68, 0.2])
+async def similarity_or_model(request: TaskRequest, body: TeiAnyRequest) -> Response:
+    """Ask the model called `similarity` as `/tei/{model}` does; if there is none, compare with the default model."""
+    if "similarity" in service_of(request).loaded.registry.models:
+        request.path_params["model"] = "similarity"
+        return await by_task(request, body)
+    return await similarity(request, validate(TeiSimilarityRequest, body.model_extra))
 
 
 @WIRE.post(
@@ -229,7 +237,16 @@ async def info(request: Request) -> Response:
     return answer(describe(request, auto_truncate=True))
 
 
-@WIRE.get("/tei/{model}/health", "/tei/health", "/tei/{model}/ping", "/tei/ping", "/tei", "/tei/", answer={})
+@WIRE.get(
+    "/tei/{model}/health",
+    "/tei/health",
+    "/tei/{model}/ping",
+    "/tei/ping",
+    "/tei",
+    "/tei/",
+    answer={},
+    needs_key=False,
+)
 async def health(request: Request) -> Response:
     """Answer 200 with an empty body while the model can answer."""
     check_ready(request, request.path_params.get("model"))

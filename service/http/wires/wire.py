@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import ConfigDict, PlainValidator
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, displayed
 from service.engine.loaded_model import Model
@@ -80,24 +81,21 @@ class Wire:
         description: str,
         *,
         paths: str,
-        open_paths: str = "",
         write_error: ErrorWriter,
         route_class: type[WireRoute] = WireRoute,
     ) -> None:
-        """`paths` is a pattern of those whose errors it writes, `open_paths` of those that need no key."""
+        """`paths` is a pattern of those whose errors it writes."""
         self.tag = {"name": title, "description": description}
-        self._paths, self._open_paths = re.compile(paths), re.compile(open_paths or r"(?!)")
+        self._paths = re.compile(paths)
         self.write_error, self._route_class = write_error, route_class
         self._router = APIRouter(tags=[title])
         self.routes = self._router.routes
+        self.open_routes: list[BaseRoute] = []
+        """Those that need no key."""
 
     def owns(self, path: str) -> bool:
         """Tell whether errors at a path are this wire's."""
         return self._paths.fullmatch(path) is not None
-
-    def is_open(self, path: str) -> bool:
-        """Tell whether a path needs no key."""
-        return self._open_paths.fullmatch(path) is not None
 
     def post(self, path: str, *others: str, answer: Any) -> Callable[[Post], Post]:
         """Register a handler of requests; `answer` is the documented example, `others` are undocumented paths."""
@@ -109,11 +107,14 @@ class Wire:
 
         return register
 
-    def get(self, path: str, *others: str, answer: Any) -> Callable[[Get], Get]:
+    def get(self, path: str, *others: str, answer: Any, needs_key: bool = True) -> Callable[[Get], Get]:
         """Register a handler of GET."""
 
         def register(handler: Get) -> Get:
+            before = len(self.routes)
             self._add(handler, (path, *others), "GET", openapi.DirectRoute, answer, {})
+            if not needs_key:
+                self.open_routes += self.routes[before:]
             return handler
 
         return register

@@ -97,3 +97,16 @@ def test_teis_rerank_asks_the_default_classifier_that_it_checked(odd: Live, odd_
         assert (
             other.metric("bert_request_duration_seconds_count", endpoint="/tei/rerank", model="either") == 1
         )
+
+
+def test_a_model_called_similarity_has_the_address_tei_similarity(odd: Live, tmp_path: Path) -> None:
+    write_tiny_bundle(tmp_path / "meaning", "meaning", SPECS["meaning"], 4)
+    write_tiny_bundle(tmp_path / "similarity", "similarity", SPECS["meaning"], 5)
+    compared = {"inputs": {"source_sentence": "a", "sentences": ["munich", "paris"]}}
+    assert odd.post("/tei/similarity", compared).json == odd.post("/tei/asks", compared).json
+    with serving(bundles=[tmp_path], default_models={"similarity": "meaning"}) as live:
+        for model in ("meaning", "similarity"):
+            embedded = live.post(f"/tei/{model}/embed", {"inputs": "merkel"})
+            assert live.post(f"/tei/{model}", {"inputs": "merkel"}).json == embedded.json
+            found = live.post(f"/tei/{model}/similarity", compared)
+            assert live.post(f"/tei/{model}", compared).json == found.json
