@@ -11,7 +11,7 @@ from bert.errors import FieldError, InvalidRequestError
 from service.http import openapi, routes
 from service.http.embedding_schemas import RerankResponse
 from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
-from service.http.request_body import parse, read_json
+from service.http.request_body import read_json, validated
 from service.http.responses import in_parts
 from service.http.schemas import Example, Schema, whole
 from service.http.task_route import TaskRequest, TaskRoute
@@ -154,7 +154,7 @@ class ByShapeRoute(TaskRoute):
             return self._of_wire(request, DocumentsRequest, content, write_error)
         if "texts" in keys and self.has_tei:
             return self._of_wire(request, tei_requests.TeiRerankRequest, content, tei.write_error)
-        return parse(self.schema, raw, request.max_texts)
+        return validated(self.schema, content, request.max_texts)
 
     def _of_wire(
         self, request: TaskRequest, schema: type[Schema], content: object, writer: ErrorWriter

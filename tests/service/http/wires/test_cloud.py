@@ -157,3 +157,13 @@ def test_vertex_names_its_routes(vertex: Live) -> None:
     assert vertex.post("/v1/endpoints/7:ask", asked).status == 401
     reply = vertex.post("/v1/endpoints/7:ask", asked, x_api_key="one-long-key")
     assert len(reply.json["predictions"]) == 2
+
+
+def test_predictions_need_the_key_where_vertex_names_one_route_for_both(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AIP_HEALTH_ROUTE", "AIP_PREDICT_ROUTE"):
+        monkeypatch.setenv(name, "/v1/endpoints/7")
+    with serving(bundles=[bundles / "mood"], api_key="one-long-key") as live:
+        assert live.get("/v1/endpoints/7").status == 200
+        assert live.post("/v1/endpoints/7", {"instances": ["a"]}).status == 401

@@ -1,5 +1,6 @@
 """Reranking: this service's own /rerank, Cohere's official client, and requests as Jina's and others' send them."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert.errors import DeadlineExceededError, QueueFullError
+from service.http import request_body
 from service.http.embedding_schemas import RerankResponse
 from tests.service.http.wires.conftest import KEY
 from tests.support.live import Live, serving
@@ -79,6 +81,20 @@ def test_the_root_path_answers_in_the_form_of_the_request(wired: Live) -> None:
     assert wired.post("/rerank", {"query": QUERY, "texts": []}).json["error_type"] == "Empty"
     refused = wired.post("/rerank", {"query": QUERY, "documents": [1]})
     assert refused.status == 400 and refused.json["message"] == refused.json["detail"]
+
+
+@pytest.mark.parametrize("field", ["candidates", "documents", "texts"])
+def test_a_body_is_parsed_once(wired: Live, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    bodies, from_json = [], request_body.from_json
+
+    def counted(body: bytes) -> object:
+        bodies.append(body)
+        return from_json(body)
+
+    monkeypatch.setattr(request_body, "from_json", counted)
+    asked = json.dumps({"query": QUERY, field: DOCUMENTS}).encode()
+    assert wired.post("/rerank", asked).status == 200
+    assert bodies == [asked]
 
 
 def test_cohere_v2(wired: Live, cohere: Cohere) -> None:
