@@ -83,6 +83,7 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
         description="Fine-tuned BERT over HTTP. Errors are application/problem+json (RFC 9457).",
         openapi_tags=[*openapi.TAGS, *(wire.tag for wire in wires.on)],
         lifespan=_lifespan,
+        servers=[{"url": "."}],  # relative to the document, which a proxy may serve under a path
         docs_url=None,
         redoc_url=None,
         telemetry={
@@ -112,16 +113,19 @@ async def _lifespan(app: Application) -> AsyncIterator[None]:
 
 
 def _add_docs(app: FastAPI) -> None:
-    """Serve /docs, from local files if fastapi-offline is installed, else from a CDN."""
-    assets, local = _swagger_assets(), dict[str, Any]()
+    """Serve /docs, from local files if fastapi-offline is installed, else from a CDN.
+
+    Its addresses are relative, so that it works behind a proxy that serves it under a path.
+    """
+    assets, local, files = _swagger_assets(), dict[str, Any](), ASSETS.removeprefix("/")
     if assets is not None:
         app.mount(ASSETS, StaticFiles(directory=assets))
         local = {
-            "swagger_js_url": f"{ASSETS}/swagger-ui-bundle.js",
-            "swagger_css_url": f"{ASSETS}/swagger-ui.css",
-            "swagger_favicon_url": f"{ASSETS}/favicon.png",
+            "swagger_js_url": f"{files}/swagger-ui-bundle.js",
+            "swagger_css_url": f"{files}/swagger-ui.css",
+            "swagger_favicon_url": f"{files}/favicon.png",
         }
-    page = get_swagger_ui_html(openapi_url="/openapi.json", title="bert-serve", **local)
+    page = get_swagger_ui_html(openapi_url="openapi.json", title="bert-serve", **local)
 
     async def docs(_: Request) -> Response:
         return page
@@ -130,7 +134,7 @@ def _add_docs(app: FastAPI) -> None:
 
 
 async def _to_docs(_: Request) -> Response:
-    return RedirectResponse("/docs")
+    return RedirectResponse("docs")
 
 
 def _swagger_assets() -> Path | None:

@@ -173,6 +173,23 @@ def test_the_pages_load(front: Client) -> None:
 
 
 @needs_nginx
+def test_under_a_path_the_pages_load_and_lines_are_answered(live: Live, tmp_path: Path) -> None:
+    under_a_path = {
+        "location": ("/ {", "/bert/ {"),
+        "proxy_pass": ("http://bert;", "http://bert/;"),
+        "rewrite": ("^/-lines(/.*)$", "^/-lines/bert(/.*)$"),
+    }
+    key = {"authorization": "Bearer correct-horse"}
+    with proxy(tmp_path, live.connect_to()[1], **under_a_path) as client:
+        for path in ("", "status", "web/tasks.js", "docs", "docs/assets/swagger-ui.css", "openapi.json"):
+            assert client.get(f"/bert/{path}").status == 200, path
+        assert client.post("/bert/classify", {"text": "a film"}, **key).status == 200
+        line = json.dumps({"text": "a film"}).encode() + b"\n"
+        reply = client.post("/bert/classify", line * 2, content_type="application/x-ndjson", **key)
+        assert (reply.status, len(reply.body.splitlines())) == (200, 2)
+
+
+@needs_nginx
 def test_a_body_over_the_limit_is_refused_in_the_services_form(front: Client) -> None:
     reply = front.post("/classify", b"x" * (2**21 + 1), x_request_id='a"b')
     assert (reply.status, reply.json["type"]) == (413, "urn:bert-serve:body-too-large")

@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import pytest
 from fastapi import FastAPI
@@ -110,10 +111,10 @@ def test_the_docs_need_no_other_host(live: Live) -> None:
     page = live.get("/docs").body.decode()
     addresses = re.findall(r'(?:src|href)="([^"]+)"', page)
     assert addresses
-    if "/docs/assets/" not in page:
+    if "docs/assets/" not in page:
         pytest.skip("fastapi-offline is not installed: the page takes its script from a CDN")
     for address in addresses:
-        assert live.get(address).status == 200
+        assert live.get(urljoin("/docs", address)).status == 200
 
 
 def test_every_endpoint_is_in_the_docs_folder(document: dict[str, Any]) -> None:

@@ -94,7 +94,7 @@ def test_the_pages_are_open_and_the_models_are_not(bundles: Path) -> None:
 def test_without_the_page_the_root_leads_to_the_docs(bundles: Path) -> None:
     with serving(bundles=[bundles / "mood"], page=False) as live:
         reply = live.get("/")
-        assert (reply.status, reply.headers["location"]) == (307, "/docs")
+        assert (reply.status, reply.headers["location"]) == (307, "docs")
         for path in ("/status", "/web/page.css"):
             assert live.get(path).status == 404
         assert live.post("/classify", {"text": "a film"}).status == 200
