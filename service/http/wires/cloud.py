@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError
+from bert.errors import FieldError, InvalidRequestError, displayed
 from service.engine.loaded_model import Model
 from service.http import responses, routes
 from service.http.lifecycle import service_of
@@ -78,7 +78,11 @@ async def invocations(request: TaskRequest, body: Invocation) -> Response:
 async def predict(request: TaskRequest, body: PredictRequest) -> Response:
     """Run a model's task on each instance; a prediction is a result of this service's own endpoint."""
     parameters = body.parameters or PredictParameters()
-    model = _chosen(request, request.path_params.get("model", parameters.model), parameters.task)
+    named = request.path_params.get("model", parameters.model)
+    if parameters.model not in (None, named):
+        message = f"in the path is {displayed(str(named))!r}, and in parameters {displayed(str(parameters.model))!r}"
+        raise InvalidRequestError([FieldError("model", message)])
+    model = _chosen(request, named, parameters.task)
     request.context.model = model.name
     task = model.spec.task
     if task not in ENDPOINTS:
@@ -129,12 +133,12 @@ def vertex(environ: Mapping[str, str]) -> Wire | None:
 
 
 def _chosen(request: TaskRequest, name: str | None, task: str | None) -> Model:
-    """Return the named model, else the task's default, else the only one."""
+    """Return the named model, which must be for the task if one is given, else the task's default, else the only one."""
     registry = service_of(request).loaded.registry
     if name is None and task is None and len(registry.models) > 1:
         names = ", ".join(registry.models)
         raise InvalidRequestError([FieldError("model", f"or task is required: loaded are {names}")])
-    return registry.find(name, task if name is None else None)
+    return registry.find(name, task)
 
 
 def _columns(model: Model, instances: list[Any], limit: int) -> dict[str, Texts]:

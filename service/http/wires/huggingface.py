@@ -1,8 +1,8 @@
 """Hugging Face's inference API, at /hf/MODEL: what InferenceClient sends to a URL, by the model's task."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 from starlette.requests import Request
@@ -24,19 +24,49 @@ from service.http.schemas import Example, TopK
 from service.http.span_schemas import MAX_ANSWERS, AnswerTokens
 from service.http.task_route import TaskRequest
 from service.http.wires import tei, tei_requests
-from service.http.wires.wire import Strings, Wire, WireRequest, answer, error_response, validate
+from service.http.wires.wire import (
+    Strings,
+    Wire,
+    WireRequest,
+    answer,
+    check_options,
+    error_response,
+    only,
+    validate,
+)
 from service.pipeline.inputs import Texts, prompted, too_many_texts
 from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS
 from service.pipeline.relevance import Relevance
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
 """Value of `function_to_apply` → what is taken instead of the model's own."""
+NO_ZERO_SHOT = "zero-shot classification is not served, and a model answers with its own labels only"
+_CUTS = {"truncate", "truncation", "truncation_direction"}
+OPTIONS: dict[str, Collection[str]] = {
+    "classification": {"top_k", "function_to_apply", *_CUTS},
+    "ner": {"aggregation_strategy", "ignore_labels", "stride"},
+    "qa": {
+        *("top_k", "handle_impossible_answer", "max_answer_len", "max_question_len", "max_seq_len"),
+        *("doc_stride", "align_to_words"),
+    },
+    "similarity": {"prompt_name", "normalize", "dimensions", "encoding_format", *_CUTS},
+    "fill_mask": {"top_k"},
+}
+"""Task → its options."""
+PIPELINES = {
+    "classification": ("text-classification", "sentiment-analysis"),
+    "ner": ("token-classification", "ner"),
+    "qa": ("question-answering",),
+    "similarity": ("feature-extraction", "sentence-similarity"),
+    "fill_mask": ("fill-mask",),
+}
+"""Task → the hub's names of it, which may stand in the path."""
 Content = Callable[[], object]
 """Makes the JSON of a response, in a thread if that takes long."""
 
 
 class Parameters(WireRequest):
-    """TeiOptions of all tasks; those that have no effect here are ignored, those that cannot be honoured refused."""
+    """Options of all tasks. `OPTIONS` has those of each; any other is refused, and so is what cannot be honoured."""
 
     top_k: TopK | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
@@ -44,7 +74,15 @@ class Parameters(WireRequest):
     ignore_labels: list[str] | None = None
     handle_impossible_answer: bool = False
     max_answer_len: AnswerTokens | None = None
-    targets: object = None
+    max_question_len: object = None
+    max_seq_len: object = None
+    doc_stride: object = None
+    stride: object = None
+    align_to_words: Annotated[Any, only(True, why="answers begin and end with words")] = None
+    candidate_labels: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
+    hypothesis_template: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
+    multi_label: Annotated[Any, only(False, why=NO_ZERO_SHOT)] = None
+    targets: Annotated[Any, only(why="targets are not looked up, only the best candidates are known")] = None
     truncate: bool | None = None
     truncation: bool | None = None
     truncation_direction: str | None = None
@@ -129,7 +167,14 @@ WIRE = Wire(
 )
 async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
     """Run the model's task."""
-    return await run(request, request.path_params["model"], body)
+    model = request.find_model(request.path_params["model"], None)
+    pipelines, asked = PIPELINES.get(model.spec.task, ()), request.path_params.get("task")
+    if asked is not None and asked not in pipelines:
+        message = (
+            f"in the path is {displayed(asked)!r}, and model {model.name!r} is for {' or '.join(pipelines)}"
+        )
+        raise _refused("pipeline", message)
+    return await run(request, model.name, body)
 
 
 async def run(request: TaskRequest, name: str | None, body: InferenceRequest) -> Response:
@@ -139,7 +184,10 @@ async def run(request: TaskRequest, name: str | None, body: InferenceRequest) ->
         message = f"model {model.name!r} is for {model.spec.task}, which this wire does not have"
         raise InvalidRequestError([FieldError("model", message)])
     max_inline = INLINE_VECTORS if model.spec.task == "similarity" else INLINE_RESULTS
-    count, content = await TASKS[model.spec.task](request, model, body.inputs, body.options())
+    options = body.options()
+    check_options(model, options, OPTIONS[model.spec.task])
+    _check_windows(model, options)
+    count, content = await TASKS[model.spec.task](request, model, body.inputs, options)
     return await request.pipeline.write(count, lambda: answer(content()), max_inline)
 
 
@@ -263,6 +311,8 @@ async def _embed(
     request: TaskRequest, model: Model, inputs: object, options: Parameters
 ) -> tuple[int, Content]:
     """Return a vector for each text, or the cosines of `sentences` with `source_sentence`."""
+    if options.encoding_format not in (None, "float"):
+        raise _refused("encoding_format", "must be float; /v1/embeddings has base64")
     if isinstance(inputs, dict):
         compared = validate(tei_requests.TeiSimilarityRequest, {"inputs": inputs}).inputs
         source = Texts.of("inputs.source_sentence", compared.source_sentence)
@@ -270,12 +320,15 @@ async def _embed(
         request.check_count(source, sentences)
         source, sentences = (prompted(each, model, options.prompt_name) for each in (source, sentences))
         embedded = await request.pipeline.embed(
-            request.context, model, source, sentences, truncate=options.cuts()
+            request.context,
+            model,
+            source,
+            sentences,
+            truncate=options.cuts(),
+            dimensions=options.dimensions,
         )
         cosines = Relevance.of_vectors(embedded).scores.tolist()
         return 1, lambda: in_parts(cosines)
-    if options.encoding_format not in (None, "float"):
-        raise _refused("encoding_format", "must be float; /v1/embeddings has base64")
     text = prompted(_texts(request, inputs), model, options.prompt_name)
     embedded = await request.pipeline.embed(
         request.context, model, text, truncate=options.cuts(), dimensions=options.dimensions
@@ -289,8 +342,6 @@ async def _fill_masks(
     request: TaskRequest, model: Model, inputs: object, options: Parameters
 ) -> tuple[int, Content]:
     """Return the candidates of a mask; of several masks a list for each."""
-    if options.targets is not None:
-        raise _refused("targets", "are not looked up: only the best candidates are known")
     top_k = options.top_k or 5
     if top_k > MAX_CANDIDATES:
         raise _refused("top_k", f"must be at most {MAX_CANDIDATES}")
@@ -321,6 +372,22 @@ TASKS: dict[str, Callable[[TaskRequest, Model, object, Parameters], Awaitable[tu
     "fill_mask": _fill_masks,
 }
 """Task → what returns the number of results and makes their JSON."""
+
+
+def _check_windows(model: Model, options: Parameters) -> None:
+    """Refuse other windows over long texts than the model's own."""
+    spec = model.spec
+    own = {
+        "stride": spec.stride,
+        "doc_stride": spec.stride,
+        "max_seq_len": spec.max_tokens,
+        "max_question_len": spec.max_question_tokens,
+    }
+    for name, value in own.items():
+        given = getattr(options, name)
+        if given not in (None, value):
+            message = f"is {shown(given)}, and the windows of model {model.name!r} have {value}: leave it out"
+            raise _refused(name, message)
 
 
 def _texts(request: TaskRequest, inputs: object) -> Texts:

@@ -1,8 +1,9 @@
 """The Open Inference Protocol v2 over HTTP, as KServe's and Triton's clients speak it, at /v2."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import asdict
+from typing import Annotated, Any
 
 import numpy as np
 from starlette.requests import Request
@@ -24,9 +25,11 @@ from service.http.wires.wire import (
     WireRoute,
     answer,
     check_fields,
+    check_options,
     check_ready,
     error_response,
     fields_of,
+    only,
     validate,
 )
 from service.pipeline.inputs import Texts, prompted
@@ -157,7 +160,10 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
     request.check_count(*fields.values())
     if model.spec.task not in RUNS:
         raise refused("model", f"{model.name!r} is for {model.spec.task}, which this wire does not have")
+    for each in body.outputs or []:
+        each.check()
     options = validate(Options, body.parameters)
+    check_options(model, options, OPTIONS[model.spec.task])
     outputs = await RUNS[model.spec.task](request, model, fields, options)
     if body.outputs:
         unknown = {wanted.name for wanted in body.outputs} - {output.name for output in outputs}
@@ -176,6 +182,19 @@ class Options(WireRequest):
     top_k: Candidates | None = None
     truncate: bool = False
     prompt_name: str | None = None
+    priority: Annotated[Any, only(0, why="all requests have one priority")] = None
+    timeout: Annotated[Any, only(why="send the header X-Timeout-Ms")] = None
+    sequence_id: Annotated[Any, only(0, "", why="models keep nothing from one request to the next")] = None
+
+
+OPTIONS: dict[str, Collection[str]] = {
+    "classification": {"truncate"},
+    "similarity": {"truncate", "prompt_name"},
+    "qa": (),
+    "ner": (),
+    "fill_mask": {"top_k"},
+}
+"""Task → its options."""
 
 
 async def _classify(

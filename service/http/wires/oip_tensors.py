@@ -38,6 +38,12 @@ class Wanted(WireRequest):
     name: str
     parameters: dict[str, Any] = Field({})
 
+    def check(self) -> None:
+        """Refuse forms of an output that Triton has and this service has not."""
+        for name in ("classification", "shared_memory_region"):
+            if self.parameters.get(name) is not None:
+                raise refused(f"{displayed(self.name)}.{name}", "cannot be honoured: leave it out")
+
 
 class InferRequest(WireRequest):
     """Texts as tensors."""

@@ -8,17 +8,22 @@ from pydantic import Field, PlainValidator
 from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError
+from service.engine.loaded_model import Model
 from service.http import openapi, routes
 from service.http.embedding_schemas import RerankResponse
+from service.http.lifecycle import service_of
 from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
 from service.http.request_body import read_json, validated
 from service.http.responses import in_parts
 from service.http.schemas import Example, Schema, whole
 from service.http.task_route import TaskRequest, TaskRoute
 from service.http.wires import tei, tei_requests
-from service.http.wires.wire import Wire, WireRequest, answer, error_response, validate
+from service.http.wires.wire import Wire, WireRequest, answer, error_response, only, validate
 from service.pipeline.inputs import Texts
+from service.pipeline.relevance import find_reranker
 
+MAX_TOKENS_PER_DOC = 4096
+"""Cohere's default, which some of its clients always send."""
 BY_EMBEDDINGS = (
     "scores are those of embeddings, a cosine from -1 to 1 by most models: no cross-encoder ranked"
 )
@@ -50,6 +55,18 @@ class DocumentsRequest(WireRequest):
         None, description="Number of results, best first. 0 or left out: all."
     )
     return_documents: bool = False
+    max_tokens_per_doc: Annotated[int, Field(ge=1), whole(1)] | None = Field(
+        None, description="Cohere's: at least what the model reads. 4096, its default, stands for that."
+    )
+    max_chunks_per_doc: Annotated[Any, only(1, why="documents are cut and not split")] = None
+    rank_fields: Annotated[Any, only(["text"], why="documents are ranked by their text")] = None
+    relevant_spans: Annotated[Any, only(why="spans of documents are not looked for")] = None
+    priority: Annotated[Any, only(0, why="all requests have one priority")] = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1), whole(-1)] | None = Field(
+        None, description="vLLM's: -1, or at least what the model reads."
+    )
+    truncation_side: Annotated[Any, only("right", why="texts are cut at their end")] = None
+    use_activation: bool | None = Field(None, description="vLLM's: false is `raw_scores`.")
     raw_scores: bool = Field(False, description="infinity's: a cross-encoder's number before the sigmoid.")
     truncate: bool = Field(
         True, description="Not Cohere's: false refuses long documents instead of cutting them."
@@ -99,10 +116,13 @@ async def rerank_v2(request: TaskRequest, body: DocumentsRequest) -> Response:
 async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
     """Answer a request with `documents`."""
     context = request.context
+    model = find_reranker(service_of(request).loaded.registry, body.model)
+    _check_lengths(model, body)
     query, documents = Texts.of("query", body.query), Texts.of("documents", body.documents)
-    found = await request.rank(body.model, query, documents, truncate=body.truncate)
+    found = await request.rank(model.name, query, documents, truncate=body.truncate)
     best = found.best_first(body.top_n or None)
-    scores = found.raw_scores if body.raw_scores else found.scores
+    is_raw = body.raw_scores or body.use_activation is False
+    scores = found.raw_scores if is_raw else found.scores
     results: list[dict[str, Any]] = [{"index": i, "relevance_score": float(scores[i])} for i in best]
     if body.return_documents:
         results = [each | {"document": {"text": documents.values[each["index"]]}} for each in results]
@@ -132,6 +152,19 @@ async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
         )
 
     return await request.pipeline.write(len(results), write)
+
+
+def _check_lengths(model: Model, body: DocumentsRequest) -> None:
+    """Refuse to cut documents at another length than the model's."""
+    reads = model.spec.max_tokens
+    for name, least in (
+        ("max_tokens_per_doc", min(reads, MAX_TOKENS_PER_DOC)),
+        ("truncate_prompt_tokens", reads),
+    ):
+        given = getattr(body, name)
+        if given not in (None, -1) and given < least:
+            message = f"is {given}, and texts are cut where model {model.name!r} ends, at {reads} tokens: leave it out"
+            raise InvalidRequestError([FieldError(name, message)])
 
 
 class ByShapeRoute(TaskRoute):

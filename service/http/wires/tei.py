@@ -176,6 +176,7 @@ async def similarity_or_model(request: TaskRequest, body: TeiAnyRequest) -> Resp
 async def tokenize(request: TaskRequest, body: TeiTokenizeRequest) -> Response:
     """Show the tokens of texts; start and stop count bytes of UTF-8."""
     model, text = _model(request, None), _texts(request, "inputs", body.inputs)
+    text = prompted(text, model, body.prompt_name or "")
     tokens = await request.pipeline.tokens(request.context, model, text)
 
     def shown() -> object:

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, PlainValidator
 from bert.errors import FieldError, InvalidRequestError
 from service.http.embedding_schemas import Dimensions
 from service.http.schemas import Example
-from service.http.wires.wire import Strings, WireRequest
+from service.http.wires.wire import Strings, WireRequest, only
 
 NORMALIZED = "Give each vector length 1. Models that end in the norm do so anyway."
 
@@ -42,14 +42,13 @@ def _ids(value: object) -> list[list[int]]:
     return rows
 
 
-class TeiOptions(WireRequest):
-    """TeiOptions of all requests."""
+class TeiCuts(WireRequest):
+    """Options of all requests."""
 
     truncate: bool | None = Field(
         None, description="Cut at the model's length, which the header x-truncated tells."
     )
     truncation_direction: str | None = Field(None, description="right; left is refused.")
-    prompt_name: str | None = None
 
     def cuts(self) -> bool:
         """Tell whether to cut texts; refuse what is not done."""
@@ -58,6 +57,12 @@ class TeiOptions(WireRequest):
                 [FieldError("truncation_direction", "must be right: texts are cut at their end")]
             )
         return self.truncate is not False
+
+
+class TeiOptions(TeiCuts):
+    """Options of requests for embeddings."""
+
+    prompt_name: str | None = None
 
 
 class TeiEmbedRequest(TeiOptions):
@@ -69,7 +74,7 @@ class TeiEmbedRequest(TeiOptions):
     dimensions: Dimensions | None = Field(None, description="Keep so many numbers, of length 1 again.")
 
 
-class TeiPredictRequest(TeiOptions):
+class TeiPredictRequest(TeiCuts):
     """Texts or pairs to classify."""
 
     example: ClassVar[Example] = {"inputs": "A warm film."}
@@ -77,9 +82,10 @@ class TeiPredictRequest(TeiOptions):
         Rows, PlainValidator(_rows, json_schema_input_type=str | list[str] | list[list[str]])
     ] = Field(description="A text; a pair as a list of two; or a list of lists of one or two texts.")
     raw_scores: bool = Field(False, description="The numbers before softmax or sigmoid.")
+    prompt_name: Annotated[Any, only(why="classifiers have no prompts")] = None
 
 
-class TeiRerankRequest(TeiOptions):
+class TeiRerankRequest(TeiCuts):
     """A query and the texts that are ranked for it."""
 
     example: ClassVar[Example] = {
@@ -90,6 +96,7 @@ class TeiRerankRequest(TeiOptions):
     texts: Strings
     raw_scores: bool = False
     return_text: bool = False
+    prompt_name: Annotated[Any, only(why="a query and its texts get their own prompts")] = None
 
 
 class Compared(WireRequest):
@@ -115,6 +122,7 @@ class TeiTokenizeRequest(WireRequest):
     example: ClassVar[Example] = {"inputs": "Warsaw!"}
     inputs: Strings
     add_special_tokens: bool = True
+    prompt_name: str | None = None
 
 
 class TeiDecodeRequest(WireRequest):

@@ -1,13 +1,13 @@
 """Parts that all wires share: routes with their own errors, requests that ignore unknown fields, plain answers."""
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import pydantic
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import ConfigDict, PlainValidator
+from pydantic import ConfigDict, PlainValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -46,6 +46,30 @@ def strings(value: object) -> object:
 
 Strings = Annotated[str | list[str], PlainValidator(strings, json_schema_input_type=str | list[str])]
 """One text or several. Checked by hand: pydantic would make an error for each item, of each alternative."""
+
+
+def only(*values: object, why: str) -> PlainValidator:
+    """Return the validator of an option that is taken where it says what is done anyway: one of `values`, or null."""
+
+    def check(value: object) -> object:
+        if value is None or any(type(value) is type(known) and value == known for known in values):
+            return value
+        raise ValueError(f"cannot be honoured: {why}")
+
+    schema = Annotated[Any, WithJsonSchema({"enum": [None, *values]})]
+    return PlainValidator(check, json_schema_input_type=schema)
+
+
+def check_options(model: Model, options: WireRequest, known: Collection[str]) -> None:
+    """Raise InvalidRequestError for options of other tasks than the model's; null and false ask for nothing."""
+    task = model.spec.task
+    errors = [
+        FieldError(name, f"is no option of {task}, which {model.name!r} is for")
+        for name in type(options).model_fields
+        if name not in known and getattr(options, name) not in (None, False)
+    ]
+    if errors:
+        raise InvalidRequestError(errors)
 
 
 def validate(schema: type[Body], content: object, *where: str) -> Body:

@@ -111,6 +111,18 @@ def test_an_option_that_cannot_be_honoured_is_refused(
     assert reply.status == 422 and message in reply.json["error"], reply.json
 
 
+def test_a_model_and_a_task_that_contradict_each_other_are_refused(wired: Live) -> None:
+    for path, body in (
+        ("/invocations", {"inputs": "a", "model": "mood", "task": "ner"}),
+        ("/v1/models/mood:predict", {"instances": ["a"], "parameters": {"task": "ner"}}),
+        ("/v1/models/mood:predict", {"instances": ["a"], "parameters": {"model": "names"}}),
+    ):
+        reply = wired.post(path, body)
+        assert reply.status == 422 and reply.json["error"].startswith("model: "), reply.json
+    agreed = {"instances": ["a"], "parameters": {"model": "mood", "task": "classification"}}
+    assert wired.post("/v1/models/mood:predict", agreed).status == 200
+
+
 def test_errors_name_the_instance(wired: Live) -> None:
     for model, instances, message in (
         ("mood", ["a", "b " * 999], "instances[1].text: the text has 1001 tokens"),

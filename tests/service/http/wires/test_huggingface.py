@@ -144,6 +144,102 @@ def test_wrong_inputs_are_named(wired: Live, model: str, inputs: object, message
     assert reply.status == 422 and message in reply.json["error"], reply.json
 
 
+def test_zero_shot_classification_is_refused_and_not_answered_with_the_models_own_labels(wired: Live) -> None:
+    with pytest.raises(hub.errors.HfHubHTTPError, match="zero-shot classification is not served") as caught:
+        client(wired, "mood").zero_shot_classification("a film", ["politics", "sport"])
+    assert caught.value.response.status_code == 422
+
+
+PAIR = {"question": "where was it", "context": PASSAGE}
+COMPARED = {"source_sentence": "a", "sentences": ["munich"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "parameters", "message"),
+    [
+        ("mood", "a", {"candidate_labels": ["x"]}, "candidate_labels: cannot be honoured: zero-shot"),
+        ("names", "a", {"candidate_labels": ["x"]}, "candidate_labels: cannot be honoured: zero-shot"),
+        ("mood", "a", {"multi_label": True}, "multi_label: cannot be honoured"),
+        (
+            "mood",
+            "a",
+            {"aggregation_strategy": "first"},
+            "aggregation_strategy: is no option of classification",
+        ),
+        ("mood", "a", {"dimensions": 2}, "dimensions: is no option of classification, which 'mood' is for"),
+        ("mood", "a", {"prompt_name": "query"}, "prompt_name: is no option of classification"),
+        ("names", "a", {"top_k": 1}, "top_k: is no option of ner"),
+        ("names", "a", {"truncation": True}, "truncation: is no option of ner"),
+        ("names", "a", {"stride": 4}, "stride: is 4, and the windows of model 'names' have 8"),
+        ("reader", PAIR, {"doc_stride": 4}, "doc_stride: is 4, and the windows of model 'reader' have 8"),
+        (
+            "reader",
+            PAIR,
+            {"max_seq_len": 16},
+            "max_seq_len: is 16, and the windows of model 'reader' have 32",
+        ),
+        ("reader", PAIR, {"max_question_len": 5}, "max_question_len: is 5, and the windows of model"),
+        ("reader", PAIR, {"align_to_words": False}, "align_to_words: cannot be honoured: answers begin"),
+        ("reader", PAIR, {"function_to_apply": "none"}, "function_to_apply: is no option of qa"),
+        ("meaning", "a", {"function_to_apply": "none"}, "function_to_apply: is no option of similarity"),
+        ("meaning", COMPARED, {"encoding_format": "base64"}, "encoding_format: must be float"),
+        ("gaps", "[MASK]", {"truncate": True}, "truncate: is no option of fill_mask"),
+    ],
+)
+def test_a_parameter_that_cannot_be_honoured_is_refused(
+    wired: Live, model: str, inputs: object, parameters: dict[str, object], message: str
+) -> None:
+    for asked in ({"inputs": inputs, "parameters": parameters}, {"inputs": inputs, **parameters}):
+        reply = wired.post(f"/hf/{model}", asked)
+        assert reply.status == 422 and reply.json["error"].startswith(message), reply.json
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "parameters"),
+    [
+        ("mood", "a", {"multi_label": False, "candidate_labels": None, "truncate": False, "options": {}}),
+        ("names", "a", {"stride": 8, "truncation": False}),
+        (
+            "reader",
+            PAIR,
+            {"doc_stride": 8, "max_seq_len": 32, "max_question_len": 20, "align_to_words": True},
+        ),
+        ("meaning", COMPARED, {"encoding_format": "float", "normalize": True}),
+    ],
+)
+def test_parameters_that_say_what_is_done_anyway_are_taken(
+    wired: Live, model: str, inputs: object, parameters: dict[str, object]
+) -> None:
+    plain = wired.post(f"/hf/{model}", {"inputs": inputs})
+    assert wired.post(f"/hf/{model}", {"inputs": inputs, "parameters": parameters}).json == plain.json
+
+
+def test_dimensions_hold_for_sentences_too(wired: Live) -> None:
+    own = wired.post("/similarity", {"text": "a", "candidates": "munich", "dimensions": 4}).json["results"]
+    found = wired.post("/hf/meaning", {"inputs": COMPARED, "parameters": {"dimensions": 4}}).json
+    assert found == pytest.approx([own[0]["score"]], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "pipeline"),
+    [
+        ("mood", "a", "text-classification"),
+        ("names", "a", "token-classification"),
+        ("reader", PAIR, "question-answering"),
+        ("meaning", "a", "feature-extraction"),
+        ("meaning", COMPARED, "sentence-similarity"),
+        ("gaps", "[MASK]", "fill-mask"),
+    ],
+)
+def test_the_pipeline_in_the_path_is_the_models(
+    wired: Live, model: str, inputs: object, pipeline: str
+) -> None:
+    own = wired.post(f"/hf/{model}", {"inputs": inputs})
+    assert wired.post(f"/hf/{model}/pipeline/{pipeline}", {"inputs": inputs}).json == own.json
+    reply = wired.post(f"/hf/{model}/pipeline/zero-shot-classification", {"inputs": inputs})
+    assert reply.status == 422 and pipeline in reply.json["error"], reply.json
+
+
 @pytest.mark.parametrize("value", ["1", True, 1.5, 0])
 def test_only_whole_numbers_are_numbers(wired: Live, value: object) -> None:
     for name in ("top_k", "max_answer_len", "dimensions"):

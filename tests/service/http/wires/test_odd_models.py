@@ -60,6 +60,15 @@ def test_prompts_are_those_of_embed_on_every_wire(odd: Live) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+def test_teis_tokens_are_those_of_the_text_with_its_prompt(odd: Live) -> None:
+    plain, prompted = (
+        odd.post("/tei/asks/tokenize", {"inputs": "merkel", "prompt_name": name}).json[0]
+        for name in (None, "passage")
+    )
+    assert [token["text"] for token in plain] == ["[CLS]", "merkel", "[SEP]"]
+    assert [token["text"] for token in prompted] == ["[CLS]", "in", "merkel", "[SEP]"]
+
+
 def test_teis_vectors_have_length_one_unless_asked_otherwise(odd: Live) -> None:
     assert abs(np.linalg.norm(own(odd, "merkel")) - 1) > 0.1
     (vector,) = odd.post("/tei/asks/embed", {"inputs": "merkel"}).json

@@ -156,6 +156,38 @@ def binary_body(texts: list[bytes], size: int | None = None, count: int | None =
     return head + tail, len(head)
 
 
+@pytest.mark.parametrize(
+    ("model", "parameters", "message"),
+    [
+        ("mood", {"top_k": 1}, "top_k: is no option of classification, which 'mood' is for"),
+        ("meaning", {"top_k": 1}, "top_k: is no option of similarity"),
+        ("names", {"truncate": True}, "truncate: is no option of ner"),
+        ("names", {"prompt_name": "query"}, "prompt_name: is no option of ner"),
+        ("gaps", {"truncate": True}, "truncate: is no option of fill_mask"),
+        ("mood", {"priority": 1}, "priority: cannot be honoured"),
+        ("mood", {"timeout": 1000}, "timeout: cannot be honoured: send the header X-Timeout-Ms"),
+        ("mood", {"sequence_id": 7}, "sequence_id: cannot be honoured"),
+    ],
+)
+def test_a_parameter_that_cannot_be_honoured_is_refused(
+    wired: Live, model: str, parameters: dict[str, object], message: str
+) -> None:
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["[MASK]"]}
+    reply = wired.post(f"/v2/models/{model}/infer", {"inputs": [tensor], "parameters": parameters})
+    assert reply.status == 400 and reply.json["error"].startswith(message), reply.json
+    without = {"truncate": False, "priority": 0, "sequence_id": 0, "unknown": 1}
+    reply = wired.post(f"/v2/models/{model}/infer", {"inputs": [tensor], "parameters": without})
+    assert reply.status == 200, reply.json
+
+
+@pytest.mark.parametrize("name", ["classification", "shared_memory_region"])
+def test_an_output_in_another_form_is_refused(wired: Live, name: str) -> None:
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a"]}
+    asked = {"inputs": [tensor], "outputs": [{"name": "label", "parameters": {name: 1}}]}
+    reply = wired.post("/v2/models/mood/infer", asked)
+    assert reply.status == 400 and f"label.{name}" in reply.json["error"], reply.json
+
+
 def test_no_content_type_and_unknown_fields_are_accepted(wired: Live) -> None:
     body, head = binary_body([b"a film"])
     reply = infer(wired, body, **{HEADER: str(head)}, content_type="application/octet-stream")

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
+import pydantic_core
 import pytest
 
 from bert.errors import DeadlineExceededError, QueueFullError
@@ -85,7 +86,7 @@ def test_the_root_path_answers_in_the_form_of_the_request(wired: Live) -> None:
 
 @pytest.mark.parametrize("field", ["candidates", "documents", "texts"])
 def test_a_body_is_parsed_once(wired: Live, monkeypatch: pytest.MonkeyPatch, field: str) -> None:
-    bodies, from_json = [], request_body.from_json
+    bodies, from_json = list[bytes](), pydantic_core.from_json
 
     def counted(body: bytes) -> object:
         bodies.append(body)
@@ -154,6 +155,41 @@ def test_jina_and_others_find_what_they_read(wired: Live) -> None:
     refused = wired.post("/v1/rerank", asked | {"documents": None})
     assert refused.status == 400
     assert refused.json["detail"] == refused.json["message"] == refused.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("option", "taken", "refused"),
+    [
+        ("max_tokens_per_doc", [None, 4096, 32], [31, 1]),
+        ("max_chunks_per_doc", [None, 1], [10]),
+        ("rank_fields", [None, ["text"]], [["title"], ["text", "title"]]),
+        ("relevant_spans", [None], [{"mode": "enabled"}]),
+        ("priority", [None, 0], [3]),
+        ("truncate_prompt_tokens", [None, -1, 4096], [8]),
+        ("truncation_side", [None, "right"], ["left"]),
+    ],
+)
+def test_an_option_is_refused_unless_it_says_what_is_done(
+    wired: Live, option: str, taken: list[object], refused: list[object]
+) -> None:
+    asked = {"model": "cross", "query": QUERY, "documents": DOCUMENTS}
+    plain = wired.post("/v2/rerank", asked).json["results"]
+    for value in taken:
+        assert wired.post("/v2/rerank", asked | {option: value}).json["results"] == plain, value
+    for value in refused:
+        reply = wired.post("/v2/rerank", asked | {option: value})
+        assert reply.status == 400 and reply.json["error"]["param"] == option, reply.json
+
+
+def test_without_vllms_activation_the_scores_are_raw(wired: Live) -> None:
+    asked = {"model": "cross", "query": QUERY, "documents": DOCUMENTS}
+    raw = wired.post("/rerank", asked | {"raw_scores": True}).json["results"]
+    assert wired.post("/rerank", asked | {"use_activation": False}).json["results"] == raw
+    for taken in ({"use_activation": True}, {"use_activation": None}):
+        assert (
+            wired.post("/rerank", asked | taken).json["results"]
+            == wired.post("/rerank", asked).json["results"]
+        )
 
 
 def test_documents_are_cut_and_named(wired: Live) -> None:

@@ -238,6 +238,17 @@ def test_errors_have_teis_form(wired: Live, body: Any, status: int, kind: str) -
     assert set(reply.json) == {"error", "error_type"} and reply.json["error_type"] == kind
 
 
+def test_a_prompt_that_a_route_does_not_put_before_texts_is_refused(wired: Live) -> None:
+    for path, body in (
+        ("mood/predict", {"inputs": "a"}),
+        ("cross/rerank", {"query": "a", "texts": ["b"]}),
+        ("meaning/tokenize", {"inputs": "a"}),
+    ):
+        assert wired.post(f"/tei/{path}", body | {"prompt_name": None}).status == 200
+        reply = wired.post(f"/tei/{path}", body | {"prompt_name": "query"})
+        assert reply.status == 422 and reply.json["error"].startswith("prompt_name: "), reply.json
+
+
 def test_other_errors_have_teis_form(wired: Live, failing: Callable[..., None]) -> None:
     assert wired.post("/tei/nope/embed", {"inputs": "a"}).status == 404
     assert wired.post("/tei/mood/embed", {"inputs": "a"}).json["error_type"] == "Backend"
