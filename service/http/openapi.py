@@ -101,6 +101,10 @@ def success(example: Example | str, media_type: str = "application/json") -> dic
     return {200: {"description": "The result.", "headers": HEADERS, "content": content}}
 
 
+EMPTY: dict[int | str, dict[str, Any]] = {200: {"description": "The body is empty.", "headers": HEADERS}}
+"""Documentation of a 200 without content."""
+
+
 def success_with_npy(example: Example) -> dict[int | str, dict[str, Any]]:
     """Return the documentation of a 200 that is JSON or a NumPy file."""
     documented = success(example)

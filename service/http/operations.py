@@ -100,7 +100,7 @@ class HealthResponse(Schema):
 @operations.get(
     "/models",
     response_model=ModelsResponse,
-    responses=openapi.success(ModelsResponse.example) | openapi.problems(503),
+    responses=openapi.success(ModelsResponse.example) | openapi.problems(401, 503),
 )
 async def models(request: Request) -> Response:
     """List the loaded models."""

@@ -58,7 +58,7 @@ WIRE = Wire(
 )
 
 
-@WIRE.get("/ping", answer={}, needs_key=False)
+@WIRE.get("/ping", answer=None, needs_key=False)
 async def ping(request: Request) -> Response:
     """Answer 200 with an empty body while the service can answer."""
     check_ready(request)
@@ -126,7 +126,7 @@ def vertex(environ: Mapping[str, str]) -> Wire | None:
         write_error=huggingface.write_error,
     )
     if health:
-        wire.get(health, answer={}, needs_key=False)(ping)
+        wire.get(health, answer=None, needs_key=False)(ping)
     if route:
         wire.post(route, answer={"predictions": []})(predict)
     return wire if health or route else None

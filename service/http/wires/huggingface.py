@@ -25,6 +25,7 @@ from service.http.span_schemas import MAX_ANSWERS, AnswerTokens
 from service.http.task_route import TaskRequest
 from service.http.wires import tei, tei_requests
 from service.http.wires.wire import (
+    Flag,
     Strings,
     Wire,
     WireRequest,
@@ -72,7 +73,7 @@ class Parameters(WireRequest):
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
     aggregation_strategy: str | None = None
     ignore_labels: list[str] | None = None
-    handle_impossible_answer: bool = False
+    handle_impossible_answer: Flag = False
     max_answer_len: AnswerTokens | None = None
     max_question_len: object = None
     max_seq_len: object = None
@@ -83,11 +84,11 @@ class Parameters(WireRequest):
     hypothesis_template: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
     multi_label: Annotated[Any, only(False, why=NO_ZERO_SHOT)] = None
     targets: Annotated[Any, only(why="targets are not looked up, only the best candidates are known")] = None
-    truncate: bool | None = None
-    truncation: bool | None = None
+    truncate: Flag | None = None
+    truncation: Flag | None = None
     truncation_direction: str | None = None
     prompt_name: str | None = None
-    normalize: bool | None = None
+    normalize: Flag | None = None
     dimensions: Dimensions | None = None
     encoding_format: str | None = None
 
@@ -197,7 +198,7 @@ async def info(request: Request) -> Response:
     return answer(tei.describe(request, auto_truncate=False))
 
 
-WIRE.get("/hf/{model}/health", answer={}, needs_key=False)(tei.health)
+WIRE.get("/hf/{model}/health", answer=None, needs_key=False)(tei.health)
 
 
 async def _classify(

@@ -20,6 +20,7 @@ from service.http.span_schemas import Candidates
 from service.http.task_route import TaskRequest
 from service.http.wires.oip_tensors import HEADER, InferRequest, Output, fill, refused, written
 from service.http.wires.wire import (
+    Flag,
     Wire,
     WireRequest,
     WireRoute,
@@ -180,7 +181,7 @@ class Options(WireRequest):
     """Parameters of a request."""
 
     top_k: Candidates | None = None
-    truncate: bool = False
+    truncate: Flag = False
     prompt_name: str | None = None
     priority: Annotated[Any, only(0, why="all requests have one priority")] = None
     timeout: Annotated[Any, only(why="send the header X-Timeout-Ms")] = None

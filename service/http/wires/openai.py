@@ -15,7 +15,7 @@ from service.http.problems import ProblemError
 from service.http.responses import in_base64, in_parts
 from service.http.schemas import Example
 from service.http.task_route import TaskRequest
-from service.http.wires.wire import Wire, WireRequest, answer, error_response, strings
+from service.http.wires.wire import Flag, Wire, WireRequest, answer, error_response, strings
 from service.pipeline.inputs import Texts, prompted
 from service.pipeline.pipeline import INLINE_VECTORS
 from service.pipeline.relevance import Embedded
@@ -48,7 +48,7 @@ class EmbeddingsRequest(WireRequest):
         None, description="Keep so many numbers of each vector, as in /embed."
     )
     prompt_name: str | None = Field(None, description="Not OpenAI's: as in /embed.")
-    truncate: bool = Field(
+    truncate: Flag = Field(
         False, description="Not OpenAI's: cut texts at the model's length instead of refusing them."
     )
 

@@ -18,7 +18,7 @@ from service.http.responses import in_parts
 from service.http.schemas import Example, Schema, whole
 from service.http.task_route import TaskRequest, TaskRoute
 from service.http.wires import tei, tei_requests
-from service.http.wires.wire import Wire, WireRequest, answer, error_response, only, validate
+from service.http.wires.wire import Flag, Wire, WireRequest, answer, error_response, only, validate
 from service.pipeline.inputs import Texts
 from service.pipeline.relevance import find_reranker
 
@@ -30,8 +30,8 @@ BY_EMBEDDINGS = (
 
 
 def _documents(value: object) -> list[str]:
-    """Read documents, each a string or an object with `text`; raises ValueError for anything else."""
-    items = value if isinstance(value, list) else [value]
+    """Read a list of documents, each a string or an object with `text`; raises ValueError for anything else."""
+    items = value if isinstance(value, list) else [None]
     texts: list[Any] = [each.get("text") if isinstance(each, dict) else each for each in items]
     if not all(isinstance(text, str) for text in texts):
         raise ValueError('must be a list of strings, or of objects with "text"')
@@ -54,7 +54,7 @@ class DocumentsRequest(WireRequest):
     top_n: Annotated[int, Field(ge=0), whole(0)] | None = Field(
         None, description="Number of results, best first. 0 or left out: all."
     )
-    return_documents: bool = False
+    return_documents: Flag = False
     max_tokens_per_doc: Annotated[int, Field(ge=1), whole(1)] | None = Field(
         None, description="Cohere's: at least what the model reads. 4096, its default, stands for that."
     )
@@ -66,9 +66,9 @@ class DocumentsRequest(WireRequest):
         None, description="vLLM's: -1, or at least what the model reads."
     )
     truncation_side: Annotated[Any, only("right", why="texts are cut at their end")] = None
-    use_activation: bool | None = Field(None, description="vLLM's: false is `raw_scores`.")
-    raw_scores: bool = Field(False, description="infinity's: a cross-encoder's number before the sigmoid.")
-    truncate: bool = Field(
+    use_activation: Flag | None = Field(None, description="vLLM's: false is `raw_scores`.")
+    raw_scores: Flag = Field(False, description="infinity's: a cross-encoder's number before the sigmoid.")
+    truncate: Flag = Field(
         True, description="Not Cohere's: false refuses long documents instead of cutting them."
     )
 

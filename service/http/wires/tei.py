@@ -245,7 +245,7 @@ async def info(request: Request) -> Response:
     "/tei/ping",
     "/tei",
     "/tei/",
-    answer={},
+    answer=None,
     needs_key=False,
 )
 async def health(request: Request) -> Response:

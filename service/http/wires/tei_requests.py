@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, PlainValidator
 from bert.errors import FieldError, InvalidRequestError
 from service.http.embedding_schemas import Dimensions
 from service.http.schemas import Example
-from service.http.wires.wire import Strings, WireRequest, only
+from service.http.wires.wire import Flag, Strings, WireRequest, only
 
 NORMALIZED = "Give each vector length 1. Models that end in the norm do so anyway."
 
@@ -35,7 +35,7 @@ def _rows(value: object) -> Rows:
 
 def _ids(value: object) -> list[list[int]]:
     """Read ids of tokens; raises ValueError for anything else."""
-    items = value if isinstance(value, list) else [value]
+    items = value if isinstance(value, list) else [None]
     rows: list[Any] = items if any(isinstance(each, list) for each in items) else [items]
     if not all(isinstance(row, list) and all(type(each) is int for each in row) for row in rows):
         raise ValueError("must be a list of token ids, or a list of such lists")
@@ -45,7 +45,7 @@ def _ids(value: object) -> list[list[int]]:
 class TeiCuts(WireRequest):
     """Options of all requests."""
 
-    truncate: bool | None = Field(
+    truncate: Flag | None = Field(
         None, description="Cut at the model's length, which the header x-truncated tells."
     )
     truncation_direction: str | None = Field(None, description="right; left is refused.")
@@ -70,7 +70,7 @@ class TeiEmbedRequest(TeiOptions):
 
     example: ClassVar[Example] = {"inputs": "How do I reset my password?"}
     inputs: Strings
-    normalize: bool | None = Field(True, description=NORMALIZED)
+    normalize: Flag | None = Field(True, description=NORMALIZED)
     dimensions: Dimensions | None = Field(None, description="Keep so many numbers, of length 1 again.")
 
 
@@ -81,7 +81,7 @@ class TeiPredictRequest(TeiCuts):
     inputs: Annotated[
         Rows, PlainValidator(_rows, json_schema_input_type=str | list[str] | list[list[str]])
     ] = Field(description="A text; a pair as a list of two; or a list of lists of one or two texts.")
-    raw_scores: bool = Field(False, description="The numbers before softmax or sigmoid.")
+    raw_scores: Flag = Field(False, description="The numbers before softmax or sigmoid.")
     prompt_name: Annotated[Any, only(why="classifiers have no prompts")] = None
 
 
@@ -94,8 +94,8 @@ class TeiRerankRequest(TeiCuts):
     }
     query: str
     texts: Strings
-    raw_scores: bool = False
-    return_text: bool = False
+    raw_scores: Flag = False
+    return_text: Flag = False
     prompt_name: Annotated[Any, only(why="a query and its texts get their own prompts")] = None
 
 
@@ -121,7 +121,7 @@ class TeiTokenizeRequest(WireRequest):
 
     example: ClassVar[Example] = {"inputs": "Warsaw!"}
     inputs: Strings
-    add_special_tokens: bool = True
+    add_special_tokens: Flag = True
     prompt_name: str | None = None
 
 
@@ -130,7 +130,7 @@ class TeiDecodeRequest(WireRequest):
 
     example: ClassVar[Example] = {"ids": [101, 8199, 999, 102]}
     ids: Annotated[list[list[int]], PlainValidator(_ids, json_schema_input_type=list[int] | list[list[int]])]
-    skip_special_tokens: bool = True
+    skip_special_tokens: Flag = True
 
 
 class TeiAnyRequest(WireRequest):

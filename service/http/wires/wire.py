@@ -7,9 +7,9 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import pydantic
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import ConfigDict, PlainValidator, WithJsonSchema
+from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, displayed
@@ -46,6 +46,10 @@ def strings(value: object) -> object:
 
 Strings = Annotated[str | list[str], PlainValidator(strings, json_schema_input_type=str | list[str])]
 """One text or several. Checked by hand: pydantic would make an error for each item, of each alternative."""
+
+
+Flag = Annotated[bool, Field(strict=True)]
+"""True or false; 0, 1 and words for them are refused, as by the other servers."""
 
 
 def only(*values: object, why: str) -> PlainValidator:
@@ -132,7 +136,7 @@ class Wire:
         return register
 
     def get(self, path: str, *others: str, answer: Any, needs_key: bool = True) -> Callable[[Get], Get]:
-        """Register a handler of GET."""
+        """Register a handler of GET; `answer` None documents a 200 with an empty body."""
 
         def register(handler: Get) -> Get:
             before = len(self.routes)
@@ -160,7 +164,8 @@ class Wire:
                 methods=[method],
                 route_class_override=route_class,
                 include_in_schema=number == 0,
-                responses=openapi.success(answer) | _ERRORS,
+                response_class=JSONResponse if answer is not None else Response,
+                responses=(openapi.success(answer) if answer is not None else openapi.EMPTY) | _ERRORS,
                 openapi_extra=_with_path(request, path),
             )
 

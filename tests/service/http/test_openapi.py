@@ -32,8 +32,11 @@ def document(app: FastAPI) -> dict[str, Any]:
 def test_every_endpoint_has_an_example_of_request_and_answer(document: dict[str, Any]) -> None:
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            answer = next(iter(operation["responses"]["200"]["content"].values()))
-            assert "example" in answer, path
+            content = operation["responses"]["200"].get("content")
+            if content is None:
+                assert re.search(r"/(health|ping)$", path), path  # answers with an empty body
+            else:
+                assert "example" in next(iter(content.values())), path
             assert operation["description"], path
             if method == "post":
                 assert "example" in operation["requestBody"]["content"]["application/json"], path

@@ -152,6 +152,7 @@ def test_jina_and_others_find_what_they_read(wired: Live) -> None:
         assert found["object"] == "rerank" and found["model"] == "cross"
         assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] > 0
         assert all(each["document"]["text"] == DOCUMENTS[each["index"]] for each in found["results"])
+    assert wired.post("/v1/rerank", asked | {"documents": "munich"}).status == 400
     refused = wired.post("/v1/rerank", asked | {"documents": None})
     assert refused.status == 400
     assert refused.json["detail"] == refused.json["message"] == refused.json["error"]["message"]

@@ -165,6 +165,7 @@ def test_tokens_have_offsets_in_bytes(wired: Live) -> None:
         .startswith("[CLS]")
     )
     assert wired.post("/tei/decode", {"ids": [10**6]}).status == 422
+    assert wired.post("/tei/decode", {"ids": 2}).status == 422
 
 
 def test_both_texts_of_a_pair_count(wired: Live) -> None:
@@ -229,6 +230,8 @@ def test_health_needs_no_key_and_names_no_models(keyed: Live) -> None:
         ({}, 422, "Validation"),
         ({"inputs": "a", "prompt_name": "query"}, 422, "Validation"),
         ({"inputs": "a", "truncation_direction": "left"}, 422, "Validation"),
+        ({"inputs": "a", "truncate": 0}, 422, "Validation"),
+        ({"inputs": "a", "normalize": "yes"}, 422, "Validation"),
         (b"{", 400, "Validation"),
     ],
 )
