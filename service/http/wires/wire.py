@@ -60,7 +60,9 @@ def only(*values: object, why: str) -> PlainValidator:
             return value
         raise ValueError(f"cannot be honoured: {why}")
 
-    schema = Annotated[Any, WithJsonSchema({"enum": [None, *values]})]
+    schema = Annotated[
+        Any, WithJsonSchema({"enum": [None, *values], "description": f"Any other is refused: {why}."})
+    ]
     return PlainValidator(check, json_schema_input_type=schema)
 
 

@@ -33,7 +33,9 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @pytest.mark.slow
-def test_what_the_document_promises_is_answered_and_what_it_forbids_is_refused(documented: Live) -> None:
+def test_what_the_document_promises_is_answered_and_what_it_forbids_is_refused(
+    documented: Live, tmp_path: Path
+) -> None:
     pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install -e '.[dev]'")
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", str(CONFIG), "run"]
     found = subprocess.run(
@@ -47,6 +49,7 @@ def test_what_the_document_promises_is_answered_and_what_it_forbids_is_refused(d
         capture_output=True,
         text=True,
         timeout=600,
+        cwd=tmp_path,  # it leaves a folder there
         check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr

@@ -78,6 +78,12 @@ def test_bounds_are_those_of_json_schema(document: dict[str, Any]) -> None:
     assert {"type": "number", "minimum": 0, "maximum": 1} in properties["min_score"]["anyOf"]
 
 
+def test_an_option_that_is_refused_says_what_is_taken(document: dict[str, Any]) -> None:
+    properties = document["components"]["schemas"]["DocumentsRequest"]["properties"]
+    assert json.dumps(properties["priority"]["enum"]) == "[null, 0]"
+    assert properties["priority"]["description"] == "Any other is refused: all requests have one priority."
+
+
 def test_every_schema_that_is_referred_to_is_there(document: dict[str, Any]) -> None:
     referred = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
     assert referred <= set(document["components"]["schemas"])
