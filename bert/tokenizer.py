@@ -17,7 +17,7 @@ from bert.files import atomic_write
 from bert.text import byte_level_bpe, wordpiece
 from bert.text.cuts import cut_pattern
 from bert.text.letter_shapes import SHAPES, piece_shapes
-from bert.text.offsets import extend_over_marks, trim_spaces, word_ids
+from bert.text.offsets import extend_over_marks, offsets_of, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
 from bert.text.special_pieces import hide_special_pieces, mask_id, pad_id, unk_id, written
 from bert.text.tokenizer_files import from_folder, refuse_code
@@ -241,7 +241,7 @@ class Tokenizer:
 
     def _to_pieces(self, text: str, encoded: tokenizers.Encoding) -> Pieces:
         ids: Ints = np.array(encoded.ids, np.int32)
-        offsets: Ints = np.array(encoded.offsets, np.int32).reshape(-1, 2)
+        offsets = offsets_of(encoded)
         if self.has_bert_words:
             words: Ints | Callable[[], Ints] = np.array(encoded.word_ids, np.int32)
         else:

@@ -17,7 +17,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.tag_sequence import SYMBOLS, has_symbols, without_symbols
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
-from bert.text.offsets import after_marks
+from bert.text.offsets import extend_over_marks
 
 Indices = NDArray[np.intp]
 
@@ -121,10 +121,9 @@ def joined(
     sums = np.concatenate([[0.0], scores.cumsum(dtype=np.float64)])
     means = (sums[last] - sums[first]) / (last - first)
     kinds = [scheme.kind(tag) for tag in tags[first].tolist()]
-    starts, ends = bounds[first, 0].tolist(), bounds[last - 1, 1].tolist()
-    limits = [*starts[1:], len(text)]
-    ends = [after_marks(text, end, limit) for end, limit in zip(ends, limits, strict=True)]
-    columns = zip(kinds, starts, ends, means.tolist(), strict=True)
+    spans = np.stack([bounds[first, 0], bounds[last - 1, 1]], axis=1)
+    extend_over_marks(text, spans)
+    columns = zip(kinds, spans[:, 0].tolist(), spans[:, 1].tolist(), means.tolist(), strict=True)
     return [Entity(text[start:end], kind, start, end, score) for kind, start, end, score in columns]
 
 

@@ -7,7 +7,7 @@ T tokens of a window, n pieces of the context in it.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from bert.encoding import Window
 from bert.tasks.max_context import first_token, owned_pieces
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Floats, softmax
-from bert.text.offsets import after_marks, span_bounds
+from bert.text.offsets import MarkEnds, span_bounds
 
 Indices = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -24,23 +24,27 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A piece of the context, `text` its [start:end] in code points, and its share of probability."""
+    """A piece of the context, its [start:end] in code points, and its share of probability."""
 
-    text: str
+    context: str = field(repr=False)
     start: int
     end: int
     score: float
+
+    @property
+    def text(self) -> str:
+        """Return the piece, cut out anew: the spans of one context may be many times as long as it is."""
+        return self.context[self.start : self.end]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The answer to one question; `answer`, `start` and `end` are None where the text has none."""
 
-    answer: str | None
+    span: Span | None
+    """The answer; None where the text has none."""
     score: float
     """Probability among the n best spans and, where the model may give none, "no answer"."""
-    start: int | None
-    end: int | None
     no_answer_score: float
     alternatives: tuple[Span, ...]
     """The spans that come next, at most top_k - 1."""
@@ -48,6 +52,21 @@ class Answer:
     """The best span, also where no answer wins; None if the context is empty."""
     null_margin: float
     """Logits of no answer minus those of `best`; by the spec's rule the answer is None over `spec.null_threshold`."""
+
+    @property
+    def answer(self) -> str | None:
+        """Return the text of the answer, cut out anew."""
+        return self.span.text if self.span else None
+
+    @property
+    def start(self) -> int | None:
+        """Return where the answer starts."""
+        return self.span.start if self.span else None
+
+    @property
+    def end(self) -> int | None:
+        """Return where the answer ends."""
+        return self.span.end if self.span else None
 
 
 def decode(
@@ -58,25 +77,26 @@ def decode(
     top_k: int = 1,
     max_answer_tokens: int | None = None,
     no_answer_threshold: float | None = None,
+    mark_ends: MarkEnds | None = None,
 ) -> Answer:
     """Answer a question from the start and end logits (T_i, 2) of each window over its context.
 
     Spans hold at most `max_answer_tokens` pieces (None: the spec's). Probabilities are shares among the
     `spec.n_best` spans, so that they do not depend on `top_k`, of which more than `n_best` gives no more. Of equal
     scores the span that begins, then the one that ends, first wins. The text has no answer where the probability of
-    none is over `no_answer_threshold`; None takes the spec's rule. Raises ValueError for limits below 1 and for logits
-    that do not fit.
+    none is over `no_answer_threshold`; None takes the spec's rule. `mark_ends` are those of the context, for callers
+    with several questions about it. Raises ValueError for limits below 1 and for logits that do not fit.
     """
     longest = spec.max_answer_tokens if max_answer_tokens is None else max_answer_tokens
     if top_k < 1 or longest < 1:
         raise ValueError(f"top_k ({top_k}) and max_answer_tokens ({longest}) must be at least 1")
     _check(windows, logits)
     null = min(float(scores[0, 0]) + float(scores[0, 1]) for scores in logits)
-    spans = _n_best(context, windows, logits, spec.n_best, longest)
+    spans = _n_best(mark_ends or MarkEnds(context), windows, logits, spec.n_best, longest)
     competing = [*spans.values(), *([null] if spec.allows_no_answer or not spans else [])]
     shares = softmax(np.array(competing)).tolist()
     found = tuple(
-        Span(context[start:end], start, end, share)
+        Span(context, start, end, share)
         for (start, end), share in zip(spans, shares, strict=False)  # the last share may be that of no answer
     )
     no_answer = shares[-1] if len(shares) > len(found) else 0.0
@@ -86,16 +106,16 @@ def decode(
     else:
         has_none = no_answer > no_answer_threshold
     if best is None or has_none:
-        return Answer(None, no_answer, None, None, no_answer, found[: top_k - 1], best, margin)
-    return Answer(best.text, best.score, best.start, best.end, no_answer, found[1:top_k], best, margin)
+        return Answer(None, no_answer, no_answer, found[: top_k - 1], best, margin)
+    return Answer(best, best.score, no_answer, found[1:top_k], best, margin)
 
 
 def _n_best(
-    context: str, windows: Sequence[Window], logits: Sequence[Floats], n_best: int, longest: int
+    mark_ends: MarkEnds, windows: Sequence[Window], logits: Sequence[Floats], n_best: int, longest: int
 ) -> dict[tuple[int, int], float]:
     """Return the n best spans as {(start, end) in code points: start logit + end logit}, best first."""
     parts = [
-        _window_spans(context, window, scores, owned, n_best, longest)
+        _window_spans(mark_ends, window, scores, owned, n_best, longest)
         for window, scores, owned in zip(windows, logits, owned_pieces(windows), strict=True)
     ]
     totals, starts, ends = (np.concatenate(columns) for columns in zip(*parts, strict=True))
@@ -111,7 +131,12 @@ def _n_best(
 
 
 def _window_spans(
-    context: str, window: Window, logits: Floats, owned: NDArray[np.bool_], n_best: int, longest: int
+    mark_ends: MarkEnds,
+    window: Window,
+    logits: Floats,
+    owned: NDArray[np.bool_],
+    n_best: int,
+    longest: int,
 ) -> tuple[Scores, Indices, Indices]:
     """Return one window's best spans: scores, starts and ends in code points, (M,) each, M about n_best.
 
@@ -122,8 +147,7 @@ def _window_spans(
     start_logits = np.where(owned, logits[first:-1, 0], -np.inf).astype(np.float64)  # (n,)
     end_logits = logits[first:-1, 1].astype(np.float64)  # (n,)
     bounds_from, bounds_to = span_bounds(window.encoding.offsets[first:-1])
-    if not context.isascii():
-        bounds_to = np.array([after_marks(context, end) for end in bounds_to.tolist()], np.intp)
+    bounds_to = mark_ends.after(bounds_to)
     pairs = n_best
     while True:
         totals, starts, ends = _best_pairs(start_logits, end_logits, pairs, longest)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bert.tasks.spec import LEFT_OUT
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats
-from bert.text.offsets import after_marks
+from bert.text.offsets import distinct_characters, is_mark
 
 Indices = NDArray[np.intp]
 
@@ -63,7 +63,8 @@ def left_out(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> 
     """Return the words at `bounds` (W, 2) that are of one of the kinds, by their numbers."""
     found = np.zeros(len(bounds), np.bool_)
     if SYMBOLS in kinds and len(bounds) and has_symbols(text):
-        found |= [_is_symbol(text, start, end) for start, end in bounds.tolist()]
+        starts, ends = bounds[:, 0].tolist(), bounds[:, 1].tolist()
+        found |= [_is_symbol(text, start, end) for start, end in zip(starts, ends, strict=True)]
     if HANDLES in kinds and "@" in text:
         in_handles = np.zeros(len(text) + 1, np.intp)  # number of characters in handles before each
         for handle in _HANDLE.finditer(text):
@@ -75,7 +76,7 @@ def left_out(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> 
 
 def has_symbols(text: str) -> bool:
     """Tell whether a text may have symbols, fast for most texts."""
-    return any(is_symbol(c) for c in set(text))
+    return any(map(is_symbol, distinct_characters(text)))
 
 
 def without_symbols(text: str, start: int, end: int) -> tuple[int, int]:
@@ -87,7 +88,9 @@ def without_symbols(text: str, start: int, end: int) -> tuple[int, int]:
         is_symbol(text[last - 1]) or is_joiner(text[last - 1]) or text[last - 1].isspace()
     ):
         last -= 1
-    return start, after_marks(text, last, end)
+    while last < end and is_mark(text[last]):
+        last += 1
+    return start, last
 
 
 def is_symbol(character: str) -> bool:

@@ -16,6 +16,10 @@ _IS_SPACE = np.isin(np.arange(0x3002), _SPACES)
 """White space by code point; the last entry stands for all code points from there on."""
 
 _FIRST_MARK = "\u0300"
+_FEW_CHARACTERS = 2**12
+"""Longest text whose different characters Python's own set finds fast."""
+_PART = 2**13
+"""Pieces whose offsets are read in one go. `Encoding.offsets` holds the interpreter's lock for 300 ns a piece."""
 
 
 def word_bounds(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
@@ -23,9 +27,12 @@ def word_bounds(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 
     Words are what lies between blanks and punctuation; a punctuation mark and a Chinese character are words of their own.
     """
-    return [
-        encoded.offsets for encoded in _word_splitter().encode_batch(list(texts), add_special_tokens=False)
-    ]
+    return [encoded.offsets for encoded in _split_into_words(texts)]
+
+
+def _split_into_words(texts: Sequence[str]) -> list[tokenizers.Encoding]:
+    found: list[tokenizers.Encoding] = _word_splitter().encode_batch(list(texts), add_special_tokens=False)
+    return found
 
 
 @cache
@@ -45,7 +52,7 @@ def word_ids(text: str, offsets: Ints, splits: Ints) -> Ints:
     blank before a word that is written apart, and belongs to it: `transformers` gives that piece the word's label. In a
     stretch of its own, such as a line break, it is no word's.
     """
-    bounds = np.array(word_bounds([text])[0], np.int32).reshape(-1, 2)
+    bounds = offsets_of(_split_into_words([text])[0])
     found = np.full(len(offsets), -1, np.int32)
     if not len(bounds) or not len(offsets):
         return found
@@ -89,19 +96,77 @@ def trim_spaces(text: str, offsets: Ints) -> None:
 
 def _spaces(text: str) -> NDArray[np.bool_]:
     """Return where a text has white space, (code points,)."""
-    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return _IS_SPACE[np.minimum(points, len(_IS_SPACE) - 1)]
+    return _IS_SPACE[np.minimum(_code_points(text), len(_IS_SPACE) - 1)]
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), np.uint32)
+
+
+def offsets_of(encoded: tokenizers.Encoding) -> Ints:
+    """Return start and end of each piece, (T, 2), as the library counts them."""
+    pieces = len(encoded)
+    if pieces <= _PART:
+        return np.array(encoded.offsets, np.int32).reshape(-1, 2)
+    offsets = np.empty((pieces, 2), np.int32)
+    for start in range(0, pieces, _PART):
+        part = range(start, min(start + _PART, pieces))
+        offsets[start : part.stop] = [encoded.token_to_chars(index) or (0, 0) for index in part]
+    return offsets
+
+
+def distinct_characters(text: str) -> set[str]:
+    """Return the different characters of a text; other threads can run meanwhile, however long it is."""
+    if len(text) <= _FEW_CHARACTERS:
+        return set(text)
+    points = _code_points(text)
+    is_there = np.zeros(int(points.max()) + 1, np.bool_)
+    is_there[points] = True
+    return set(map(chr, np.flatnonzero(is_there).tolist()))
+
+
+class MarkEnds:
+    """Where the combining marks and variation selectors of a text end, found in one pass over it.
+
+    A tokenizer may drop marks or have pieces of their own for them, so that a stretch of whole pieces can end before
+    them, and an answer that ends there would lose an accent.
+    """
+
+    __slots__ = ("_ends",)
+
+    def __init__(self, text: str) -> None:
+        """Look through a text once; for one with marks 4 bytes a character are kept."""
+        self._ends: Ints | None = None
+        if text.isascii():
+            return
+        marks = [ord(c) for c in distinct_characters(text) if is_mark(c)]
+        if not marks:
+            return
+        points = _code_points(text)
+        marked = np.zeros(int(points.max()) + 1, np.bool_)
+        marked[marks] = True
+        places = np.arange(len(text) + 1, dtype=np.int32)
+        places[:-1][marked[points]] = len(text)
+        self._ends = np.minimum.accumulate(places[::-1])[::-1]
+
+    def after(self, ends: NDArray[np.integer]) -> NDArray[np.intp]:
+        """Return `ends` (N,), code points of the text, each moved past the marks that begin there."""
+        return np.asarray(ends if self._ends is None else self._ends[ends], np.intp)
+
+
+def is_mark(character: str) -> bool:
+    """Tell whether a character is a combining mark or a variation selector."""
+    return character >= _FIRST_MARK and unicodedata.category(character) in ("Mn", "Me")
 
 
 def extend_over_marks(text: str, offsets: Ints) -> None:
-    """Move each end in `offsets` (T, 2), in place, past the combining marks that follow it.
+    """Move each end in `offsets` (T, 2), in place, past the marks that follow it, at most to the next piece.
 
-    An uncased tokenizer drops accents, so a decomposed "e" + U+0301 gives a piece over the "e" alone; an
-    answer that ends there would lose its accent.
+    An uncased tokenizer drops accents, so a decomposed "e" + U+0301 gives a piece over the "e" alone.
     """
-    limits = np.append(offsets[1:, 0], len(text))
-    for row in np.flatnonzero(offsets[:, 1] < limits):
-        offsets[row, 1] = after_marks(text, int(offsets[row, 1]), int(limits[row]))
+    starts, ends = offsets[1:, 0], offsets[:, 1]
+    limits = np.append(starts, len(text))
+    offsets[:, 1] = np.maximum(ends, np.minimum(MarkEnds(text).after(ends), limits))
 
 
 def span_bounds(offsets: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -113,14 +178,3 @@ def span_bounds(offsets: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     is_blank = starts >= ends
     later = np.where(is_blank, np.iinfo(np.intp).max, starts)[::-1]
     return np.minimum.accumulate(later)[::-1], np.maximum.accumulate(np.where(is_blank, 0, ends))
-
-
-def after_marks(text: str, end: int, limit: int | None = None) -> int:
-    """Return where the combining marks and variation selectors at `end` end, at most at `limit`.
-
-    A tokenizer may have pieces of their own for them, so that a stretch of whole pieces can end before them.
-    """
-    limit = len(text) if limit is None else limit
-    while end < limit and text[end] >= _FIRST_MARK and unicodedata.category(text[end]) in ("Mn", "Me"):
-        end += 1
-    return end

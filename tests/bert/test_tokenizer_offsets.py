@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given
+from hypothesis import example, given
 
 from bert.encoding import Pieces
+from bert.text.offsets import MarkEnds, offsets_of
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import LONG_TEXTS, ODD_TEXTS, TEXTS
 from tests.support.reading import character_tokenizer
+from tests.support.tokenizers import backend_of
 
 MARKS = ("Mn", "Me")
 UNCASED = character_tokenizer()
@@ -104,3 +106,26 @@ def test_word_ids_count_words_and_punctuation() -> None:
 def word_spans(pieces: Pieces) -> tuple[list[int], list[int]]:
     rows = [np.flatnonzero(pieces.word_ids == word) for word in range(pieces.word_ids.max() + 1)]
     return [pieces.offsets[r[0], 0] for r in rows], [pieces.offsets[r[-1], 1] for r in rows]
+
+
+def slow_after_marks(text: str, end: int) -> int:
+    while end < len(text) and text[end] >= "\u0300" and unicodedata.category(text[end]) in MARKS:
+        end += 1
+    return end
+
+
+@given(TEXTS)
+@example("".join(map(chr, (*range(0xD800), *range(0xE000, 0x110000)))))
+@example("e\u0301" * 5_000)
+def test_marks_end_where_a_walk_over_them_ends(text: str) -> None:
+    places = np.arange(len(text) + 1)
+    assert MarkEnds(text).after(places).tolist() == [
+        slow_after_marks(text, place) for place in places.tolist()
+    ]
+
+
+@pytest.mark.parametrize("text", LONG_TEXTS)
+def test_offsets_that_are_read_in_parts_are_the_librarys(text: str) -> None:
+    for kind in ("wordpiece", "bpe", "unigram"):
+        (encoded,) = backend_of(kind).encode_batch([text], add_special_tokens=False)
+        assert offsets_of(encoded).tolist() == list(map(list, encoded.offsets))

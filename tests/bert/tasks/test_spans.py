@@ -214,7 +214,7 @@ def test_two_pieces_over_one_character_give_its_span_once() -> None:
 def test_an_empty_context_has_no_answer(spec: TaskSpec) -> None:
     windows = windows_of("  ")
     answer = spans.decode("  ", windows, random_logits(windows, 0), spec, top_k=3)
-    assert answer == Answer(None, 1.0, None, None, 1.0, (), None, math.inf)
+    assert answer == Answer(None, 1.0, 1.0, (), None, math.inf)
 
 
 @given(TEXTS, st.integers(0, 999), st.floats(0, 1), st.floats(-9, 9))
