@@ -17,6 +17,8 @@ HOUR_S = 3600
 """No duration is longer: one that never ends is a service that never stops."""
 WIRES = ("openai", "tei", "rerank", "huggingface", "oip", "cloud")
 """Wires of other servers' clients, by their names in the setting `wires`."""
+MAX_RESPONSE_BYTES = 2**25
+"""16 times the largest request body, by default. To write twice as much would hold an event loop for over 20 ms."""
 MIN_KEY_CHARACTERS = 8
 KEY = re.compile(r"[!-~]+")
 """What every client can send in a header: visible ASCII."""
@@ -98,6 +100,11 @@ class ServeSettings(CommandSettings):
         "openai, tei, rerank, huggingface, oip and cloud, separated by commas; or all, or none.",
     )
     max_body_bytes: int = Field(2**21, ge=1, description="Largest request body in bytes; above it 413.")
+    max_response_bytes: int = Field(
+        MAX_RESPONSE_BYTES,
+        ge=1,
+        description="Largest response of a task in bytes, by an estimate before it is written; a request for more gets 422.",
+    )
     max_texts_per_request: int = Field(
         512, ge=1, description="Most texts in one request, all fields together; above it 422."
     )

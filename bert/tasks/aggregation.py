@@ -4,7 +4,7 @@ The default, that a word's first piece speaks for it, needs no other piece and i
 T pieces, W words, K labels.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -50,6 +50,16 @@ class TaggedPiece:
     index: int
     """Index among the text's pieces."""
     token_id: int
+
+    @property
+    def start(self) -> int:
+        """Return where the piece starts, in code points."""
+        return self.entity.start
+
+    @property
+    def end(self) -> int:
+        """Return where it ends."""
+        return self.entity.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +143,7 @@ def decode(
     return [entity for entity in found if entity.text]  # blank pieces may have tags too
 
 
-def tagged_pieces(text: str, pieces: Pieces, logits: Floats, spec: TaskSpec) -> list[TaggedPiece]:
+def tagged_pieces(text: str, pieces: Pieces, logits: Floats, spec: TaskSpec) -> Iterator[TaggedPiece]:
     """Return the pieces that have a tag and a character, by the logits of all (T, K).
 
     Raises ValueError if the logits do not fit.
@@ -145,10 +155,10 @@ def tagged_pieces(text: str, pieces: Pieces, logits: Floats, spec: TaskSpec) -> 
     at = np.flatnonzero(is_shown)
     columns = (at, tags[at], scores[at], pieces.ids[at], *pieces.offsets[at].T)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    return [
+    return (
         TaggedPiece(Entity(text[start:end], labels[tag], start, end, score), index, token_id)
         for index, tag, score, token_id, start, end in rows
-    ]
+    )
 
 
 def _probabilities(

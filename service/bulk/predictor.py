@@ -31,6 +31,7 @@ from service.engine.bundle_loader import load_models
 from service.engine.slot_layout import lay_out_slots
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
+from service.settings import MAX_RESPONSE_BYTES
 
 Row = Mapping[str, object]
 BATCH_TOKENS = {CUDA: 65_536}
@@ -153,7 +154,7 @@ class Predictor:
             self._loop.close()
 
     async def _make_pipeline(self, slots: int) -> Pipeline:
-        return Pipeline(self._scheduler, slots, sys.maxsize)
+        return Pipeline(self._scheduler, slots, sys.maxsize, MAX_RESPONSE_BYTES)
 
     async def _end(self) -> None:
         running = asyncio.all_tasks() - {asyncio.current_task()}

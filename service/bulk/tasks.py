@@ -118,7 +118,7 @@ async def _compare(
     prompt = options.get("prompt_name")
     pair = [prompted(Texts(name, read[name], True), model, prompt) for name in ("text", "text_pair")]
     embedded = await pipeline.embed(
-        request, model, *pair, truncate=truncate, dimensions=options.get("dimensions")
+        request, model, *pair, truncate=truncate, dimensions=options.get("dimensions"), shown=False
     )
     vectors, cut = embedded.vectors, embedded.truncated
     scores = likeness(vectors[:count], vectors[count:], model.spec.similarity)

@@ -128,8 +128,9 @@ class Service:
         began = time.monotonic()
         engines = await self._open(self.settings, self.metrics)
         registry = engines.registry
+        waiting = WAITING_BODIES * self.settings.max_body_bytes
         pipeline = Pipeline(
-            engines.scheduler, self.tokenizer_threads, WAITING_BODIES * self.settings.max_body_bytes
+            engines.scheduler, self.tokenizer_threads, waiting, self.settings.max_response_bytes
         )
         window = Window(max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1))
         spool_file = SpoolFile(self.settings.stream_spool_bytes)

@@ -25,7 +25,7 @@ from service.pipeline.inputs import (
     pair_count,
     prompted,
 )
-from service.pipeline.pipeline import INLINE_VECTORS, RESULT_CHARACTERS
+from service.pipeline.pipeline import INLINE_VECTORS
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[Response]])
 
@@ -96,8 +96,9 @@ async def multiple_choice(request: TaskRequest, body: schemas.MultipleChoiceRequ
     results, truncated = await request.pipeline.choose(
         request.context, model, prompt, choices, count, top_k=body.top_k, truncate=body.truncate
     )
-    written = sum(map(len, results)) + choices.characters(count) // RESULT_CHARACTERS
-    return await request.respond(written, lambda: responses.best_choices(results, choices, truncated))
+    return await request.respond(
+        sum(map(len, results)), lambda: responses.best_choices(results, choices, truncated)
+    )
 
 
 @task_endpoint("/ner", span_schemas.NerResponse)
@@ -122,15 +123,15 @@ async def similarity(request: TaskRequest, body: embedding_schemas.SimilarityReq
     text = prompted(text, model, body.prompt_name)
     candidates = prompted(candidates, model, body.candidates_prompt_name, "candidates_prompt_name")
     embedded = await pipeline.embed(
-        context, model, text, candidates, truncate=body.truncate, dimensions=body.dimensions
+        context, model, text, candidates, truncate=body.truncate, dimensions=body.dimensions, shown=False
     )
 
     def rank() -> Response:
-        rankings = pipeline.rank(model, embedded, len(text), body.top_k)
+        rankings = pipeline.rank(context, model, text, embedded, body.top_k)
         with context.timed("decode"):
             return responses.task_response(context, responses.rankings(rankings, embedded, len(text)))
 
-    return await pipeline.write(len(text) * len(candidates), rank)
+    return await pipeline.write(context, len(text) * len(candidates), rank)
 
 
 @task_endpoint("/rerank", embedding_schemas.RerankResponse)
@@ -177,7 +178,7 @@ async def embed(request: TaskRequest, body: embedding_schemas.EmbedRequest) -> R
     )
     if body.encoding_format == "binary":
         return await request.pipeline.write(
-            len(text), lambda: responses.npy(request.context, embedded), INLINE_VECTORS
+            request.context, len(text), lambda: responses.npy(request.context, embedded), INLINE_VECTORS
         )
     base64 = body.encoding_format == "base64"
     return await request.respond(

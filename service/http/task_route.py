@@ -114,9 +114,9 @@ class TaskRequest(Request):
     async def respond(
         self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
     ) -> Response:
-        """Write the results, in a thread if there are more than `max_inline`."""
+        """Write the results, in a thread if they are large or more than `max_inline`."""
         return await self.pipeline.write(
-            count, lambda: responses.task_response(self.context, results()), max_inline
+            self.context, count, lambda: responses.task_response(self.context, results()), max_inline
         )
 
 

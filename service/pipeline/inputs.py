@@ -10,9 +10,6 @@ from bert.tasks.spec import LEFT_OUT
 from bert.tasks.tags import TagScheme
 from service.engine.loaded_model import Model
 
-MAX_RESPONSE_CHARACTERS = 2**24
-"""Maximum characters of the sequences in one response."""
-
 Item = TypeVar("Item")
 
 
@@ -30,6 +27,8 @@ class RequestContext:
     began: float = 0.0
     """Arrival of the request's first byte; `received` if the server does not tell."""
     tokens: int = 0
+    response_bytes: int = 0
+    """Size that the response may have, about, once it is known."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by phase: tokenize, queue, inference, decode."""
 
@@ -109,11 +108,6 @@ class Choices:
     def for_prompt(self, prompt: int) -> int:
         """Return the index of a prompt's list."""
         return prompt if self.is_nested else 0
-
-    def characters(self, prompts: int) -> int:
-        """Return the characters of a response: each prompt's choices are in it, the best one twice."""
-        once = sum(2 * len(choice) for each in self.lists for choice in each)
-        return once if self.is_nested else prompts * once
 
 
 def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_name") -> Texts:
@@ -239,12 +233,6 @@ def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:
     if errors:
         raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
     check_not_blank(prompt)
-    if (characters := choices.characters(count)) > MAX_RESPONSE_CHARACTERS:
-        message = (
-            f"the choices of {count} prompts are {characters} characters in the answer, which may have "
-            f"{MAX_RESPONSE_CHARACTERS}: send the prompts in several requests"
-        )
-        raise InvalidRequestError([FieldError("choices", message)])
     return count
 
 
@@ -266,21 +254,6 @@ def check_not_blank(*fields: Texts) -> None:
     ]
     if blank:
         raise InvalidRequestError(blank)
-
-
-def check_response_size(texts: Texts, masks: Sequence[int], top_k: int) -> int:
-    """Return the characters of a response; refuse a request for more than fit in memory.
-
-    The response has `top_k` copies of a text for each of its `masks`.
-    """
-    characters = top_k * sum(len(text) * count for text, count in zip(texts.values, masks, strict=True))
-    if characters > MAX_RESPONSE_CHARACTERS:
-        message = (
-            f"{top_k} sequences for each of {sum(masks)} masks are {characters} characters, and an answer may have "
-            f"{MAX_RESPONSE_CHARACTERS}: ask for fewer, or send the texts in several requests"
-        )
-        raise InvalidRequestError([FieldError("top_k", message)])
-    return characters
 
 
 def make_each(count: int, make: Callable[[int], Item], name: Callable[[int], str]) -> list[Item]:

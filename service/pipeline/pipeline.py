@@ -1,7 +1,8 @@
 """Texts to results: tokenise, run through the scheduler, decode. One method per task."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeVar
 
 from bert.errors import RequestTooLargeError
@@ -13,6 +14,7 @@ from bert.tasks.ner import Entity
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Reads
+from bert.text.offsets import MarkEnds
 from bert.tokenizer import Encoding, Pieces, Window
 from service.engine.engine_protocol import Floats
 from service.engine.loaded_model import Model
@@ -22,12 +24,21 @@ from service.pipeline.inputs import (
     Texts,
     check_dimensions,
     check_not_blank,
-    check_response_size,
     pair_count,
     prompted,
 )
 from service.pipeline.label_options import check_scoring, check_windows, whole_windows
 from service.pipeline.relevance import Embedded, Relevance, is_cross_encoder, prompt_names
+from service.pipeline.response_size import (
+    RESULT_BYTES,
+    HasBounds,
+    choices_size,
+    note_size,
+    scores_size,
+    spans_size,
+    text_size,
+    vectors_size,
+)
 from service.pipeline.tokenization import (
     INLINE_TOKENS,
     BoundedTokenizer,
@@ -36,12 +47,14 @@ from service.pipeline.tokenization import (
     encode_fields,
     encode_masked,
     encode_texts,
+    is_short_text,
     question_windows,
     text_windows,
 )
 from service.scheduling.scheduler_protocol import SchedulerProtocol
 
 Result = TypeVar("Result")
+Stretch = TypeVar("Stretch", bound=HasBounds)
 WARM_UP_TEXT = "a"
 """Short enough for every model and vocabulary, as a question too."""
 MAX_SHOWN_TOKENS = 2**14
@@ -49,8 +62,8 @@ MAX_SHOWN_TOKENS = 2**14
 SHOWN_RULE = "/tokenize shows at most {}"
 INLINE_RESULTS = 500
 """Maximum results (labels, answers, similarities) decoded and serialised on the event loop, within 2 ms."""
-RESULT_CHARACTERS = 200
-"""Characters of a response that cost as much as one result."""
+INLINE_RESPONSE_BYTES = 2**18
+"""Largest response that is serialised on the event loop, within 1 ms."""
 INLINE_VECTORS = 32
 """Maximum embeddings serialised on the event loop, within 0.5 ms."""
 
@@ -80,9 +93,14 @@ class FilledMasks:
 class Pipeline:
     """Runs requests through loaded models."""
 
-    def __init__(self, scheduler: SchedulerProtocol, threads: int, max_characters: int) -> None:
-        """Tokenise in `threads` threads; at most `max_characters` wait for them."""
-        self._scheduler = scheduler
+    def __init__(
+        self, scheduler: SchedulerProtocol, threads: int, max_characters: int, max_response_bytes: int
+    ) -> None:
+        """Tokenise in `threads` threads; at most `max_characters` wait for them.
+
+        What would take more than `max_response_bytes` in a response is refused with an InvalidRequestError.
+        """
+        self._scheduler, self._max_response_bytes = scheduler, max_response_bytes
         self._threads = Threads(threads, max_characters)
 
     async def classify(
@@ -101,6 +119,9 @@ class Pipeline:
         With `windows` all of a long text is read, and the scores of its windows are merged.
         """
         check_scoring(model, scoring)
+        if scoring.threshold is None:  # with one no text has many
+            count = max(len(text), len(pair) if pair is not None else 0)
+            self._note(request, text, count * scores_size(model.spec.labels, scoring.top_k))
         if windows is not None:
             check_windows(pair, truncate=truncate)
             return await self._classify_windows(request, model, text, scoring, windows), [False] * len(text)
@@ -120,7 +141,7 @@ class Pipeline:
             return await self.numbers(request, model, query, candidates, truncate=truncate)
         for_query, for_candidates = prompt_names(model.spec)
         query, candidates = prompted(query, model, for_query), prompted(candidates, model, for_candidates)
-        embedded = await self.embed(request, model, query, candidates, truncate=truncate)
+        embedded = await self.embed(request, model, query, candidates, truncate=truncate, shown=False)
         return Relevance.of_vectors(embedded, model.spec.similarity)
 
     async def numbers(
@@ -142,6 +163,7 @@ class Pipeline:
         truncate: bool,
     ) -> tuple[list[list[multiple_choice.ScoredChoice]], list[bool]]:
         """Return the choices of each of `count` prompts, best first, and whether any of them was cut."""
+        self._note(request, prompt, choices_size(choices, count))
         bounded = self._bounded(request, model, only_ids=True)
         with request.timed("tokenize"):
             rows = await encode_choices(bounded, model, prompt, choices, count, truncate=truncate)
@@ -161,9 +183,16 @@ class Pipeline:
         *fields: Texts,
         truncate: bool,
         dimensions: int | None = None,
+        shown: bool = True,
     ) -> Embedded:
-        """Return a vector for each text of the first field, then of the next: its first `dimensions` numbers, or all."""
+        """Return a vector for each text of the first field, then of the next: its first `dimensions` numbers, or all.
+
+        The response does not hold vectors that are only compared, and not `shown`.
+        """
         check_dimensions(model, dimensions)
+        if shown:
+            numbers = dimensions or model.embedding_size or 0
+            self._note(request, fields[0], vectors_size(sum(map(len, fields)), numbers))
         bounded = self._bounded(request, model, only_ids=True)
         with request.timed("tokenize"):
             encodings = await encode_fields(bounded, model, fields, truncate=truncate)
@@ -173,10 +202,11 @@ class Pipeline:
         return Embedded(vectors, [encoding.truncated for encoding in encodings])
 
     def rank(
-        self, model: Model, embedded: Embedded, queries: int, top_k: int | None
+        self, request: RequestContext, model: Model, text: Texts, embedded: Embedded, top_k: int | None
     ) -> Iterator[list[similarity.Ranked]]:
-        """Rank the vectors after the first `queries`, best first, for each of these, as the model compares vectors."""
-        asked, others = embedded.vectors[:queries], embedded.vectors[queries:]
+        """Rank the vectors after those of `text`, best first, for each of these, as the model compares vectors."""
+        asked, others = embedded.vectors[: len(text)], embedded.vectors[len(text) :]
+        self._note(request, text, len(asked) * min(len(others), top_k or len(others)) * RESULT_BYTES)
         return (similarity.rank(query, others, top_k, model.spec.similarity) for query in asked)
 
     async def entities(
@@ -209,22 +239,28 @@ class Pipeline:
         with request.timed("tokenize"):
             windows = await question_windows(bounded, model, question, context, count)
         logits = await self._infer_windows(request, model, windows)
+        passages = [context.values[context.index(i)] for i in range(count)]
 
         def decode() -> list[spans.Answer]:
-            return [
+            mark_ends = {passage: MarkEnds(passage) for passage in dict.fromkeys(context.values)}
+            found = [
                 spans.decode(
-                    context.values[context.index(i)],
+                    passage,
                     windows[i],
                     logits[i],
                     model.spec,
                     top_k,
                     max_answer_tokens,
                     no_answer_threshold,
+                    mark_ends[passage],
                 )
-                for i in range(count)
+                for i, passage in enumerate(passages)
             ]
+            shown = (span for each in found for span in (each.span, *each.alternatives) if span is not None)
+            self._note(request, context, spans_size(shown))
+            return found
 
-        return await self._decode(request, count * top_k, decode)
+        return await self._decode(request, count * top_k, decode, context)
 
     async def fill_masks(
         self, request: RequestContext, model: Model, text: Texts, *, top_k: int
@@ -234,14 +270,15 @@ class Pipeline:
         with request.timed("tokenize"):
             encodings = await encode_masked(bounded, model, text)
         masks = [len(fill_mask.mask_positions(encoding)) for encoding in encodings]
-        characters = check_response_size(text, masks, top_k)
+        sizes = (text_size(each) + RESULT_BYTES for each in text.values)
+        self._note(request, text, top_k * sum(size * count for size, count in zip(sizes, masks, strict=True)))
         outputs = await self._infer(request, model, encodings)
 
         texts = (
             fill_mask.decode(value, encoding, best, model.tokenizer, top_k)
             for value, encoding, best in zip(text.values, encodings, outputs, strict=True)
         )
-        return FilledMasks(texts, sum(masks) * top_k + characters // RESULT_CHARACTERS)
+        return FilledMasks(texts, sum(masks) * top_k)
 
     async def warm_up(self, request: RequestContext, model: Model) -> None:
         """Run one short text through a model, whatever its task."""
@@ -260,6 +297,8 @@ class Pipeline:
             special = model.tokenizer.form.special_tokens(1)
             request.tokens = sum(len(each) + special for each in pieces)
             bounded.check_tokens(request.tokens)
+            texts = sum(map(text_size, text.values))
+            self._note(request, text, request.tokens * RESULT_BYTES + texts)
             return await bounded.build(
                 len(text), lambda: [_tokens(model, model.tokenizer.single(each)) for each in pieces]
             )
@@ -269,10 +308,16 @@ class Pipeline:
         return await self._threads.run(function)
 
     async def write(
-        self, results: int, function: Callable[[], Result], max_inline: int = INLINE_RESULTS
+        self,
+        request: RequestContext,
+        results: int,
+        function: Callable[[], Result],
+        max_inline: int = INLINE_RESULTS,
     ) -> Result:
-        """Serialise a response, in a thread if it has more than `max_inline` results."""
-        return function() if results <= max_inline else await self.run_in_thread(function)
+        """Serialise a response, in a thread if it is large or has more than `max_inline` results."""
+        if results <= max_inline and request.response_bytes <= INLINE_RESPONSE_BYTES:
+            return function()
+        return await self.run_in_thread(function)
 
     async def close(self) -> None:
         """End the threads."""
@@ -323,25 +368,27 @@ class Pipeline:
         request: RequestContext,
         model: Model,
         text: Texts,
-        decode_one: Callable[[str, Pieces, Floats, TaskSpec], list[Result]],
+        decode_one: Callable[[str, Pieces, Floats, TaskSpec], Iterable[Stretch]],
         *,
         by_piece: bool,
-    ) -> list[list[Result]]:
+    ) -> list[list[Stretch]]:
         """Decode each text's pieces with the logits of its words, or with `by_piece` of the pieces."""
         spec, bounded = model.spec, self._bounded(request, model)
         with request.timed("tokenize"):
             pieces, windows = await text_windows(bounded, model, text, by_piece=by_piece)
         logits = await self._infer_windows(request, model, windows)
 
-        def decode() -> list[list[Result]]:
-            return [
-                decode_one(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), spec)
+        def decode() -> list[list[Stretch]]:
+            found = [
+                list(decode_one(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), spec))
                 if windows[i]
                 else []
                 for i in range(len(text))
             ]
+            self._note(request, text, spans_size(chain.from_iterable(found)))
+            return found
 
-        return await self._decode(request, len(text), decode)
+        return await self._decode(request, len(text), decode, text)
 
     async def _infer_windows(
         self, request: RequestContext, model: Model, windows: Sequence[Sequence[Window]]
@@ -351,12 +398,26 @@ class Pipeline:
         outputs = iter(await self._infer(request, model, encodings) if encodings else [])
         return [[next(outputs) for _ in text] for text in windows]
 
-    async def _decode(self, request: RequestContext, results: int, function: Callable[[], Result]) -> Result:
-        """Decode outputs to about `results` results, in a thread if that takes long."""
+    async def _decode(
+        self,
+        request: RequestContext,
+        results: int,
+        function: Callable[[], Result],
+        text: Texts | None = None,
+    ) -> Result:
+        """Decode outputs to about `results` results, in a thread if that takes long.
+
+        `text` is what the results point into.
+        """
         with request.timed("decode"):
-            if request.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
+            is_short = text is None or is_short_text(text.values)
+            if is_short and request.tokens < INLINE_TOKENS and results <= INLINE_RESULTS:
                 return function()
             return await self.run_in_thread(function)
+
+    def _note(self, request: RequestContext, text: Texts, size: int) -> None:
+        """Note the size of the response; raises InvalidRequestError, which names `text`, if it is too large."""
+        note_size(request, self._max_response_bytes, text.name, size)
 
 
 def _tokens(model: Model, encoding: Encoding) -> list[Token]:

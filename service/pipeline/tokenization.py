@@ -28,12 +28,19 @@ INLINE_ENCODINGS = 64
 """Maximum texts whose encodings are built on the event loop, within 2 ms."""
 INLINE_TOKENS = 2_000
 """Maximum tokens of a request whose outputs are decoded on the event loop."""
+INLINE_TEXT_CHARACTERS = 2**15
+"""Maximum characters of texts in which the event loop itself looks for places, within 2 ms. Few tokens may have many."""
 INLINE_SPLIT_CHARACTERS = 2**16
 """Maximum characters that are split into parts on the event loop, within 1 ms."""
 HELPER_THREADS = 2
 """Threads that parse large bodies, decode and serialise. Most of that holds the interpreter's lock: more would not help."""
 
 Result = TypeVar("Result")
+
+
+def is_short_text(texts: Sequence[str]) -> bool:
+    """Tell whether the event loop itself may look for places in these texts."""
+    return sum(map(len, texts)) <= INLINE_TEXT_CHARACTERS
 
 
 class Threads:
@@ -69,6 +76,7 @@ class BoundedTokenizer:
     """Rule behind `max_tokens`, for the error's message."""
     tokens: int = 0
     """Tokens counted so far."""
+    has_short_texts: bool = True
     _lock: Lock = field(default_factory=Lock)
 
     def check_deadline(self) -> None:
@@ -88,6 +96,7 @@ class BoundedTokenizer:
         raises.
         """
         characters = sum(map(len, texts))
+        self.has_short_texts = characters <= INLINE_TEXT_CHARACTERS
         if len(texts) <= INLINE_TEXTS and characters <= INLINE_CHARACTERS:
             return self._tokenize(Part(0, list(texts)), max_pieces)
         if cost(texts) <= INLINE_SPLIT_CHARACTERS:
@@ -100,7 +109,7 @@ class BoundedTokenizer:
 
     async def build(self, texts: int, function: Callable[[], Result]) -> Result:
         """Build the encodings of that many texts, in a thread if that takes long."""
-        if texts <= INLINE_ENCODINGS and self.tokens <= INLINE_TOKENS:
+        if texts <= INLINE_ENCODINGS and self.tokens <= INLINE_TOKENS and self.has_short_texts:
             return function()
         return await self.threads.run(function)
 
@@ -209,7 +218,8 @@ async def encode_choices(
 async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) -> list[Encoding]:
     """Encode texts with masks; raises InvalidRequestError for those without one or over the model's length."""
     tokenizer, limit = model.tokenizer, model.spec.max_tokens
-    split = [fill_mask.split(tokenizer, value) for value in text.values]
+    bounded.has_short_texts = is_short_text(text.values)
+    split = await bounded.build(len(text), lambda: [fill_mask.split(tokenizer, each) for each in text.values])
     bounded.check_tokens(sum(len(each.masks) for each in split))
     found = iter(await bounded.pieces([part for each in split for part in each.parts]))
 

@@ -78,14 +78,21 @@ def tiny_weights(config: BertConfig, spec: TaskSpec, seed: int) -> dict[str, NDA
 
 
 def write_tiny_bundle(
-    folder: Path, name: str, spec: TaskSpec, seed: int, positions: int = 64, vocab_size: int | None = None
+    folder: Path,
+    name: str,
+    spec: TaskSpec,
+    seed: int,
+    positions: int = 64,
+    vocab_size: int | None = None,
+    tokenizer_json: str | None = None,
 ) -> None:
-    """Write a bundle with random weights; all of one size have the same embeddings, as over one base."""
+    """Write a bundle with random weights; all of one size have the same embeddings, as over one base.
+
+    With a `tokenizer_json` other than this module's, `vocab_size` is that of its pieces.
+    """
     config = BertConfig(vocab_size or len(vocabulary()), 32, 2, 4, 64, max_position_embeddings=positions)
     graph = build_graph(config, spec, tiny_weights(config, spec, seed), partial(CpuOps))
-    with tempfile.TemporaryDirectory() as aside:
-        tiny_tokenizer().save(Path(aside))
-        tokenizer = (Path(aside) / "tokenizer.json").read_bytes()
+    tokenizer = (tokenizer_json or tiny_tokenizer().to_json()).encode()
     manifest = Manifest(
         name,
         "1",

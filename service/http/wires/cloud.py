@@ -110,9 +110,9 @@ class PredictionRequest(TaskRequest):
     async def respond(
         self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
     ) -> Response:
-        """Write the results, in a thread if there are more than `max_inline`."""
+        """Write the results, in a thread if they are large or more than `max_inline`."""
         return await self.pipeline.write(
-            count, lambda: answer({"predictions": responses.in_parts(results())}), max_inline
+            self.context, count, lambda: answer({"predictions": responses.in_parts(results())}), max_inline
         )
 
 

@@ -189,7 +189,7 @@ async def run(request: TaskRequest, name: str | None, body: InferenceRequest) ->
     check_options(model, options, OPTIONS[model.spec.task])
     _check_windows(model, options)
     count, content = await TASKS[model.spec.task](request, model, body.inputs, options)
-    return await request.pipeline.write(count, lambda: answer(content()), max_inline)
+    return await request.pipeline.write(request.context, count, lambda: answer(content()), max_inline)
 
 
 @WIRE.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO | {"auto_truncate": False})
@@ -292,20 +292,24 @@ async def _answers(
     found = await request.pipeline.answers(
         request.context, model, question, passage, top_k=top_k + 1, max_answer_tokens=options.max_answer_len
     )
-    shown = [_spans(each, may_be_none=options.handle_impossible_answer)[:top_k] for each in found]
-    results = [each if top_k > 1 else each[0] for each in shown]
-    return len(rows) * top_k, lambda: results if isinstance(inputs, list) else results[0]
+
+    def shown() -> object:
+        spans = (_spans(each, may_be_none=options.handle_impossible_answer)[:top_k] for each in found)
+        results = [each if top_k > 1 else each[0] for each in spans]
+        return results if isinstance(inputs, list) else results[0]
+
+    return len(rows) * top_k, shown
 
 
 def _spans(found: Answer, *, may_be_none: bool) -> list[dict[str, object]]:
     """Return the answers, best first; no answer is an empty one."""
     nothing = {"answer": "", "score": found.no_answer_score, "start": 0, "end": 0}
-    best = [] if found.best is None or found.answer is None else [found.best]
+    best = [found.span] if found.span is not None else []
     spans: list[dict[str, object]] = [
         {"answer": each.text, "score": each.score, "start": each.start, "end": each.end}
         for each in (*best, *found.alternatives)
     ]
-    return [nothing, *spans] if found.answer is None and (may_be_none or not spans) else spans
+    return [nothing, *spans] if found.span is None and (may_be_none or not spans) else spans
 
 
 async def _embed(
@@ -327,6 +331,7 @@ async def _embed(
             sentences,
             truncate=options.cuts(),
             dimensions=options.dimensions,
+            shown=False,
         )
         cosines = Relevance.of_vectors(embedded).scores.tolist()
         return 1, lambda: in_parts(cosines)

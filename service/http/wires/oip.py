@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
@@ -174,7 +173,7 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
         wanted = [wanted.name for wanted in body.outputs]
         outputs = [output for output in outputs if output.name in wanted]
     count = max(output.shape[0] for output in outputs)
-    return await request.pipeline.write(count, lambda: written(model, body, outputs), 32)
+    return await request.pipeline.write(request.context, count, lambda: written(model, body, outputs), 32)
 
 
 class Options(WireRequest):
@@ -229,8 +228,11 @@ async def _answers(
     )
     starts = [-1 if each.start is None else each.start for each in found]
     ends = [-1 if each.end is None else each.end for each in found]
+    texts = await request.pipeline.write(
+        request.context, len(found), lambda: [each.answer or "" for each in found]
+    )
     return [
-        Output("answer", [each.answer or "" for each in found]),
+        Output("answer", texts),
         Output("score", np.array([each.score for each in found], np.float32)),
         Output("start", np.array(starts, np.int64)),
         Output("end", np.array(ends, np.int64)),
@@ -241,7 +243,12 @@ async def _entities(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
     found = await request.pipeline.entities(request.context, model, fields["text"])
-    return [Output("entities", [_json([asdict(entity) for entity in each]) for each in found])]
+    texts = await request.pipeline.write(
+        request.context,
+        len(found) + sum(map(len, found)),
+        lambda: [_json(responses.in_parts(each)) for each in found],
+    )
+    return [Output("entities", texts)]
 
 
 async def _fill_masks(
@@ -250,8 +257,12 @@ async def _fill_masks(
     found = await request.pipeline.fill_masks(
         request.context, model, fields["text"], top_k=options.top_k or 5
     )
-    results = await request.pipeline.write(found.results, lambda: list(responses.masks(found.texts)))
-    return [Output("masks", [_json(each["masks"]) for each in results])]
+    texts = await request.pipeline.write(
+        request.context,
+        found.results,
+        lambda: [_json(each["masks"]) for each in responses.masks(found.texts)],
+    )
+    return [Output("masks", texts)]
 
 
 RUNS: dict[str, Callable[[TaskRequest, Model, Mapping[str, Texts], Options], Awaitable[list[Output]]]] = {

@@ -107,7 +107,7 @@ async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
         data = in_parts(_items(embedded, body.encoding_format))
         return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
 
-    return await request.pipeline.write(len(text), write, INLINE_VECTORS)
+    return await request.pipeline.write(request.context, len(text), write, INLINE_VECTORS)
 
 
 def _items(embedded: Embedded, encoding: str) -> Iterator[dict[str, Any]]:

@@ -151,7 +151,7 @@ async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
             }
         )
 
-    return await request.pipeline.write(len(results), write)
+    return await request.pipeline.write(context, len(results), write)
 
 
 def _check_lengths(model: Model, body: DocumentsRequest) -> None:

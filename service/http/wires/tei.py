@@ -151,7 +151,7 @@ async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Respon
     request.check_count(source, sentences)
     source, sentences = (prompted(each, model, options.prompt_name) for each in (source, sentences))
     embedded = await request.pipeline.embed(
-        request.context, model, source, sentences, truncate=options.cuts()
+        request.context, model, source, sentences, truncate=options.cuts(), shown=False
     )
     found = Relevance.of_vectors(embedded)
     return await _written(
@@ -334,7 +334,7 @@ async def _written(
     if any(truncated):
         headers["x-truncated"] = ",".join(str(index) for index, cut in enumerate(truncated) if cut)
     count = max((len(field) for field in fields), default=0) if results is None else results
-    return await request.pipeline.write(count, lambda: answer(content(), headers), max_inline)
+    return await request.pipeline.write(context, count, lambda: answer(content(), headers), max_inline)
 
 
 def _bytes_before(text: str) -> range | NDArray[np.int64]:

@@ -3,7 +3,6 @@
 import pytest
 
 from service.http import span_schemas
-from service.pipeline import inputs
 from tests.support.live import Live
 
 TEXTS = [
@@ -72,16 +71,6 @@ def test_a_text_without_a_mask_is_told_how_to_write_one(live: Live) -> None:
 def test_a_text_over_the_models_length_is_refused_with_its_length(live: Live) -> None:
     reply = live.post("/fill-mask", {"text": "[MASK]" * 31})
     assert "33 tokens and the model reads at most 32" in reply.json["detail"]
-
-
-def test_an_answer_that_would_fill_the_memory_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = {"text": ["a [MASK]" + " " * 992] * 3, "top_k": 4}  # 3 texts of 1,000 characters, 4 copies of each
-    monkeypatch.setattr(inputs, "MAX_RESPONSE_CHARACTERS", 12_000)
-    assert live.post("/fill-mask", body).status == 200
-    reply = live.post("/fill-mask", body | {"top_k": 5})
-    assert reply.status == 422
-    assert reply.json["errors"][0]["field"] == "top_k"
-    assert "15000 characters" in reply.json["detail"]
 
 
 def test_it_is_counted_by_its_own_name(live: Live) -> None:
