@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError
-from bert.files import atomic_dir, put_back
+from bert.files import MAX_FILE_BYTES, absence, atomic_dir, open_regular, put_back, read_regular
 from bert.manifest import SHA256, Manifest, own_sha256
 
 MANIFEST, MODEL, TOKENIZER = "bundle.json", "model.onnx", "tokenizer.json"
@@ -61,7 +61,7 @@ class Bundle:
         Raises BundleIntegrityError if it is missing or not the file that the manifest describes.
         """
         try:
-            content = (self.folder / name).read_bytes()
+            content = read_regular(self.folder / name, MAX_FILE_BYTES)
         except OSError as error:
             raise BundleIntegrityError(f"{self.folder / name} cannot be read: {error.strerror}") from None
         if self.verify_hashes:
@@ -78,7 +78,7 @@ def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
     """
     file = folder / MANIFEST
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(read_regular(file).decode("utf-8"))
     except FileNotFoundError:
         raise BundleError(f"{file} is missing; make the bundle with bert-export") from None
     except OSError as error:
@@ -100,7 +100,7 @@ def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
 def creation_time(folder: Path) -> str:
     """Return `created` of the manifest in a folder; "" where there is none, or nothing that can be read."""
     try:
-        found = json.loads((folder / MANIFEST).read_bytes())["created"]
+        found = json.loads(read_regular(folder / MANIFEST))["created"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
     return found if isinstance(found, str) else ""
@@ -161,12 +161,18 @@ def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> No
                 f"{folder / MANIFEST} names no sha256 for {name}, or is no plain file name"
             )
         if not (folder / name).is_file():
-            raise BundleIntegrityError(f"{folder / name} is missing; export the checkpoint again")
+            raise BundleIntegrityError(
+                f"{folder / name} {absence(folder / name)}; export the checkpoint again"
+            )
     if not verify_hashes:
         return
     for name, expected in manifest.files.items():
-        with (folder / name).open("rb") as stream:
-            _check_hash(folder / name, hashlib.file_digest(stream, "sha256").hexdigest(), expected)
+        try:
+            with open_regular(folder / name) as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise BundleIntegrityError(f"{folder / name} cannot be read: {error.strerror}") from None
+        _check_hash(folder / name, found, expected)
 
 
 def _check_hash(file: Path, actual: str, expected: str) -> None:

@@ -1,20 +1,59 @@
-"""Atomic writes: a file or folder is written aside and renamed into place, so that readers see the old or the new one.
+"""Reads of regular files only, and atomic writes.
 
-Names beside a folder NAME: `.NAME.partial-*` is being written, `.NAME.previous` is the old one between two renames. A lock
-on a partial folder shows that its writer is alive; process numbers would not: in containers all processes have the same.
+A file or folder is written aside and renamed into place, so that readers see the old or the new one. Names beside a folder
+NAME: `.NAME.partial-*` is being written, `.NAME.previous` is the old one between two renames. A lock on a partial folder
+shows that its writer is alive; process numbers would not: in containers all processes have the same.
 """
 
 import errno
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from glob import escape
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
+# Opening a pipe waits for its writer without the first, where there is one; Windows needs the second.
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+MAX_TEXT_BYTES, MAX_FILE_BYTES = 1 << 28, 1 << 36
+"""Largest file of text or JSON, and of weights, that is read. The hub's longest tokenizer.json has 2**25 bytes."""
+
+
+def open_regular(file: Path, max_bytes: int = MAX_FILE_BYTES) -> BufferedReader:
+    """Open a file to read. Raises OSError for one of over `max_bytes`, and for a pipe or device, which might never end."""
+    descriptor = os.open(file, os.O_RDONLY | _NO_WAIT)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= max_bytes:
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(file))
+    raise OSError(
+        errno.EFBIG, f"it has {found.st_size:,} bytes, and at most {max_bytes:,} are read", str(file)
+    )
+
+
+def read_regular(file: Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """Return a file's content. Raises OSError as `open_regular` does, and where it does not fit into the memory."""
+    with open_regular(file, max_bytes) as stream:
+        try:
+            return stream.read()
+        except MemoryError:
+            raise OSError(errno.ENOMEM, "it does not fit into the memory", str(file)) from None
+
+
+def absence(file: Path) -> str:
+    """Return in words why `is_file` is false."""
+    if not os.path.lexists(file):
+        return "is missing"
+    return "is not a regular file" if file.exists() else "is a link to nothing"
 
 
 def atomic_write(file: Path, content: bytes | str) -> None:

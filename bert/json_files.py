@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import CheckpointError
+from bert.files import read_regular
 
 
 def read_json(file: Path) -> Any:
     """Return a file's content. Raises FileNotFoundError where there is none, CheckpointError where it is damaged."""
     try:
-        return json.loads(file.read_bytes())
+        return json.loads(read_regular(file))
     except FileNotFoundError:
         raise
     except OSError as error:

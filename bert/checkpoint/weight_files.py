@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bert.errors import CheckpointError, displayed
+from bert.files import absence
 from bert.json_files import read_json
 
 _DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json")
@@ -33,7 +34,7 @@ def weight_files(folder: Path) -> list[Path]:
     files = [folder / shard for shard in _shards(source)] if source.suffix == ".json" else [source]
     missing = next((file for file in files if not _is_file(file)), None)
     if missing:
-        raise CheckpointError(f"{missing} is missing")
+        raise CheckpointError(f"{missing} {absence(missing)}")
     return files
 
 

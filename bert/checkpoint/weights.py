@@ -1,7 +1,7 @@
 """Checkpoint folders as numpy weights under one set of names; adapters are merged on the way. No torch."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
+from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, open_regular, read_regular
 from bert.relatives.config_file import read_values
 from bert.relatives.family import SEGMENTS
 from bert.tasks.registry import TASKS
@@ -49,7 +50,6 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
     have the hash that `task.json` records, if it does. Raises CheckpointError for what is missing or does not fit
     together, and for a part of the model that would be passed over.
     """
-    stated = stated or Stated()
     if not folder.is_dir():
         raise CheckpointError(
             f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
@@ -58,7 +58,9 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         raise CheckpointError(
             f"{folder} holds whole weights, and a base ({base}) is for adapters: leave it out"
         )
+    stated = stated or Stated()
     try:
+        list(_files(folder))
         checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
         spec, remarks = overruled(checkpoint.spec, stated)
         checkpoint = replace(checkpoint, spec=spec, remarks=(*checkpoint.remarks, *remarks))
@@ -69,24 +71,29 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         )
     except ConfigError as error:
         raise CheckpointError(f"{folder}: {error}") from None
+    except OSError as error:
+        raise CheckpointError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
     return checkpoint
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
     """Return the sha256 of the files that make a checkpoint, by name; those of its modules' folders among them."""
-    suffixes = (".json", ".safetensors", ".txt", ".model")
-    places = (folder, *folder.glob("[0-9]*_*/"))
-    files = {
-        file
-        for place in places
-        for file in place.iterdir()
-        if file.suffix in (suffixes if place == folder else (*suffixes, ".bin")) and file.is_file()
-    }
+    files = {file for file in _files(folder) if file.parent != folder or file.suffix != ".bin"}
     if has_weights(folder):
         files |= set(weight_files(folder))
     if (pickled := folder / lora.ADAPTER_PICKLED).is_file():
         files.add(pickled)
     return {file.relative_to(folder).as_posix(): _sha256(file) for file in sorted(files)}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield the files of a checkpoint and of its modules' folders. Raises CheckpointError for what is no regular file."""
+    for place in (folder, *folder.glob("[0-9]*_*/")):
+        for file in place.iterdir():
+            if file.suffix in (".json", ".safetensors", ".txt", ".model", ".bin"):
+                if not file.is_file():  # else it would be taken for absent
+                    raise CheckpointError(f"{file} {absence(file)}, and only regular files are read")
+                yield file
 
 
 def read_weights(folder: Path) -> Weights:
@@ -107,14 +114,14 @@ def read_safetensors(file: Path) -> Weights:
     import safetensors
 
     try:
-        tensors = safetensors.deserialize(file.read_bytes())  # type: ignore[no-untyped-call]
-    except (OSError, safetensors.SafetensorError) as error:
+        tensors = safetensors.deserialize(read_regular(file, MAX_FILE_BYTES))  # type: ignore[no-untyped-call]
+        return {
+            key: _TO_FLOAT32[tensor["dtype"]](tensor["data"]).reshape(tensor["shape"])
+            for key, tensor in tensors
+            if tensor["dtype"] in _TO_FLOAT32
+        }
+    except (OSError, safetensors.SafetensorError, ValueError) as error:  # numpy has at most 64 dimensions
         raise CheckpointError(f"{file} cannot be read as safetensors: {error}") from None
-    found: Weights = {}
-    for key, tensor in tensors:
-        if tensor["dtype"] in _TO_FLOAT32:
-            found[key] = _TO_FLOAT32[tensor["dtype"]](tensor["data"]).reshape(tensor["shape"])
-    return found
 
 
 def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
@@ -163,6 +170,7 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
 
 def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
     """Read a folder of whole weights, whatever it says of its task."""
+    list(_files(folder))
     return _with_weights(folder, spec, BertConfig.read(folder), read_weights(folder))
 
 
@@ -216,7 +224,8 @@ def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
+    is_text = file.suffix not in (".safetensors", ".bin")
+    with open_regular(file, MAX_TEXT_BYTES if is_text else MAX_FILE_BYTES) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

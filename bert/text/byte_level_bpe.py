@@ -6,7 +6,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bert.errors import CheckpointError
+from bert.text.damage import damage_refused
 from bert.text.stated import StatedTokens, special_pieces
 
 ROBERTA_PIECES = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -24,10 +24,8 @@ CLASSES = ("Roberta", "Deberta")
 def from_merges(folder: Path, name: str, stated: StatedTokens) -> tokenizers.Tokenizer:
     """Build the tokenizer of `vocab.json` and `merges.txt` as the class of that name does. Raises CheckpointError."""
     files = folder / "vocab.json", folder / "merges.txt"
-    try:
+    with damage_refused(files[0], f"BPE with {files[1].name}"):
         model = models.BPE.from_file(*map(str, files))
-    except Exception as error:  # the library raises bare Exception
-        raise CheckpointError(f"{files[0]} and {files[1].name} cannot be read as BPE: {error}") from None
     return from_model(model, name, stated)
 
 

@@ -10,6 +10,8 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.errors import CheckpointError
+from bert.files import read_regular
+from bert.text.damage import check_charsmap, damage_refused
 from bert.text.stated import StatedTokens, special_pieces
 
 MAX_BYTES, MAX_PIECES = 2**26, 2**20
@@ -34,10 +36,7 @@ class SentencePieceModel:
 def read_model(file: Path) -> SentencePieceModel:
     """Read a `.model` file. Raises CheckpointError for one that is damaged, too large or not of the type Unigram."""
     try:
-        if file.stat().st_size > MAX_BYTES:
-            raise CheckpointError(f"{file} is larger than {MAX_BYTES} bytes: no SentencePiece model is")
-        content = file.read_bytes()
-        return _read(content, file)
+        return _read(read_regular(file, MAX_BYTES), file)
     except OSError as error:
         raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
     except (ValueError, struct.error) as error:
@@ -187,15 +186,12 @@ def from_model(file: Path, name: str, stated: StatedTokens) -> tokenizers.Tokeni
     """Build the tokenizer of a `.model` file as the class of that name does. Raises CheckpointError."""
     model, recipe = read_model(file), _RECIPES[name]
     vocabulary, unk_id = recipe.vocabulary(model, stated)
-    try:
+    with damage_refused(file, "a SentencePiece model"):
         backend = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id, model.byte_fallback))
+        if model.charsmap:
+            check_charsmap(model.charsmap)
         charsmap = [normalizers.Precompiled(model.charsmap)] if model.charsmap else []
         backend.normalizer = normalizers.Sequence([*recipe.before(stated), *charsmap, *recipe.after])
-        backend.normalizer.normalize_str("Ａ ﬁ e\u0301 가 ")
-    except BaseException as error:  # a damaged map panics in the library, which is no Exception
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise CheckpointError(f"{file} cannot be read as a SentencePiece model: {error}") from None
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [*recipe.splits(stated), pre_tokenizers.Metaspace(prepend_scheme="always")]
     )

@@ -6,6 +6,7 @@ import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.errors import CheckpointError
+from bert.files import read_regular
 from bert.text.stated import StatedTokens, special_pieces
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -89,8 +90,11 @@ def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
 
 def _read_pieces(file: Path) -> list[str]:
     try:
+        text = read_regular(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         # Not splitlines(): the Chinese vocabulary has U+2028 as a piece.
-        pieces = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        pieces = text.rstrip("\n").split("\n")
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{file} is not UTF-8: {error}") from None
     if (different := len(set(pieces))) != len(pieces):

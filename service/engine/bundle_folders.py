@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bert.bundle import MANIFEST, MODEL, TOKENIZER, creation_time, read_bundle
 from bert.errors import BertError, BundleError
+from bert.files import read_regular
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT, Manifest
 from bert.tasks.spec import TASK_NAMES
 from service.engine.loaded_model import LeftOut
@@ -75,7 +76,7 @@ def left_out(folder: Path, error: Exception, known: Known = NONE_KNOWN) -> LeftO
     name, task = known.get(folder, (folder.resolve().name, ""))
     with suppress(OSError):
         # A manifest that was cut off is searched too, so that the bundle stays the default of its task.
-        text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace")
+        text = read_regular(folder / MANIFEST).decode("utf-8", "replace")
         if (found := NAME_IN_MANIFEST.search(text)) is not None:
             name = found[1]
         if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASK_NAMES:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.bundle import Bundle, check_target, read_bundle, write_bundle
+from bert.bundle import Bundle, check_target, creation_time, read_bundle, write_bundle
 from bert.errors import BundleError, BundleIntegrityError
 from bert.manifest import Manifest, own_sha256
 from bert.runtime import check_output
@@ -57,6 +57,15 @@ def test_a_missing_file_is_refused_by_name(name: str, verify: bool, bundle: Bund
     (bundle.folder / name).unlink()
     with pytest.raises(BundleIntegrityError, match=rf"{name} is missing"):
         read_bundle(bundle.folder, verify_hashes=verify)
+
+
+@pytest.mark.parametrize("name", [*FILES, "bundle.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_by_name(name: str, bundle: Bundle) -> None:
+    (bundle.folder / name).unlink()
+    os.mkfifo(bundle.folder / name)
+    with pytest.raises(BundleError, match=rf"{name} (cannot be read: it )?is not a regular file"):
+        read_bundle(bundle.folder)
+    assert creation_time(bundle.folder) == ""
 
 
 def test_a_manifest_without_the_hash_of_a_file_is_refused(bundle: Bundle) -> None:

@@ -1,4 +1,4 @@
-"""Whatever happens between writing and renaming: the folder is the old one or the new one, and nothing is left."""
+"""Only regular files are read; whatever happens between writing and renaming, a folder is the old one or the new one."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.files import atomic_dir, atomic_file, atomic_write, put_back
+from bert.files import absence, atomic_dir, atomic_file, atomic_write, put_back, read_regular
 
 ROOT = Path(__file__).parents[2]
 
@@ -144,3 +144,27 @@ def test_whoever_may_read_the_folder_may_read_its_files(folder: Path, umask: int
     finally:
         os.umask(before)
     assert (folder / "weights").stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_what_is_not_a_regular_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    {"pipe": os.mkfifo, "device": lambda path: path.symlink_to("/dev/zero"), "folder": os.mkdir}[kind](file)
+    with pytest.raises(OSError, match="it is not a regular file"):
+        read_regular(file)
+    assert absence(file) == "is not a regular file"
+
+
+def test_a_link_to_a_regular_file_is_read_and_one_to_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"text")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "c").symlink_to("c")
+    assert read_regular(tmp_path / "b") == b"text"
+    assert absence(tmp_path / "c") == "is a link to nothing" and absence(tmp_path / "d") == "is missing"
+
+
+def test_a_file_over_the_limit_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "a.json").open("wb") as stream:
+        stream.truncate(1 << 40)
+    with pytest.raises(OSError, match="it has 1,099,511,627,776 bytes, and at most 268,435,456 are read"):
+        read_regular(tmp_path / "a.json")

@@ -1,6 +1,7 @@
 """A bundle that cannot be served, or a model that fails, does not affect the others."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -135,6 +136,19 @@ def test_a_folder_without_a_manifest_is_reported(bundles: Path, tmp_path: Path) 
         assert live.get("/health/ready?model=names").status == 503
     with pytest.raises(BundleError, match=r"bundle.json is missing"):
         load_models([tmp_path], threads=1, verify_hashes=True, workers=1, strict=True)
+
+
+def test_a_pipe_in_place_of_a_manifest_is_reported(bundles: Path, tmp_path: Path) -> None:
+    for name in ("mood", "names"):
+        shutil.copytree(bundles / name, tmp_path / name)
+    (tmp_path / "names" / MANIFEST).unlink()
+    os.mkfifo(tmp_path / "names" / MANIFEST)
+    with serving(bundles=[tmp_path]) as live:
+        (left_out,) = live.get("/models").json["left_out"]
+    assert (
+        left_out["name"] == "names"
+        and "bundle.json cannot be read: it is not a regular" in left_out["reason"]
+    )
 
 
 def check_first_left_out(client: Client) -> None:
