@@ -17,6 +17,7 @@ from bert.tasks.spec import TaskSpec
 from bert.tasks.tag_sequence import SYMBOLS, has_symbols, without_symbols
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
+from bert.text.joined_words import word_starts
 from bert.text.offsets import extend_over_marks
 
 Indices = NDArray[np.intp]
@@ -132,6 +133,8 @@ def word_bounds(pieces: Pieces, heads: Indices) -> NDArray[np.int32]:
 
     Blanks after a word are none of its pieces. A piece of bytes may hold half of the next word's first character.
     """
+    if not len(heads):
+        return np.empty((0, 2), np.int32)
     ends = np.maximum.accumulate(np.where(pieces.word_ids < 0, 0, pieces.offsets[:, 1]))
     starts = pieces.offsets[heads, 0]
     last_pieces = np.append(heads[1:], len(pieces)) - 1
@@ -142,7 +145,7 @@ def word_bounds(pieces: Pieces, heads: Indices) -> NDArray[np.int32]:
 def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labels: Sequence[str]) -> Indices:
     """Return the label id of each word of `pieces`, (W,), for a sentence tagged in its own words (CoNLL).
 
-    `pieces` are those of " ".join(words). Where a given word is several of ours ("U.S." is four), they go on
+    `pieces` are those of `join_words(words)`. Where a given word is several of ours ("U.S." is four), they go on
     with its type: the served model meets such words too, and has to know what to say of each part.
     Raises ValueError for a tag, or the I- tag of its type, that is not among the labels.
     """
@@ -159,18 +162,34 @@ def word_targets(words: Sequence[str], tags: Sequence[str], pieces: Pieces, labe
 def given_tags(
     words: Sequence[str], pieces: Pieces, tags: NDArray[np.integer], labels: Sequence[str]
 ) -> list[str]:
-    """Return a BIO tag for each given word, by its first part's of tags (W,) of ours; "O" where it has none."""
-    found = np.full(len(words), -1)
-    owners = given_words(words, pieces)
-    found[owners[::-1]] = tags[::-1]  # the first part is written last
-    return TagScheme.of(labels).bio(found)
+    """Return a BIO tag for each given word, by its first part's of tags (W,) of ours; "O" where it has none.
+
+    A word inside a piece that begins in the word before, as 京 in the piece 北京, goes on with that word's tag.
+    """
+    found, goes_on = np.full(len(words), -1), np.zeros(len(words), np.bool_)
+    bounds = word_bounds(pieces, word_heads(pieces))
+    firsts = _owners(words, bounds[:, 0])
+    lasts = _owners(words, np.maximum(bounds[:, 0], bounds[:, 1] - 1))
+    for first, last, tag in zip(
+        firsts[::-1], lasts[::-1], tags[::-1], strict=True
+    ):  # a word's first part comes last
+        found[first : last + 1], goes_on[first] = tag, False
+        goes_on[first + 1 : last + 1] = True
+    bio = TagScheme.of(labels).bio(found)
+    return [
+        f"I-{tag[2:]}" if inside and tag != "O" else tag for tag, inside in zip(bio, goes_on, strict=True)
+    ]
 
 
 def given_words(words: Sequence[str], pieces: Pieces) -> Indices:
-    """Return for each word of `pieces`, those of " ".join(words), the given word that it lies in, (W,)."""
-    ends = np.cumsum([len(word) + 1 for word in words])
-    owner: Indices = np.searchsorted(ends, pieces.offsets[word_heads(pieces), 0], side="right")
-    return owner
+    """Return for each word of `pieces`, those of `join_words(words)`, the given word that it lies in, (W,)."""
+    return _owners(words, pieces.offsets[word_heads(pieces), 0])
+
+
+def _owners(words: Sequence[str], places: NDArray[np.int32]) -> Indices:
+    """Return the given word at each code point (W,) of `join_words(words)`."""
+    owners: Indices = np.searchsorted(word_starts(words), places, side="right") - 1
+    return owners
 
 
 def word_heads(pieces: Pieces) -> Indices:

@@ -21,6 +21,7 @@ from bert.metrics.squad import squad_em_f1, squad_v2
 from bert.tasks import classification, ner, qa, similarity, spans
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tags import TagScheme
+from bert.text.joined_words import join_words
 from bert.tokenizer import Tokenizer
 from model_export.reference import Floats
 from model_export.verify.texts import EncodedText, make_text
@@ -163,7 +164,7 @@ class _NerDev:
     def __init__(self, file: LabelledFile, spec: TaskSpec, tokenizer: Tokenizer, limit: int | None) -> None:
         self._spec = spec
         self._sentences = read_sentences(file, spec)[:limit]
-        self._pieces = tokenizer.pieces([" ".join(sentence.words) for sentence in self._sentences])
+        self._pieces = tokenizer.pieces([join_words(sentence.words) for sentence in self._sentences])
         self._windows = [tokenizer.windows(p, spec.max_tokens, spec.stride) for p in self._pieces]
         self.texts = [make_text(w.encoding, spec.task) for windows in self._windows for w in windows]
 
@@ -172,7 +173,7 @@ class _NerDev:
         found = []
         for sentence, pieces, windows in zip(self._sentences, self._pieces, self._windows, strict=True):
             logits = ner.merge_windows(windows, [next(left) for _ in windows])
-            tags = ner.word_tags(" ".join(sentence.words), pieces, logits, self._spec)
+            tags = ner.word_tags(join_words(sentence.words), pieces, logits, self._spec)
             found.append(ner.given_tags(sentence.words, pieces, tags, self._spec.labels))
         return entity_f1([list(sentence.labels) for sentence in self._sentences], found).f1
 

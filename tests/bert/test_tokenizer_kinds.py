@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from bert.encoding import Pieces
 from bert.tasks import ner, qa, spans
@@ -130,6 +131,21 @@ def test_the_blank_before_a_word_is_its_head_and_a_line_break_is_not(kind: str) 
     written = [backend.tokens[head] for head in heads.tolist()]
     others = {"unigram_deberta": ["▁", "B", "▁"]}
     assert written == (["Î", "B", "Ġ"] if "bpe" in kind else others.get(kind, ["▁", "▁", "▁"]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_first_piece_of_a_word_is_the_one_that_run_ner_labels(kind: str) -> None:
+    """Of words given one by one, `transformers` labels the first piece, which is a lone blank before many signs."""
+    words = ["Ada", "☃", "met", "北", "京", "Ω", "in", "漢"]
+    reference = PreTrainedTokenizerFast(tokenizer_object=backend_of(kind), add_prefix_space=True)
+    theirs = reference(words, is_split_into_words=True, add_special_tokens=False)
+    pieces = read(kind, " ".join(words))
+    first = [theirs.word_ids().index(word) for word in range(len(words))]
+    if "bpe" in kind:  # whose text begins without a blank, and whose given words begin with one
+        assert len(first) == len(ner.word_heads(pieces))
+    else:
+        assert pieces.ids.tolist() == theirs["input_ids"]
+        assert ner.word_heads(pieces).tolist() == first
 
 
 @every_kind

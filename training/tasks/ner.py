@@ -21,6 +21,7 @@ from bert.tasks.ner import (
     word_tags,
     word_targets,
 )
+from bert.text.joined_words import join_words
 from bert.tokenizer import Pieces, Window
 from training.core.sending import send
 from training.data.summary import Lengths
@@ -52,7 +53,7 @@ class NerFinetuning(FinetuneTask):
         return BertForTokenClassification(config, len(self.spec.labels))
 
     def _windows(self, examples: Sequence[WordsExample]) -> list[tuple[Pieces, list[Window]]]:
-        pieces = self.tokenizer.pieces([" ".join(example.words) for example in examples])
+        pieces = self.tokenizer.pieces([join_words(example.words) for example in examples])
         return [(p, self.tokenizer.windows(p, self.spec.max_tokens, self.spec.stride)) for p in pieces]
 
     def features(self, examples: Sequence[WordsExample]) -> list[Feature]:
@@ -107,7 +108,7 @@ class NerFinetuning(FinetuneTask):
         for example, (pieces, windows) in zip(examples, encoded, strict=True):
             parts = [next(logits)[head_positions(window.encoding)] for window in windows]
             merged = merge_windows(windows, parts)
-            chosen = word_tags(" ".join(example.words), pieces, merged, self.spec)
+            chosen = word_tags(join_words(example.words), pieces, merged, self.spec)
             tags.append(given_tags(example.words, pieces, chosen, self.spec.labels))
         found = entity_f1([list(example.labels) for example in examples], tags)
         scores = {"f1": found.f1, "precision": found.precision, "recall": found.recall}
@@ -120,7 +121,7 @@ class NerFinetuning(FinetuneTask):
 
     def lengths(self, examples: Sequence[WordsExample]) -> Lengths:
         """Count sentences, which are read in windows."""
-        tokens = token_counts(self.tokenizer, [" ".join(example.words) for example in examples])
+        tokens = token_counts(self.tokenizer, [join_words(example.words) for example in examples])
         return Lengths(
             tokens + self.tokenizer.form.special_tokens(1),
             self.spec.max_tokens,

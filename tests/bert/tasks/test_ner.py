@@ -4,15 +4,18 @@ import unicodedata
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import special
+from tokenizers import models, pre_tokenizers
 
 from bert.metrics.entities import bio_spans
 from bert.tasks import ner
 from bert.tasks.ner import Entity
 from bert.tasks.spec import TaskSpec
+from bert.text.joined_words import join_words
 from bert.tokenizer import Tokenizer
 from tests.support.reading import AWKWARD_TEXTS, MARKED_TEXTS, character_tokenizer, read
 from tests.support.tokenizers import KINDS, backend_of
@@ -179,7 +182,7 @@ def test_windows_without_their_logits_are_refused() -> None:
 
 def test_a_given_word_of_several_parts_goes_on_with_its_type() -> None:
     words, tags = ["In", "the", "U.S.", ",", "Ada"], ["O", "O", "B-LOC", "O", "B-PER"]
-    targets = ner.word_targets(words, tags, read(TOKENIZER, " ".join(words)), LABELS)
+    targets = ner.word_targets(words, tags, read(TOKENIZER, join_words(words)), LABELS)
     assert [LABELS[t] for t in targets] == ["O", "O", "B-LOC", "I-LOC", "I-LOC", "I-LOC", "O", "B-PER"]
 
 
@@ -189,11 +192,30 @@ WORDS = st.lists(st.sampled_from(["Ada", "U.S.", "O'Neill", "北京", "\u200b", 
 @given(WORDS, st.data())
 def test_given_tags_come_back_from_their_targets(words: list[str], data: st.DataObject) -> None:
     tags = data.draw(st.lists(st.sampled_from(LABELS), min_size=len(words), max_size=len(words)))
-    pieces = read(TOKENIZER, " ".join(words))
+    pieces = read(TOKENIZER, join_words(words))
     targets = ner.word_targets(words, tags, pieces, LABELS)
-    assert len(targets) == len(words_of(" ".join(words)))
+    assert len(targets) == len(words_of(join_words(words)))
     expected = ["O" if word == "\u200b" else tag for word, tag in zip(words, tags, strict=True)]
     assert ner.given_tags(words, pieces, targets, LABELS) == expected
+
+
+def test_a_given_word_inside_a_piece_goes_on_with_its_tag() -> None:
+    words, tags = (
+        list("他在北京市见李明。"),
+        ["O", "O", "B-LOC", "I-LOC", "I-LOC", "O", "B-PER", "I-PER", "O"],
+    )
+    vocabulary = [
+        (piece, -1.0)
+        for piece in ("<unk>", "▁", "他", "在", "北京", "市见", "李明", "。", "<pad>", "<s>", "</s>")
+    ]
+    backend = tokenizers.Tokenizer(models.Unigram(vocabulary, 0))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    pieces = read(Tokenizer(backend), join_words(words))
+    assert pieces.offsets.tolist() == [[0, 1], [0, 1], [1, 2], [2, 4], [4, 6], [6, 8], [8, 9]]
+    targets = ner.word_targets(words, tags, pieces, LABELS)
+    assert [LABELS[t] for t in targets] == ["O", "O", "B-LOC", "I-LOC", "B-PER", "O"]
+    # 见 lies in a piece with the end of a place, and no tag of pieces can tell them apart.
+    assert ner.given_tags(words, pieces, targets, LABELS) == [*tags[:5], "I-LOC", *tags[6:]]
 
 
 def test_a_tag_that_is_no_label_is_refused() -> None:

@@ -22,6 +22,7 @@ from model_export.verify.dev_score import (
     recorded_files,
 )
 from tests.support.checkpoints import SPECS, vocabulary
+from tests.support.tokenizers import backend_of
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,15 @@ def test_entities_are_scored_by_f1_over_the_given_words(tokenizer: Tokenizer, tm
     wrong = np.concatenate([one_hot(label, 5) for label in (1, 2, 0, 0)])
     assert len(words) == 4
     assert data.score([right]) == 1 and data.score([wrong]) == pytest.approx(2 / 3)
+
+
+def test_chinese_of_a_character_a_line_is_scored_as_it_is_served(tmp_path: Path) -> None:
+    unigram = Tokenizer(backend_of("unigram"))
+    file = write(tmp_path, "北\tB-LOC\n京\tI-LOC\n的\tO\n李\tB-PER\n明\tI-PER\n")
+    data = read_dev(file, SPECS["ner"], unigram)
+    (served,) = unigram.pieces(["北京的李明"])
+    assert data.texts[0].encoding.ids.tolist() == unigram.single(served).ids.tolist()
+    assert data.score([np.concatenate([one_hot(label, 5) for label in (3, 4, 0, 1, 2)])]) == 1
 
 
 def test_answers_are_scored_by_squads_f1(tokenizer: Tokenizer, tmp_path: Path) -> None:
