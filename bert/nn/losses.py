@@ -89,14 +89,20 @@ def multiple_choice(logits: Tensor, targets: Tensor) -> Loss:
     return cross_entropy(logits.reshape(len(targets), -1), targets, count=len(targets))
 
 
-def soft_targets(logits: Tensor, teacher: Tensor, temperature: float) -> Loss:
+def soft_targets(logits: Tensor, teacher: Tensor, temperature: float, weights: Tensor | None = None) -> Loss:
     """Compare logits (..., K) with a teacher's (..., K): KL divergence at the temperature, times its square.
 
-    The square keeps the gradient's size whatever the temperature (Hinton et al. 2015, arXiv 1503.02531, section 2).
+    `weights` (...) multiply divergences. The square keeps the gradient's size whatever the temperature (Hinton et al.
+    2015, arXiv 1503.02531, section 2).
     """
     ours = F.log_softmax(logits.float() / temperature, -1)
     theirs = F.log_softmax(teacher.float() / temperature, -1)
-    total = F.kl_div(ours, theirs, reduction="sum", log_target=True) * temperature**2
+    if weights is None:
+        total = F.kl_div(ours, theirs, reduction="sum", log_target=True)
+    else:
+        each = F.kl_div(ours, theirs, reduction="none", log_target=True).sum(-1)
+        total = (each * weights).sum()
+    total = total * temperature**2
     return Loss(total, logits.numel() // logits.shape[-1])
 
 

@@ -44,6 +44,8 @@ class SequenceFinetuning(FinetuneTask):
     """True where a text over the limit is read in windows and not cut."""
     label_weights: tuple[float, ...] | None = None
     """Factor of each label's loss; None where all are 1. With several labels a text, it counts for those the text has."""
+    balanced = False
+    """True where all labels weigh alike, whatever their counts."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -53,18 +55,24 @@ class SequenceFinetuning(FinetuneTask):
         several = self.spec.problem_type == "multi_label"
         return ("f1_micro", "f1_macro", "accuracy") if several else ("spearman", "pearson")
 
+    @property
+    def metric(self) -> str:
+        """Name of the score that decides by default: macro F1 where all labels weigh alike in the loss."""
+        return "f1_macro" if self.balanced else self.metrics[0]
+
     def model(self, config: BertConfig) -> BertHead:
         """Return BERT with one output a label."""
         return BertForSequenceClassification(config, len(self.spec.labels))
 
     def configure(
-        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
+        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float, world: int = 1
     ) -> None:
         """Take over class weights and windows. Raises ConfigError for a weight of an unknown label."""
         self.windows = settings.long_texts == "windows"
         if self.windows and self.spec.pair:
             raise ConfigError("long_texts 'windows' reads one text, and this data has two an example")
         given, labels = settings.class_weights, self.spec.labels
+        self.balanced = given == "balanced"
         if given == "none":
             self.label_weights = None
         elif given == "balanced":
@@ -119,13 +127,26 @@ class SequenceFinetuning(FinetuneTask):
         return losses.regression(logits, targets, weights)
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
-        """Compare with the teacher: its classes, each of several labels by itself, or its number."""
+        """Compare with the teacher: its classes, each of several labels by itself, or its number.
+
+        Class weights count as in `loss`: for the label of a text, and for each of several that it has.
+        """
         teacher = send(torch.from_numpy(np.stack(batch.soft)), logits.device)
         if self.spec.problem_type == "single_label":
-            return losses.soft_targets(logits, teacher, temperature)
+            return losses.soft_targets(logits, teacher, temperature, batch.weights)
         if self.spec.problem_type == "multi_label":
-            return losses.soft_targets(_two_classes(logits), _two_classes(teacher), temperature)
+            ours, theirs = _two_classes(logits), _two_classes(teacher)
+            return losses.soft_targets(
+                ours, theirs, temperature, self._weights_by_label(batch, logits.device)
+            )
         return losses.regression(logits, teacher)
+
+    def _weights_by_label(self, batch: FeatureBatch, device: torch.device) -> Tensor | None:
+        """Return the factor (B, K) of each label of each text; None where all are 1."""
+        if self.label_weights is None:
+            return None
+        has, given = torch.tensor(batch.targets), torch.tensor(self.label_weights)
+        return send(torch.where(has > 0, given, 1.0), device)
 
     def disagreement(self, logits: Tensor, again: Tensor, batch: FeatureBatch) -> Tensor:
         """Compare the distributions of two readings, or those of each of several labels."""

@@ -1,6 +1,7 @@
 """Classification: weights of labels, windows over long texts, and what a constant prediction reaches."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,41 @@ def test_weighted_losses_are_those_of_torch(tokenizer: Tokenizer) -> None:
     torch.testing.assert_close(task.loss(logits, batch).total, expected)
 
 
+def divergence(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Return the KL divergence of each row at temperature 2, times its square."""
+    p, q = (teacher / 2).softmax(-1), (student / 2).softmax(-1)
+    return 4 * (p * (p / q).log()).sum(-1)
+
+
+def test_class_weights_multiply_the_divergence_from_a_teacher(tokenizer: Tokenizer) -> None:
+    logits, teacher = torch.randn(2, 4, 3, generator=torch.manual_seed(0))
+    task = made(tokenizer, class_weights={"b": 3})
+    features = task.features(texts("a", "b", "b", "c"))
+    soft = [replace(each, soft=row.numpy()) for each, row in zip(features, teacher, strict=True)]
+    found = task.soft_loss(logits, collate(soft, 0, CPU), 2.0)
+    expected = (divergence(logits, teacher) * torch.tensor([1.0, 3.0, 3.0, 1.0])).sum()
+    torch.testing.assert_close(found.total, expected)
+    assert found.targets == 4
+
+
+def test_class_weights_multiply_the_divergence_of_the_labels_that_a_text_has(tokenizer: Tokenizer) -> None:
+    logits, teacher = torch.randn(2, 2, 3, generator=torch.manual_seed(0))
+    task = made(tokenizer, class_weights={"b": 3}, **SEVERAL)
+    features = task.features(texts(("a", "b"), ("c",)))
+    soft = [replace(each, soft=row.numpy()) for each, row in zip(features, teacher, strict=True)]
+    found = task.soft_loss(logits, collate(soft, 0, CPU), 2.0)
+    with_absence = [torch.stack([x, torch.zeros_like(x)], -1) for x in (logits, teacher)]
+    expected = divergence(*with_absence) * torch.tensor([[1.0, 3.0, 1.0], [1.0, 1.0, 1.0]])
+    torch.testing.assert_close(found.total, expected.sum())
+
+
+def test_macro_f1_decides_where_all_labels_weigh_alike(tokenizer: Tokenizer) -> None:
+    assert made(tokenizer).metric == "accuracy"
+    assert made(tokenizer, class_weights={"b": 3}).metric == "accuracy"
+    assert made(tokenizer, {"a": 1}, class_weights="balanced").metric == "f1_macro"
+    assert made(tokenizer, {"a": 1}, class_weights="balanced", **SEVERAL).metric == "f1_macro"
+
+
 def test_weights_of_examples_multiply_their_losses() -> None:
     logits, weights = torch.randn(4, 3, generator=torch.manual_seed(0)), torch.tensor([1.0, 0.5, 2.0, 0.0])
     gold, flags = torch.tensor([0, 2, 1, 1]), torch.ones(4, 3)
@@ -161,8 +197,9 @@ def test_a_run_with_windows_and_balanced_labels_leaves_both_scores(settings_for:
     assert {"accuracy", "accuracy_truncated"} <= set(scores)
     page = (settings.output_dir / "report" / "report.md").read_text(encoding="utf-8")
     assert (
-        "accuracy is over all windows of a text, which bert-serve reads where a request sets windows" in page
+        "f1_macro is over all windows of a text, which bert-serve reads where a request sets windows" in page
     )
+    assert ", the best by f1_macro on dev" in page
 
 
 def test_the_best_constant_prediction_is_the_baseline(tokenizer: Tokenizer) -> None:
