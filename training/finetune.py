@@ -57,7 +57,7 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
     require_writable(settings.output_dir)
     torch.manual_seed(settings.seed)
     with stage("reading data", quiet=not group.leads):
-        train, dev, test, task = _read(settings, command, group.device)
+        train, dev, test, task = _read(settings, command, group)
         parts = [task.features(source.examples) for source in train]
         files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
     _tell(files)
@@ -87,11 +87,11 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
 
 
 def _read(
-    settings: FinetuneSettings, command: str, device: torch.device
+    settings: FinetuneSettings, command: str, group: Processes
 ) -> tuple[list[Source], list[Source], list[Source], FinetuneTask]:
     """Read train, dev and test files, and make the task that they describe."""
     judge = settings.unanswerable_by
-    train = read_training(settings, answer_confidence(judge, device) if judge else None)
+    train = read_training(settings, answer_confidence(judge, group.device) if judge else None)
     labels = find_labels(settings, train)
     dev = read_sources(settings.dev, settings, labels or None)
     test = read_sources(settings.test, settings, labels or None)
@@ -105,7 +105,7 @@ def _read(
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _tell_left_out(settings.base)
     task = make_task(settings, tokenizer, spec)
-    task.configure(settings, *_drawn_labels(train))
+    task.configure(settings, *_drawn_labels(train), group.world)
     task.prepare(_examples(train), _examples(dev))
     return train, dev, test, task
 

@@ -115,11 +115,11 @@ class FinetuneTask(ABC):
         """Inspect all training examples and all of dev, before `features` encodes those of each file."""
 
     def configure(  # noqa: B027
-        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
+        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float, world: int = 1
     ) -> None:
         """Take over the settings of this task alone. Raises ConfigError.
 
-        An epoch draws `examples` in all and `label_counts` of each label.
+        An epoch draws `examples` in all and `label_counts` of each label. `world` processes share each batch.
         """
 
     @abstractmethod
@@ -133,6 +133,10 @@ class FinetuneTask(ABC):
     @abstractmethod
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare the model's logits with the batch's targets."""
+
+    def has_loss_on(self, examples: Sequence[Any]) -> bool:
+        """Tell whether `loss` can be computed of held-out examples, which may state other things than those of training."""
+        return True
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare the model's logits with a teacher's, over as many targets as `loss` has."""

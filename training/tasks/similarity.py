@@ -45,8 +45,10 @@ class SimilarityFinetuning(FinetuneTask):
     highest: float = 1.0
     """Highest score of the training data, which a cosine of 1 stands for."""
     _metric = "spearman"
-    _compared = 0
-    """Pairs of a batch that are computed at once; 0 is unknown."""
+    _compared: int | None = None
+    """Fewest pairs of a batch that a process computes at once; None is unknown."""
+    _cut = ""
+    """The settings that `_compared` comes from, for people."""
 
     @property
     def metric(self) -> str:
@@ -63,11 +65,17 @@ class SimilarityFinetuning(FinetuneTask):
         return BertForSimilarity(config, self.spec.poolings)
 
     def configure(
-        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float
+        self, settings: FinetuneSettings, label_counts: Mapping[str, float], examples: float, world: int = 1
     ) -> None:
         """Take over how embeddings are learned."""
         self.settings = settings.embeddings
-        self._compared = math.ceil(settings.batch_size / settings.accumulation_steps)
+        # The process with the fewest pairs of a batch has this many of them.
+        pairs, parts = min(settings.batch_size, int(examples)), settings.accumulation_steps
+        self._compared = math.ceil(pairs // world / parts)
+        self._cut = (
+            f"batch_size {settings.batch_size} ({examples:,.0f} pairs an epoch), {world} process{'es' * (world > 1)} "
+            f"and accumulation_steps {parts}"
+        )
 
     def prepare(self, examples: Sequence[TextExample], held_out: Sequence[TextExample] = ()) -> None:
         """Choose the loss, the scale of the scores, the same for all files, and the deciding metric.
@@ -98,10 +106,10 @@ class SimilarityFinetuning(FinetuneTask):
         compares = self.loss_name == "cosent" or (
             self.loss_name == "mnrl" and not any(example.negatives for example in examples)
         )
-        if compares and self._compared == 1:
+        if compares and self._compared is not None and self._compared < 2:
             raise ConfigError(
-                f"the loss {self.loss_name!r} compares the pairs that are computed at once, and that is one: "
-                "raise batch_size, or lower accumulation_steps"
+                f"the loss {self.loss_name!r} compares the pairs that one process computes at once, which must be at least "
+                f"2: {self._cut} leave it {self._compared}. Raise batch_size, or lower the others"
             )
 
     def features(self, examples: Sequence[TextExample]) -> list[Feature]:
@@ -121,6 +129,12 @@ class SimilarityFinetuning(FinetuneTask):
     def _encode(self, texts: Sequence[str]) -> list[Encoding]:
         limit = self.spec.max_tokens
         return [self.tokenizer.single(p, limit, truncate=True) for p in self.tokenizer.pieces(list(texts))]
+
+    def has_loss_on(self, examples: Sequence[TextExample]) -> bool:
+        """Tell whether the examples have the scores, or the negatives, that the loss compares with."""
+        if self.loss_name in SCORED:
+            return all(example.label is not None for example in examples)
+        return all(e.label is None and (e.negatives or self.loss_name == "mnrl") for e in examples)
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compare unit vectors (R, E), whole or also cut to fewer dimensions, whose losses are then averaged."""

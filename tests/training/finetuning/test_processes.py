@@ -96,3 +96,13 @@ def test_two_killed_processes_resume_to_the_same_bits(tiny_base: Path, tmp_path:
     assert losses(killed) == losses(calm)
     expected = weights(calm)
     assert all(torch.equal(weight, expected[name]) for name, weight in weights(killed).items())
+
+
+def test_processes_that_would_get_one_pair_each_are_refused(tiny_base: Path, tmp_path: Path) -> None:
+    rows = "".join(f"question {n},answer {n}\n" for n in range(20))
+    (tmp_path / "pairs.csv").write_text(f"anchor,positive\n{rows}", encoding="utf-8")
+    data = {"train": [str(tmp_path / "pairs.csv")], "dev": []}
+    run = start(tiny_base, tmp_path / "run", 2, task="similarity", batch_size=3, **data)
+    _, printed = run.communicate(timeout=600)
+    assert run.returncode != 0
+    assert "must be at least 2: batch_size 3 (20 pairs an epoch), 2 processes" in printed

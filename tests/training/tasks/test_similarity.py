@@ -188,21 +188,34 @@ def test_settings_that_the_loss_does_not_read_are_refused(given: dict[str, Any],
         learned([positive(*line) for line in LINES[:2]], **given)
 
 
-@pytest.mark.parametrize(("batch_size", "parts", "negatives"), [(1, 1, False), (4, 4, False), (1, 1, True)])
-def test_a_pair_alone_has_nothing_to_be_compared_with(
-    batch_size: int, parts: int, negatives: bool, tmp_path: Path
-) -> None:
-    values: dict[str, Any] = {"batch_size": batch_size, "accumulation_steps": parts, "output_dir": tmp_path}
+def by_processes(batch_size: int, parts: int, processes: int, pairs: int) -> SimilarityFinetuning:
+    """Return a task whose batches are cut into parts and shared by processes; an epoch draws so many pairs."""
+    values: dict[str, Any] = {"batch_size": batch_size, "accumulation_steps": parts, "output_dir": Path("x")}
     similarity = task()
-    similarity.configure(FinetuneSettings(task="similarity", **values), {}, 2)
-    pairs = [positive(*(line if negatives else line[:2])) for line in LINES[:2]]
-    if negatives:
-        similarity.prepare(pairs)
-        return
-    with pytest.raises(
-        ConfigError, match="'mnrl' compares the pairs that are computed at once, and that is one"
-    ):
-        similarity.prepare(pairs)
+    similarity.configure(FinetuneSettings(task="similarity", **values), {}, pairs, processes)
+    return similarity
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "parts", "processes", "pairs", "left"),
+    [(1, 1, 1, 100, 1), (4, 4, 1, 100, 1), (8, 1, 8, 100, 1), (12, 1, 8, 100, 1), (4, 1, 8, 100, 0), (64, 1, 8, 9, 1)],
+)  # fmt: skip
+def test_pairs_that_have_nothing_to_be_compared_with_are_refused(
+    batch_size: int, parts: int, processes: int, pairs: int, left: int
+) -> None:
+    similarity = by_processes(batch_size, parts, processes, pairs)
+    settings = (
+        rf"batch_size {batch_size} \({pairs} pairs an epoch\), {processes} process(es)? "
+        f"and accumulation_steps {parts} leave it {left}"
+    )
+    with pytest.raises(ConfigError, match=rf"'mnrl' compares .* must be at least 2: {settings}"):
+        similarity.prepare([positive(*line[:2]) for line in LINES])
+    similarity.prepare([positive(*line) for line in LINES])  # each is compared with its own negatives
+
+
+def test_two_pairs_in_each_process_are_enough() -> None:
+    by_processes(16, 1, 8, 100).prepare([positive(*line[:2]) for line in LINES])
+    by_processes(8, 2, 2, 100).prepare([positive(*line[:2]) for line in LINES])
 
 
 def test_each_negative_of_a_triplet_counts() -> None:
