@@ -34,6 +34,8 @@ class Progress:
     evaluation_due: bool = False
     """True while the step's evaluation is still to come: a save goes before it."""
     best_score: float | None = None
+    best_loss: float | None = None
+    """Loss on held-out data at the best step; None where it is unknown, as in saves of earlier versions."""
     best_step: int = 0
     worse_evaluations: int = 0
     """Evaluations since the best one."""

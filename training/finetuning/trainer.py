@@ -26,6 +26,7 @@ from training.data.summary import FileSummary
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.ema import Ema
+from training.finetuning.held_out import HeldOutLoss, RecordedLogits
 from training.finetuning.layer_rates import rate_factors
 from training.finetuning.objective import TaskObjective
 from training.finetuning.scores import beside_baseline, predictor, scored
@@ -96,6 +97,7 @@ class FinetuneTrainer(Trainer):
         self.dev_files: list[DevFile] = []
         self.metric = settings.metric or task.metric
         self._baselines: dict[str, Baseline] = {}
+        self._losses: dict[str, HeldOutLoss] = {}
         if loop.processes.leads:
             put_back(self.best)
         store = CheckpointStore(settings.output_dir / CHECKPOINTS)
@@ -105,9 +107,23 @@ class FinetuneTrainer(Trainer):
         )
         assert settings.epochs is not None
         loop.progress.epochs = settings.epochs
+        self._take_up_best()
         self.ema = Ema(loop.optimizer, settings.ema, lambda: loop.progress.step) if settings.ema else None
         self.predict = predictor(trained, task, self.processes)
         self._note_command()
+
+    def _take_up_best(self) -> None:
+        """Have something to beat: the weights that the run starts from, or the best step of a resumed run.
+
+        An earlier version may have compared by another score, so that of its best step is taken from the record.
+        """
+        progress = self.loop.progress
+        if self.settings.start_from and self.dev and progress.step == 0:
+            progress.evaluation_due = True
+        recorded = [e["scores"] for e in progress.evaluations if e["step"] == progress.best_step]
+        if progress.best_score is not None and recorded:
+            values = [scores[self.metric] for scores in recorded[-1].values() if self.metric in scores]
+            progress.best_score = sum(values) / len(values) if values else None
 
     def _note_command(self) -> None:
         commands, command = self.loop.progress.commands, self.task.spec.command
@@ -147,14 +163,15 @@ class FinetuneTrainer(Trainer):
         super().on_step(numbers)
 
     def evaluate(self) -> bool:
-        """Score, keep the best; return whether patience is at its end."""
+        """Score, keep the best; return whether patience is at its end, which equal scores wear out too."""
         with self.ema.in_place() if self.ema else nullcontext():
-            progress, score = self.loop.progress, self._score(self.settings.eval_limit)
-            if is_better(score, progress):
-                progress.best_score, progress.best_step, progress.worse_evaluations = score, progress.step, 0
+            progress = self.loop.progress
+            score, loss = self._score(self.settings.eval_limit, progress.step)
+            better = is_better(score, progress)
+            if better or wins_tie(score, loss, progress):
+                progress.best_score, progress.best_loss, progress.best_step = score, loss, progress.step
                 self._save_best()
-            else:
-                progress.worse_evaluations += 1
+            progress.worse_evaluations = 0 if better else progress.worse_evaluations + 1
         return self._is_out_of_patience
 
     def finish(self) -> None:
@@ -162,10 +179,15 @@ class FinetuneTrainer(Trainer):
         say = self.records.say
         if self.best.is_dir():
             models.restore(self.best, self.model, self.trained)
-        say("scoring the best checkpoint on all dev data ..." if self.dev else "no dev data to score")
+        step = self.loop.progress.best_step
+        say(
+            f"scoring the weights of step {step:,}, the best by {self.metric}, on all dev data ..."
+            if self.dev
+            else "no dev data to score"
+        )
         with self.interruptible():
-            self._score(limit=0)
-            self._score_test()
+            self._score(0, step)
+            self._score_test(step)
         self._save_best()
         for file in self.dev_files:
             say(beside_baseline(file, self.metric))
@@ -185,14 +207,19 @@ class FinetuneTrainer(Trainer):
                 models.save(self.best, self.model, self.trained, self.settings, self.task)
         self.processes.wait()
 
-    def _score(self, limit: int) -> float | None:
-        """Evaluate each dev file into the task's description; return the mean of the deciding metric.
+    def _score(self, limit: int, step: int) -> tuple[float | None, float | None]:
+        """Evaluate the weights of a step on each dev file, into the task's description.
 
-        None where that is not a number. Without dev data a later checkpoint counts as a better one.
+        Return the means over the files of the deciding metric and of the loss, None where that is not a number. Without
+        dev data a later checkpoint counts as a better one.
         """
         self.dev_files = []
         values: list[float] = []
-        found_in = [self.task.evaluate(self.predict, source.examples[: limit or None]) for source in self.dev]
+        found_in, losses = [], []
+        for source in self.dev:
+            logits = RecordedLogits(self.predict)
+            found_in.append(self.task.evaluate(logits, source.examples[: limit or None]))
+            losses.append(self._loss_on(source).mean(logits))
         self.task.spec = replace(self.task.spec, **self.task.tune(found_in))
         for source, found in zip(self.dev, map(self.task.rescore, found_in), strict=True):
             self.dev_files.append(self._scored(source, found))
@@ -200,14 +227,24 @@ class FinetuneTrainer(Trainer):
         by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
         counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
         self.task.spec = replace(self.task.spec, scores=by_file, counts=counts)
-        step = self.loop.progress.step
+        loss = self._leaders_mean(losses)
         if by_file:
-            self.loop.progress.evaluations.append({"step": step, "scores": by_file})
+            self.loop.progress.evaluations.append({"step": step, "scores": by_file, "loss": loss})
             self.records.evaluation(step, by_file)
-        mean = sum(values) / len(values) if values else math.nan
-        return float(step) if not self.dev else None if math.isnan(mean) else mean
+        return (_mean(values) if self.dev else float(step)), loss
 
-    def _score_test(self) -> None:
+    def _leaders_mean(self, losses: Sequence[float]) -> float | None:
+        """Return the mean of the leading process: another kind of CPU may round otherwise, and keep another step."""
+        share = float(self.processes.leads)
+        return _mean(self.processes.sum([share * loss for loss in losses])) if losses else None
+
+    def _loss_on(self, source: Source) -> HeldOutLoss:
+        if source.name not in self._losses:
+            examples = source.examples[: self.settings.eval_limit or None]
+            self._losses[source.name] = HeldOutLoss(self.task, examples)
+        return self._losses[source.name]
+
+    def _score_test(self, step: int) -> None:
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
             found = self.task.rescore(self.task.evaluate(self.predict, source.examples))
@@ -216,7 +253,7 @@ class FinetuneTrainer(Trainer):
             scores = {source.name: dict(file.scores)}
             counts = {**spec.counts, source.name: len(source.examples)}
             self.task.spec = replace(spec, scores=spec.scores | scores, counts=counts)
-            self.records.evaluation(self.loop.progress.step, scores)
+            self.records.evaluation(step, scores)
 
     def _scored(self, source: Source, found: Evaluation) -> DevFile:
         if source.name not in self._baselines:
@@ -257,7 +294,20 @@ def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
 
 
 def is_better(score: float | None, progress: Progress) -> bool:
-    """Tell whether a score is above the best so far. None, no number, is below any; yet the first one is kept."""
-    if progress.best_step == 0:
+    """Tell whether a score is above the best so far. None never beats a number; the first evaluation is always kept."""
+    if progress.best_step == 0 and progress.best_score is None:
         return True
     return score is not None and (progress.best_score is None or score > progress.best_score)
+
+
+def wins_tie(score: float | None, loss: float | None, progress: Progress) -> bool:
+    """Tell whether the later of two equal scores is kept: unless its loss is known to be the higher one."""
+    if score != progress.best_score:
+        return False
+    return loss is None or progress.best_loss is None or loss <= progress.best_loss
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    """Return the mean, None where it is not a number."""
+    mean = sum(values) / len(values) if values else math.nan
+    return None if math.isnan(mean) else mean

@@ -41,7 +41,7 @@ class RunReport:
     dev: Sequence[DevFile]
     history: History = ()
     evaluations: Sequence[Mapping[str, Any]] = ()
-    """{"step", "scores": {file: {metric: value}}} of each evaluation."""
+    """{"step", "scores": {file: {metric: value}}, "loss"} of each evaluation; the loss is None where it is unknown."""
     metric: str | None = None
     """Score that chose the best checkpoint."""
     best_step: int | None = None
@@ -131,12 +131,23 @@ def _training_line(report: RunReport) -> str:
     summary = training_summary(report.history)
     if not summary:
         return ""
-    kept = "" if report.best_step is None else f" The checkpoint kept is that of step {report.best_step}."
+    kept = (
+        ""
+        if report.best_step is None
+        else f" The checkpoint kept is that of step {report.best_step}{_why(report)}."
+    )
     return (
         f"{summary['steps']:,.0f} steps over {summary['tokens']:,.0f} tokens "
         f"in {format_seconds(summary['seconds'])}, {summary['tokens_per_second']:,.0f} tokens a second; "
         f"loss at the end {summary['final_loss']:.4f}.{kept}\n"
     )
+
+
+def _why(report: RunReport) -> str:
+    """Return what chose the checkpoint; nothing without dev scores to choose by."""
+    if not report.evaluations:
+        return ""
+    return f", the best by {report.metric} on dev; of equal scores, the one with the lower loss there"
 
 
 def _scores_table(dev: Sequence[DevFile]) -> str:

@@ -110,6 +110,21 @@ def test_the_record_holds_the_commands_of_both_runs_and_of_those_that_went_on(
     assert TaskSpec.read(best).command == "first --part 1\nsecond --part 2\nthird"
 
 
+def test_a_start_that_no_step_improves_stays_the_best(
+    earlier: Callable[..., Path], settings_for: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = earlier("ner")
+    worse = {**FAST, "learning_rate": 1.0, "eval_every_steps": 1}
+    settings = settings_for("ner", start_from=start, **worse)
+    best = finetune(settings)
+    content = json.loads((settings.output_dir / "report/report.json").read_text(encoding="utf-8"))
+    assert [evaluation["step"] for evaluation in content["evaluations"]] == [0, 1, 2, 3]
+    assert content["best_step"] == 0
+    for name, weight in load_file(start / "model.safetensors").items():
+        assert torch.equal(weight, load_file(best / "model.safetensors")[name]), name
+    assert "scoring the weights of step 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("task", "first", "changes", "reason"),
     [

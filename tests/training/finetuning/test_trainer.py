@@ -1,5 +1,6 @@
 """What happens around the steps: saves, stops, evaluations whose score is no number, what is recorded."""
 
+import itertools
 import json
 import math
 import os
@@ -25,8 +26,10 @@ from training.core.train_loop import StepData, TrainLoop
 from training.core.trainer import Trainer
 from training.finetune import finetune
 from training.finetuning import model as models
+from training.finetuning import scores
 from training.finetuning.batches import EpochBatches
-from training.finetuning.trainer import is_better
+from training.finetuning.held_out import HeldOutLoss
+from training.finetuning.trainer import FinetuneTrainer, is_better, wins_tie
 from training.settings import FinetuneSettings
 from training.tasks.sequence import SequenceFinetuning
 
@@ -186,9 +189,13 @@ def test_a_run_without_resume_starts_anew(settings_for: Make) -> None:
     assert report(settings)["training"]["steps"] == 8
 
 
-def test_a_kill_between_two_renames_leaves_the_best_checkpoint(settings_for: Make) -> None:
-    # At so low a rate both evaluations score alike, so the first one stays the best. Were it the last, the weights of
-    # the newest save would be the same ones, whether or not the best come back.
+def test_a_kill_between_two_renames_leaves_the_best_checkpoint(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At so low a rate both evaluations score alike, and of rising losses the first one stays the best. Were it the last,
+    # the weights of the newest save would be the same ones, whether or not the best come back.
+    losses = itertools.count()
+    monkeypatch.setattr(HeldOutLoss, "mean", lambda *_: float(next(losses)))
     settings = settings_for("classification", epochs=2, learning_rate=1e-6)
     best = finetune(settings)
     assert report(settings)["best_step"] == 8
@@ -255,8 +262,76 @@ def test_a_score_that_is_no_number_is_below_any_other(
     assert "NaN" not in saved.read_text(encoding="utf-8")
 
 
+def easy(folder: Path) -> dict[str, Any]:
+    """Return files of a run that is right about all of dev long before its end: one word says the label."""
+    for part, count in (("train", 60), ("dev", 20), ("test", 30)):
+        rows = "".join(
+            f"{'sun' if n % 2 else 'rain'} again,{'good' if n % 2 else 'bad'}\n" for n in range(count)
+        )
+        (folder / f"{part}.csv").write_text("text,label\n" + rows, encoding="utf-8")
+    return {part: [{"path": folder / f"{part}.csv"}] for part in ("train", "dev", "test")}
+
+
+def test_of_equal_scores_the_lower_loss_is_kept_and_its_step_is_said_of_the_test(
+    settings_for: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_for("classification", **easy(tmp_path), epochs=6, eval_every_steps=4)
+    best = finetune(settings)
+    content = report(settings)
+    perfect = [e for e in content["evaluations"] if e["scores"]["dev"]["accuracy"] == 1.0]
+    lowest = min(perfect, key=lambda e: e["loss"])
+    assert perfect[0]["step"] < lowest["step"] == content["best_step"]
+    assert TaskSpec.read(best).scores["test"]["accuracy"] == 1.0
+    printed = capsys.readouterr().err
+    assert f"scoring the weights of step {lowest['step']}, the best by accuracy" in printed
+    assert f"step {lowest['step']}: test: accuracy 1.0000" in printed
+
+
+def test_the_loss_on_held_out_data_takes_no_forward_pass_of_its_own(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = scores.predict
+
+    def predict(model: Any, rows: Any, *others: Any) -> Any:
+        asked.append(len(rows))
+        return real(model, rows, *others)
+
+    monkeypatch.setattr(scores, "predict", predict)
+    settings = settings_for("classification")
+    finetune(settings)
+    (evaluation,) = report(settings)["evaluations"]
+    assert evaluation["loss"] > 0
+    assert len(asked) == 2 and asked[0] == asked[1]  # at the end of the epoch, and of the run
+
+
+def test_a_loss_that_is_unknown_leaves_a_tie_to_the_later_step() -> None:
+    equal = Progress(best_step=4, best_score=1.0, best_loss=0.2)
+    assert wins_tie(1.0, 0.1, equal) and wins_tie(1.0, 0.2, equal) and not wins_tie(1.0, 0.3, equal)
+    assert wins_tie(1.0, None, equal) and not wins_tie(0.9, 0.1, equal)
+    assert wins_tie(1.0, 9.0, Progress(best_step=4, best_score=1.0))  # the save of an earlier version
+
+
+def test_a_run_resumed_with_another_deciding_score_compares_like_with_like(
+    settings_for: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version decided by accuracy where the classes are balanced."""
+    settings = settings_for("classification", class_weights="balanced", epochs=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(SequenceFinetuning, "metric", "accuracy")
+        finetune(settings)
+    kept: list[FinetuneTrainer] = []
+    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
+    finetune(settings)
+    progress = kept[0].loop.progress
+    (evaluated,) = progress.evaluations  # the last one is still due in the newest save
+    (found,) = evaluated["scores"].values()
+    assert progress.best_score == found["f1_macro"] != found["accuracy"]
+
+
 def test_the_first_score_is_the_best_whatever_it_is() -> None:
     assert is_better(None, Progress())
+    assert not is_better(0.1, Progress(best_score=0.2))  # of the weights that the run started from
     assert is_better(0.1, Progress(best_step=1))
     assert not is_better(None, Progress(best_step=1))
     assert not is_better(None, Progress(best_step=1, best_score=0.1))
