@@ -27,7 +27,7 @@ from bert.hub_name import HubName
 if TYPE_CHECKING:
     from huggingface_hub import ResolvedRevision
 
-INSTALL = 'pip install "bert-train-serve[export]"'
+INSTALL = 'pip install ".[export]" in a clone of the repository'
 DESCRIPTIONS = ["config.json", ADAPTER_CONFIG]
 """Files that are downloaded and checked before any other."""
 _TEXTS = frozenset(

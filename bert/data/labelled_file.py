@@ -1,5 +1,7 @@
 """One file of labelled data and how it is read: what a user says of it, and what `task.json` records."""
 
+import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -39,6 +41,10 @@ class LabelledFile:
     def record(self) -> dict[str, Any]:
         """Return path and reading as `task.json` has them."""
         return {**self.given(), "path": str(self.path)}
+
+    def with_columns(self, columns: Mapping[str, str]) -> str:
+        """Return the file with these columns as a shell wants it in place of its path; inside the quotes it is YAML too."""
+        return shlex.quote(json.dumps({**self.record(), "columns": dict(columns)}, ensure_ascii=False))
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> "LabelledFile":

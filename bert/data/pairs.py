@@ -33,13 +33,13 @@ def pair_columns(path: Path, named: Mapping[str, str], present: Collection[str])
     is_positive = named.get("label") == "" or bool(negatives) or second in POSITIVE
     if negatives and named.get("label"):
         raise ConfigError(
-            f"columns of {path} names a label and negatives: pairs have scores, or negatives ({{negative: ''}})"
+            f'columns of {path} names a label and negatives: pairs have scores, or negatives ({{"negative": ""}})'
         )
     label = named.get("label", _found(LABEL, present))
     if negatives and label and "negative" not in named and second not in POSITIVE:
         raise ConfigError(
             f"{path} has scores ({label!r}) and negatives ({', '.join(map(repr, negatives))}): say which are read, "
-            "columns: {negative: ''} or {label: ''}"
+            '"columns": {"negative": ""} or {"label": ""}'
         )
     if negatives:
         label = ""

@@ -37,7 +37,7 @@ _COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-_NO_SCORES = "; {label: ''} for pairs that belong together and have no scores"
+_NO_SCORES = '; {"label": ""} for pairs that belong together and have no scores'
 
 _GUESSES: dict[str, Callable[[Path], str]] = {
     "ner": lambda path: "jsonl" if holds_json(path) else "conll",
@@ -163,10 +163,17 @@ def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels
             file.path,
             1,
             f"has no column {', '.join(map(repr, missing))}; its columns are {', '.join(map(repr, sorted(present)))}: "
-            "say which are read, columns: {text: ..., label: ...} for this file"
+            f"say which are read, {_named_columns(file, columns, present)} in place of the path (in YAML without the quotes)"
             + (_NO_SCORES if TASKS[task].needs_pairs and columns.label in missing else ""),
         )
     return list(read_table(file.path, columns))
+
+
+def _named_columns(file: LabelledFile, columns: TextColumns, present: Collection[str]) -> str:
+    """Return how the user names the columns, with "..." for those that the file lacks."""
+    read = {"text": columns.text, "text_pair": columns.text_pair, "label": columns.label}
+    named = {key: name if name in present else "..." for key, name in read.items() if name}
+    return file.with_columns({**file.columns, **named})
 
 
 def _has_tabs(path: Path) -> bool:

@@ -19,7 +19,7 @@ def pyarrow(name: str = "pyarrow") -> ModuleType:
         return import_module(name)
     except ImportError as error:
         raise ConfigError(
-            f"parquet needs pyarrow ({error}): pip install 'bert-train-serve[bulk]', or use jsonl or csv"
+            f"parquet needs pyarrow ({error}): pip install '.[bulk]' in a clone of the repository, or use jsonl or csv"
         ) from None
 
 

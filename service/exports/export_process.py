@@ -17,7 +17,7 @@ from service.exit_signals import handled
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
 
-INSTALL = 'pip install "bert-train-serve[export]"'
+INSTALL = 'pip install ".[export]" in a clone of the repository'
 GRACE_S = 2.0
 """Seconds that a child has to tidy up after an interrupt, before it is killed."""
 MAX_LINE = 2**16

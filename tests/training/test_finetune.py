@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shlex
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +25,7 @@ from bert.tokenizer import Tokenizer
 from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
+from training.commands.finetune import main
 from training.core.checkpoints import CheckpointStore
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
@@ -113,6 +116,22 @@ def test_what_belongs_to_a_folders_weights_is_exported_with_them_only(
     save_file({name: weight + 1 for name, weight in weights.items()}, other / "model.safetensors")
     with pytest.raises(CheckpointError, match="these are other weights"):
         read_checkpoint(best, other)
+
+
+def test_the_command_ends_with_the_commands_that_export_and_serve(
+    settings_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = settings_for("similarity", output_dir=tmp_path / "my run")
+    (tmp_path / "run.yaml").write_text(settings.model_dump_json(exclude={"config"}), encoding="utf-8")  # JSON is YAML
+    monkeypatch.setattr(sys, "argv", ["bert-finetune", "--config", str(tmp_path / "run.yaml")])
+    monkeypatch.chdir(tmp_path)
+    main()
+    *_, said, first, second = capsys.readouterr().err.splitlines()
+    assert said == "next:"
+    assert shlex.split(second) == ["bert-serve", "--bundles", "bundles"]
+    command, *arguments = shlex.split(first)
+    assert command == "bert-export" and export([*arguments, "--precision", "fp32"]) == 0
+    assert read_bundle(tmp_path / "bundles/my run").manifest.name == "my run"
 
 
 def trained_weights(settings: FinetuneSettings) -> dict[str, torch.Tensor]:

@@ -3,8 +3,10 @@
 Several processes by `torchrun -m training.commands.finetune`.
 """
 
+import os
 import shlex
 import sys
+from pathlib import Path
 
 from bert.settings import read_settings
 from training.command_line import command
@@ -17,7 +19,16 @@ def main() -> None:
     settings = read_settings(FinetuneSettings)
     from training.finetune import finetune
 
-    finetune(settings, shlex.join(["bert-finetune", *sys.argv[1:]]))
+    best = finetune(settings, shlex.join(["bert-finetune", *sys.argv[1:]]))
+    if os.environ.get("RANK", "0") == "0" and settings.features is None:  # a BiLSTM is not exported
+        print("next:", *next_commands(best, settings.output_dir.resolve().name), sep="\n  ", file=sys.stderr)
+
+
+def next_commands(best: Path, name: str) -> list[str]:
+    """Return the commands that export a checkpoint and serve it."""
+    bundles = Path("bundles")
+    export = ["bert-export", "--checkpoint", str(best), "--out", str(bundles / name)]
+    return [shlex.join(export), shlex.join(["bert-serve", "--bundles", str(bundles)])]
 
 
 if __name__ == "__main__":

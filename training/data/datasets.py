@@ -189,7 +189,7 @@ def check_pairs(sources: Sequence[Source]) -> None:
         lacking = [name for name, found in pairs if False in found]
         raise ConfigError(
             f"{', '.join(having)} have two texts an example and {', '.join(lacking)} only one: "
-            "give all files the column `text_pair`, or none (columns: {text_pair: ''} leaves it out)"
+            'give all files the column `text_pair`, or none ("columns": {"text_pair": ""} leaves it out)'
         )
 
 

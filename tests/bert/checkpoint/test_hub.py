@@ -227,6 +227,6 @@ def test_the_files_that_are_read(wanted: list[str], others: list[str]) -> None:
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(
-        CheckpointError, match=r"install huggingface_hub: pip install \"bert-train-serve\[export\]\""
+        CheckpointError, match=r"install huggingface_hub: pip install \"\.\[export\]\" in a clone"
     ):
         downloads.commit_of(HubName("org/tiny"))

@@ -39,7 +39,7 @@ def test_an_empty_label_says_that_pairs_belong_together(write: Write) -> None:
 
 def test_pairs_without_scores_are_not_taken_for_positive_ones(write: Write) -> None:
     with pytest.raises(
-        DataError, match=r"a\.csv:1: has no column 'label'.*\{label: ''\} for pairs that belong"
+        DataError, match=r"a\.csv:1: has no column 'label'.*[{]\"label\": \"\"[}] for pairs that belong"
     ):
         read(write, "a.csv", "text,text_pair,similarity\nA cat,A dog,3\n")
 

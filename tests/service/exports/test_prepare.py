@@ -165,7 +165,8 @@ def test_settings_of_bert_export_in_the_environment_do_not_count(
 def test_what_to_install_is_said(cache: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "onnx" else object())
     with pytest.raises(
-        BundleError, match=r'which needs onnx: pip install "bert-train-serve\[export\]"; or export it'
+        BundleError,
+        match=r'which needs onnx: pip install "\.\[export\]" in a clone of the repository; or export it',
     ):
         export_process.export(NamedModel.parse(str(checkpoint)), "", cache, "fp32", 0, as_log=False)
 

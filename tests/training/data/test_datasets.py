@@ -1,12 +1,15 @@
 """Which reader a file gets, and which columns it reads."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bert.data.read import guess_format
 from bert.errors import ConfigError, DataError
@@ -102,11 +105,20 @@ def test_a_plain_path_is_a_file(write: Write) -> None:
     assert written == DataFile(path=path)
 
 
-def test_columns_of_other_names_have_to_be_named(write: Write) -> None:
-    with pytest.raises(
-        DataError, match=r"no column 'label'; its columns are 'mood', 'text': .*columns: \{text"
-    ):
-        read(write("a.csv", "mood;text\nyes;Warm.\n"))
+def test_columns_of_other_names_have_to_be_named_in_a_form_that_the_command_line_takes(write: Write) -> None:
+    path = write("a.csv", "mood;text\nyes;Warm.\n")
+    with pytest.raises(DataError, match=r"no column 'label'; its columns are 'mood', 'text'") as refused:
+        read(path)
+    (advice,) = re.findall(r"say which are read, (.*) in place of the path", str(refused.value))
+    (value,) = shlex.split(advice.replace('"..."', '"mood"'))
+    arguments = ["--task", "classification", "--output-dir", "x", "--train", value]
+    settings = read_settings(FinetuneSettings, arguments)
+    (source,) = read_sources(settings.train, settings)
+    assert [(e.text, e.label) for e in source.examples] == [("Warm.", "yes")]
+    assert (
+        FinetuneSettings(task="ner", output_dir=Path("x"), train=[yaml.safe_load(value)]).train
+        == settings.train
+    )
 
 
 def test_what_is_no_file_is_of_the_hub(tmp_path: Path) -> None:

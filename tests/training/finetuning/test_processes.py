@@ -74,6 +74,7 @@ def test_two_processes_have_the_weights_and_scores_of_one(
     finished(start(tiny_base, one, 1, **STEADY, **changes))
     printed = finished(start(tiny_base, two, 2, **STEADY, **changes))
     assert printed.count("train ner-train:") == printed.count("checkpoint:") == 1  # one of them speaks
+    assert printed.count("bert-export --checkpoint") == 1
     for (step, *mine), (number, *theirs) in zip(losses(two), losses(one), strict=True):
         assert step == number and mine == pytest.approx(theirs, abs=1e-5)
     expected = weights(one)
