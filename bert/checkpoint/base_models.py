@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+from functools import lru_cache
 from pathlib import Path
 
 from bert.checkpoint import hub
@@ -55,14 +56,24 @@ def resolve_base(name: str, sha256: str | None = None, revision: str | None = No
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """Return the sha256 of the weights' file, or of the shards one after another; None where there are no weights."""
+    """Return the sha256 of the weights' file, or of the shards one after another; None where there are no weights.
+
+    Files are read once a process, and again when the size or time of one changes.
+    """
     files = weight_files(folder) if has_weights(folder) else []
+    states = [(file, file.stat()) for file in files]
+    return _sha256(tuple((file, s.st_ino, s.st_size, s.st_mtime_ns) for file, s in states)) if files else None
+
+
+@lru_cache(maxsize=64)
+def _sha256(files: tuple[tuple[Path, int, int, int], ...]) -> str:
+    """Hash the files, each with its inode, size and time, by which a changed one is another."""
     found = hashlib.sha256()
-    for file in files:
+    for file, *_ in files:
         with open_regular(file) as stream:
             while part := stream.read(1 << 20):
                 found.update(part)
-    return found.hexdigest() if files else None
+    return found.hexdigest()
 
 
 def _check_sha256(folder: Path, expected: str) -> None:

@@ -122,7 +122,9 @@ def test_the_command_ends_with_the_commands_that_export_and_serve(
     settings_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = settings_for("similarity", output_dir=tmp_path / "my run")
-    (tmp_path / "run.yaml").write_text(settings.model_dump_json(exclude={"config"}), encoding="utf-8")  # JSON is YAML
+    (tmp_path / "run.yaml").write_text(
+        settings.model_dump_json(exclude={"config"}), encoding="utf-8"
+    )  # JSON is YAML
     monkeypatch.setattr(sys, "argv", ["bert-finetune", "--config", str(tmp_path / "run.yaml")])
     monkeypatch.chdir(tmp_path)
     main()

@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +17,8 @@ LOG = "log.jsonl"
 """File of the steps' numbers, in the run's folder."""
 STEP_NUMBERS = ("loss", "lr", "grad_norm", "tokens_per_second", "mfu")
 """Numbers of a step that TensorBoard gets, beside the parts of a loss that is a sum."""
+MOST_STEPS = 10_000
+"""Steps that a report keeps in memory; of a longer run, neighbours are taken together."""
 
 
 class Records:
@@ -90,9 +92,10 @@ class StepsLog:
         """
         file.parent.mkdir(parents=True, exist_ok=True)
         last = done_steps if evaluation_due else done_steps + 1
-        kept = [line for line in read_lines(file) if line["step"] < last or _stays(line, done_steps)]
+        kept = (line for line in read_lines(file) if line["step"] < last or _stays(line, done_steps))
         aside = file.with_suffix(".writing")
-        aside.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+        with aside.open("w", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(line) + "\n" for line in kept)
         os.replace(aside, file)
         self._stream = file.open("a", encoding="utf-8")
 
@@ -167,8 +170,50 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_steps(file: Path) -> list[dict[str, Any]]:
-    """Return the numbers of each step in a log."""
-    return [line for line in read_lines(file) if _is_step(line)]
+    """Return the numbers of the steps in a log, of a long one as `bounded` has them."""
+    return bounded(line for line in read_lines(file) if _is_step(line))
+
+
+def bounded(steps: Iterable[dict[str, Any]], most: int = MOST_STEPS) -> list[dict[str, Any]]:
+    """Return the numbers of each step; of more than `most` (even) those of equally many consecutive steps together.
+
+    Memory does not grow with the number of steps. Together they are at the last step and its tokens, with the means of
+    the other numbers and the speed over all of the steps, so that sums of time and means over a run stay what they were.
+    """
+    kept: list[dict[str, Any]] = []
+    waiting: list[dict[str, Any]] = []
+    size = 1
+    for step in steps:
+        if len(kept) == most:
+            joined: list[dict[str, Any]] = []
+            for place in range(0, most, 2):
+                joined.append(_together(kept[place : place + 2], joined))
+            kept, size = joined, 2 * size
+        waiting.append(step)
+        if len(waiting) == size:
+            kept.append(_together(waiting, kept))
+            waiting = []
+    return [*kept, _together(waiting, kept)] if waiting else kept
+
+
+def _together(steps: list[dict[str, Any]], before: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the numbers of consecutive steps as one; `before` are those that come before them."""
+    if len(steps) == 1:
+        return steps[0]
+    names = [name for name in steps[-1] if all(name in step for step in steps)]
+    means = {name: sum(step[name] for step in steps) / len(steps) for name in names}
+    if "tokens_per_second" in means:
+        means["tokens_per_second"] = _speed(steps, before[-1]["tokens"] if before else 0)
+    return {**means, **{name: steps[-1][name] for name in ("step", "tokens") if name in means}}
+
+
+def _speed(steps: list[dict[str, Any]], tokens: float) -> float:
+    """Return the tokens a second over consecutive steps; `tokens` are those of the run before them."""
+    seconds, done = 0.0, tokens
+    for step in steps:
+        read, done = step["tokens"] - done, step["tokens"]
+        seconds += read / step["tokens_per_second"] if step["tokens_per_second"] else 0.0
+    return (done - tokens) / seconds if seconds else 0.0
 
 
 def _stays(line: Mapping[str, Any], done_steps: int) -> bool:

@@ -81,8 +81,8 @@ def _flat_loss(history: Sequence[Mapping[str, float]]) -> list[str]:
     if last <= (1 - LITTLE_FALL) * first:
         return []
     return [
-        f"the training loss did not fall: {first:.4f} over the first {part:,} steps, {last:.4f} over the last; "
-        "try a higher learning_rate or more epochs, and look at the labels of some examples"
+        f"the training loss did not fall: {first:.4f} over the first {history[part - 1]['step']:,.0f} steps, {last:.4f} "
+        "over the last; try a higher learning_rate or more epochs, and look at the labels of some examples"
     ]
 
 

@@ -10,7 +10,8 @@ from bert.files import atomic_write
 HISTORY_POINTS = 500
 """Steps of the history that report.json keeps, evenly spaced."""
 History = Sequence[Mapping[str, float]]
-"""Numbers of each step: {"step", "tokens", "loss", "lr", "tokens_per_second", ...}, tokens from the start of the run."""
+"""Numbers of each step: {"step", "tokens", "loss", "lr", "tokens_per_second", ...}, tokens from the start of the run. In a
+long run a point stands for as many neighbouring steps as the others do."""
 
 
 def write_pages(folder: Path, content: Mapping[str, Any], page: str) -> Path:

@@ -1,7 +1,7 @@
 """The report of a pretraining run: report.md for people, report.json for programs, and the curves."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import yaml
 from bert.processor import instructions, processor_name
 from bert.tokenizer import Tokenizer
 from training.core.progress import format_seconds
+from training.core.records import bounded
 from training.corpus.shards import Corpus
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.fill_mask import Filled, fill, gaps
@@ -97,21 +98,23 @@ def run_report(
 def split_log(
     lines: Iterable[Mapping[str, Any]],
 ) -> tuple[list[dict[str, float]], list[dict[str, float]], list[str]]:
-    """Return history, evaluations and warnings from the lines of log.jsonl.
+    """Return history (as `bounded` has it), evaluations and warnings from the lines of log.jsonl, read one by one.
 
     A step's line is its numbers; an evaluation's is {"step", "held_out": {...}}, a warning's {"step", "warning": text}.
     """
-    history: list[dict[str, float]] = []
     evaluations: list[dict[str, float]] = []
     warnings: list[str] = []
-    for line in lines:
-        if "held_out" in line:
-            evaluations.append({"step": line["step"], **line["held_out"]})
-        elif "warning" in line:
-            warnings += line["warning"].splitlines()
-        else:
-            history.append(dict(line))
-    return history, evaluations, warnings
+
+    def steps() -> Iterator[dict[str, float]]:
+        for line in lines:
+            if "held_out" in line:
+                evaluations.append({"step": line["step"], **line["held_out"]})
+            elif "warning" in line:
+                warnings.extend(line["warning"].splitlines())
+            else:
+                yield dict(line)
+
+    return bounded(steps()), evaluations, warnings
 
 
 def write_report(folder: Path, report: PretrainReport) -> Path:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_weights_in_several_files_are_checked_together(folder: Path) -> None:
     (folder / "model-00002-of-00002.safetensors").write_bytes(b"hts!")
     with pytest.raises(CheckpointError, match="these are other weights"):
         resolve_base(str(folder), sha256)
+
+
+def test_weights_are_read_once_until_they_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[int] = []
+
+    def sha256(*given: bytes) -> object:
+        hashed.append(1)
+        return hashlib.new("sha256", *given)
+
+    monkeypatch.setattr(base_models, "hashlib", SimpleNamespace(sha256=sha256))
+    first = [weights_sha256(folder) for _ in range(3)]
+    assert len(hashed) == 1 and set(first) == {hashlib.sha256(b"weights").hexdigest()}
+    (folder / "model.safetensors").write_bytes(b"changed")  # of the same size
+    assert weights_sha256(folder) == hashlib.sha256(b"changed").hexdigest()
+    assert len(hashed) == 2
 
 
 def test_weights_that_are_not_there_cannot_be_checked(folder: Path) -> None:

@@ -1,9 +1,17 @@
 """The log of steps: each step once."""
 
+import itertools
+import json
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training.core.records import StepsLog, read_lines, read_steps
+import pytest
+
+from training.core.records import MOST_STEPS, StepsLog, bounded, read_lines, read_steps
+from training.report.page import training_summary
+from training.report.pretraining import split_log
 
 
 def test_a_resumed_run_writes_each_step_once(tmp_path: Path) -> None:
@@ -42,3 +50,63 @@ def test_an_evaluation_that_is_still_due_is_dropped_with_what_follows(tmp_path: 
     StepsLog(file, 2, evaluation_due=True).close()
     assert list(read_lines(file)) == kept
     assert read_steps(file) == kept[:2]
+
+
+@pytest.fixture(scope="module")
+def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the log of a run of four times MOST_STEPS, which is 8 MB."""
+    file = tmp_path_factory.mktemp("long") / "log.jsonl"
+    lines = (
+        {
+            "step": n,
+            "tokens": 100.0 * n,
+            "loss": 1 / n,
+            "lr": 1e-4,
+            "tokens_per_second": 50.0 + n % 7,
+            "grad_norm": 1.0,
+        }
+        for n in range(1, 4 * MOST_STEPS + 1)
+    )
+    with file.open("w", encoding="utf-8") as stream:
+        stream.writelines(json.dumps(line) + "\n" for line in lines)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("read", "megabytes"),
+    [
+        (lambda file: StepsLog(file, 4 * MOST_STEPS).close(), 1),
+        (read_steps, 16),
+        (lambda file: split_log(read_lines(file)), 16),
+    ],
+    ids=["resuming", "report of a fine-tuning", "report of a pretraining"],
+)
+def test_a_long_log_is_not_held_in_memory(
+    read: Callable[[Path], object], megabytes: int, long_log: Path
+) -> None:
+    tracemalloc.start()
+    try:
+        read(long_log)
+        assert tracemalloc.get_traced_memory()[1] < megabytes * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_steps_of_a_long_run_are_taken_together(long_log: Path) -> None:
+    found, every = read_steps(long_log), [line for line in read_lines(long_log) if "loss" in line]
+    assert MOST_STEPS // 2 <= len(found) <= MOST_STEPS and found[-1]["step"] == len(every)
+    exact, kept = training_summary(every), training_summary(found)
+    for name, value in exact.items():
+        assert kept[name] == pytest.approx(value, rel=1e-3), name
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 16, 17, 100])
+def test_steps_taken_together_keep_the_mean_and_the_last(count: int) -> None:
+    steps = [{"step": n, "loss": float(n)} for n in range(1, count + 1)]
+    found = bounded(steps, 8)
+    assert len(found) <= 9 and found[-1]["step"] == count
+    ends = [0, *(point["step"] for point in found)]
+    for begin, end, point in zip(ends, ends[1:], found, strict=False):
+        assert point["loss"] == pytest.approx((begin + 1 + end) / 2)
+    assert len({end - begin for begin, end in itertools.pairwise(ends[:-1])}) <= 1
+    assert count > 8 or found == steps
