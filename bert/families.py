@@ -31,6 +31,8 @@ _ROBERTA = Family(
     starts_after_pad=True,
     mlm_act="gelu",
     has_pair_head=False,
+    # 1e-5 to 3e-5 (Liu et al. 2019, arXiv 1907.11692, 5.1); for large mostly 1e-5 (README.glue.md of fairseq).
+    learning_rates=((12, 768, 2e-5), (24, 1024, 1e-5)),
 )
 _DISTILBERT = Family(
     "distilbert",
@@ -72,6 +74,8 @@ _DISTILBERT = Family(
     has_pair_head=False,
     drops_attended=False,
     drops_tokens_for_classifier=False,
+    # As BERT base, whose width and layers it has.
+    learning_rates=((6, 768, 5e-5),),
 )
 _ELECTRA = Family(
     "electra",
@@ -103,6 +107,8 @@ _ELECTRA = Family(
     mlm_act="gelu",
     has_pair_head=False,
     discriminator="discriminator_predictions",
+    # configure_finetuning.py of google-research/electra, with layer_decay 0.8 (small, base) and 0.9 (large).
+    learning_rates=((12, 256, 1e-4), (12, 768, 1e-4), (24, 1024, 5e-5)),
 )
 _ALBERT = Family(
     "albert",
@@ -145,6 +151,8 @@ _ALBERT = Family(
         ("cls.seq_relationship", "sop_classifier.classifier"),
     ),
     always_projects=True,
+    # 1e-5 to 5e-5, most often 1e-5 or 2e-5 (run_glue.sh of google-research/albert); its paper has one list for all sizes.
+    learning_rates=((12, 768, 2e-5), (12, 4096, 2e-5)),
 )
 _MPNET = replace(
     _ROBERTA,
@@ -166,6 +174,8 @@ _MPNET = replace(
         ("attention.output.LayerNorm", "attention.LayerNorm"),
     ),
     has_segment_table=False,
+    # 1e-5 to 2e-5, the higher one for small data (README.glue.md of microsoft/MPNet).
+    learning_rates=((12, 768, 2e-5),),
 )
 _MODERN = ModernFamily(
     "modernbert",
@@ -220,6 +230,8 @@ _MODERN = ModernFamily(
     has_pair_head=False,
     answer_head="classifier",
     vocabulary_head="head.dense",
+    # Warner et al. 2024 (arXiv 2412.13663, appendix on fine-tuning): most GLUE tasks of base at 8e-5.
+    learning_rates=((22, 768, 8e-5),),
 )
 _DEBERTA_HEADS = (
     ("bert.pooler.dense", "pooler.dense"),
@@ -272,6 +284,8 @@ _DEBERTA_V2 = Deberta(
     has_pair_head=False,
     drops_tokens_for_classifier=False,
     discriminator="mask_predictions",
+    # mnli.sh of microsoft/DeBERTa for v3-small, v2-xlarge and v2-xxlarge; the model cards of v3-base and v3-large.
+    learning_rates=((6, 768, 4.5e-5), (12, 768, 2e-5), (24, 1024, 6e-6), (24, 1536, 4e-6), (48, 1536, 3e-6)),
 )
 _DEBERTA = replace(
     _DEBERTA_V2,
@@ -292,6 +306,8 @@ _DEBERTA = replace(
     discriminator="",
     joined={"in_proj": 3},
     unknown_classes=("ForMultipleChoice",),
+    # mnli.sh of microsoft/DeBERTa.
+    learning_rates=((12, 768, 3e-5), (24, 1024, 1e-5), (48, 1024, 5e-6)),
 )
 _OF_ITS_SIZE = {**_ROBERTA.config_defaults, "vocab_size": 30522}
 FAMILIES = {

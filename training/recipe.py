@@ -1,23 +1,23 @@
 """Default learning rate and epochs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bert.config import BertConfig
+from bert.relatives.family import Family
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from training.settings import FinetuneSettings
 
-BERT_BASE_WEIGHTS = 12 * 12 * 768**2
-"""Number of weights in the layers of BERT base."""
-BERT_BASE_RATE = 5e-5
 HIGHEST_RATE = 3e-4
+SIZE_POWER = 2 / 3
+"""A rate falls with this power of the number of weights: that of BERT large (2e-5) to that of BERT base (5e-5)."""
 SIMILARITY_SHARE = 0.4
-"""Share of the rate for similarity, which has no fresh head: 2e-5 for BERT base (Reimers & Gurevych 2019)."""
+"""Share of BERT's rate for similarity, which has no fresh head: 2e-5 for base, RoBERTa's too (Reimers & Gurevych 2019)."""
 ADAPTER_RATE = 5e-4
 FEATURES_RATE = 1e-3
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
@@ -77,22 +77,34 @@ def make_recipe(
 
 
 def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float, str]:
-    """Return the peak learning rate for a base of this size, and the reason for it.
+    """Return the peak learning rate for a base of this family and size, and the reason for it.
 
     The published rates fall with the size: 3e-4 for the miniatures (Turc et al. 2019, arXiv 1908.08962), 5e-5 for BERT
-    base and 2e-5 for BERT large (Devlin et al. 2018). The power 2/3 goes through base and large.
+    base and 2e-5 for BERT large (Devlin et al. 2018). Other families' are beside them in `bert/families.py`.
     """
     if settings.features:
         return FEATURES_RATE, "default for a BiLSTM on a frozen base"
     if settings.lora:
         return ADAPTER_RATE, "default for an adapter"
-    weights = 12 * len(config.layer_order) * config.hidden_size**2
-    rate = min(HIGHEST_RATE, BERT_BASE_RATE * (BERT_BASE_WEIGHTS / weights) ** (2 / 3))
+    layers, width = len(config.layer_order), config.hidden_size
+    rate = rate_of_size(config.family.learning_rates, layers, width)
     if TASKS[settings.task].head is Head.EMBEDDING:
-        rate *= SIMILARITY_SHARE
-    return float(
-        f"{rate:.0e}"
-    ), f"default for a base of {len(config.layer_order)} layers, {config.hidden_size} wide"
+        rate = min(rate, SIMILARITY_SHARE * rate_of_size(Family().learning_rates, layers, width))
+    return float(f"{rate:.0e}"), f"default for a base of {layers} layers, {width} wide"
+
+
+def rate_of_size(published: Sequence[tuple[int, int, float]], layers: int, width: int) -> float:
+    """Return the rate for a size: between two published ones a power of the size, outside of them SIZE_POWER."""
+    sizes, rates = zip(*((_weights(at, wide), rate) for at, wide, rate in published), strict=True)
+    size = _weights(layers, width)
+    nearest = min(max(size, sizes[0]), sizes[-1])
+    between = math.exp(np.interp(math.log(nearest), np.log(sizes), np.log(rates)))
+    return float(min(HIGHEST_RATE, between * (nearest / size) ** SIZE_POWER))
+
+
+def _weights(layers: int, width: int) -> int:
+    """Return the number of weights in the layers of a BERT."""
+    return 12 * layers * width**2
 
 
 def default_epochs(steps_an_epoch: int) -> int:

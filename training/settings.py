@@ -165,7 +165,7 @@ class FinetuneSettings(CommandSettings):
     )
     accumulation_steps: int = Field(1, ge=1, description="parts that a step's batch is computed in")
     learning_rate: float | None = Field(
-        None, gt=0, description="peak learning rate; by default chosen by the size of the base"
+        None, gt=0, description="peak learning rate; by default chosen by family and size of the base"
     )
     head_learning_rate: float | None = Field(
         None,

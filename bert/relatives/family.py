@@ -118,6 +118,9 @@ class Family:
     """Name of the head that finds replaced pieces; "" for a family without models of that kind."""
     vocabulary_head: str = "cls.predictions.transform.dense"
     """Name of a layer of the masked language model's head."""
+    learning_rates: tuple[tuple[int, int, float], ...] = ((12, 768, 5e-5),)
+    """(layers, width, rate): peak learning rates that were published for fine-tuning, the smallest model first. BERT's is
+    the highest of Devlin et al. 2018 (arXiv 1810.04805, A.3)."""
 
     def bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the content of a `config.json` under BERT's keys and class names; other keys stay.

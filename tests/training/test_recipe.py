@@ -4,14 +4,16 @@ import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from bert.config import BertConfig
+from bert.families import FAMILIES
 from training.core.state import planned
 from training.finetune import finetune
-from training.recipe import make_recipe
+from training.recipe import default_rate, make_recipe, rate_of_size
 from training.settings import FinetuneSettings
 
 Make = Callable[..., FinetuneSettings]
@@ -36,10 +38,39 @@ def test_the_rate_falls_with_the_size_of_the_base(layers: int, width: int, rate:
     assert recipe.reasons["learning_rate"] == f"default for a base of {layers} layers, {width} wide"
 
 
+@pytest.mark.parametrize(
+    ("family", "layers", "width", "rate"),
+    [
+        ("roberta", 12, 768, 2e-5), ("roberta", 24, 1024, 1e-5), ("xlm-roberta", 12, 768, 2e-5),
+        ("camembert", 12, 768, 2e-5), ("distilbert", 6, 768, 5e-5), ("electra", 12, 256, 1e-4),
+        ("electra", 12, 768, 1e-4), ("electra", 24, 1024, 5e-5), ("albert", 12, 768, 2e-5),
+        ("albert", 12, 4096, 2e-5), ("mpnet", 12, 768, 2e-5), ("modernbert", 22, 768, 8e-5),
+        ("modernbert", 28, 1024, 5e-5), ("deberta-v2", 6, 768, 5e-5), ("deberta-v2", 12, 768, 2e-5),
+        ("deberta-v2", 24, 1024, 6e-6), ("deberta-v2", 48, 1536, 3e-6), ("deberta", 24, 1024, 1e-5),
+        ("ernie", 12, 768, 5e-5),
+    ],
+)  # fmt: skip
+def test_the_rate_is_that_of_the_family(family: str, layers: int, width: int, rate: float) -> None:
+    # The size alone decides what is open here; a config of the family would need more than that.
+    config = SimpleNamespace(layer_order=range(layers), hidden_size=width, family=FAMILIES[family])
+    found, reason = default_rate(settings(), cast(BertConfig, config))
+    assert (found, reason) == (rate, f"default for a base of {layers} layers, {width} wide")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_rate_of_every_family_falls_with_the_size(family: str) -> None:
+    published = FAMILIES[family].learning_rates
+    for layers, width, rate in published:
+        assert rate_of_size(published, layers, width) == pytest.approx(rate)
+    rates = [rate_of_size(published, layers, 768) for layers in (1, 2, 4, 6, 8, 12, 24, 48, 96)]
+    assert rates == sorted(rates, reverse=True) and rates[0] <= 3e-4
+
+
 def test_similarity_which_has_no_fresh_head_has_a_lower_rate() -> None:
     alike = FinetuneSettings(task="similarity", output_dir=Path("x"))
     assert make_recipe(alike, shape(12, 768), 1260, 40).learning_rate == 2e-5
     assert make_recipe(alike, shape(6, 384), 1260, 40).learning_rate == 8e-5
+    assert make_recipe(alike, shape(2, 128), 1260, 40).learning_rate == 1e-4
 
 
 @pytest.mark.parametrize(
