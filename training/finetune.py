@@ -151,6 +151,7 @@ def make_spec(
         viterbi=TASKS[settings.task].has_tags,  # all readers turn tags into BIO's
         left_out=tuple(settings.left_out),
         max_tokens=settings.max_tokens,
+        long_texts=settings.long_texts,
         stride=settings.window_stride,
         max_question_tokens=settings.max_question_tokens,
         max_answer_tokens=settings.max_answer_tokens,

@@ -19,12 +19,15 @@ SIMILARITIES = ("cosine", "dot")
 LEFT_OUT = ("symbols", "handles")
 """Kinds of words that an entity can be denied: emoji and other symbols, and names after an at sign."""
 SCORE_ACTIVATIONS = ("", "sigmoid", "identity")
+LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WITH_LABELS = ("classification", "ner")
-_TEXTS = ("task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "command")
+_TEXTS = (
+    "task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "long_texts", "command",
+)  # fmt: skip
 _FLAGS = ("normalize", "allows_no_answer", "letter_shapes", "viterbi")
 _WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
 _FIELDS = {"problem": "problem_type"}
@@ -82,6 +85,8 @@ class TaskSpec:
     left_out: tuple[str, ...] = ()
     """NER only: kinds of words that no entity has, of LEFT_OUT."""
     max_tokens: int = 512
+    long_texts: str = "cut"
+    """Classification only: training and its scores cut a text over `max_tokens` ("cut"), or read it in "windows"."""
     stride: int = 0
     """Tokens that two neighbouring windows of a long text share."""
     max_question_tokens: int = 64
@@ -109,6 +114,8 @@ class TaskSpec:
             raise ConfigError(f"problem_type is {self.problem_type!r}; known are {', '.join(PROBLEM_TYPES)}")
         if self.activation not in SCORE_ACTIVATIONS:
             raise ConfigError(f"activation is {self.activation!r}; known are sigmoid and identity")
+        if self.long_texts not in LONG_TEXTS:
+            raise ConfigError(f"long_texts is {self.long_texts!r}; known are {', '.join(LONG_TEXTS)}")
         self._check_embedding()
         self._check_tags()
         if self.task in _WITH_LABELS and not self.labels:

@@ -93,15 +93,18 @@ def _check_output(settings: AverageSettings) -> None:
 
 def _read_dev(settings: AverageSettings, spec: TaskSpec) -> list[Source]:
     """Read the held-out files as bert-finetune does."""
-    if not settings.dev:
-        return []
-    reading = _Reading(
+    return read_sources(settings.dev, _reading(settings, spec), spec.labels or None) if settings.dev else []
+
+
+def _reading(settings: AverageSettings, spec: TaskSpec) -> _Reading:
+    """Return the settings of the runs that decide how held-out data is read and scored."""
+    return _Reading(
         task=spec.task,
         problem=spec.problem_type,
+        long_texts=spec.long_texts,
         output_dir=settings.output_dir,
         dev=settings.dev,
     )
-    return read_sources(settings.dev, reading, spec.labels or None)
 
 
 def _recorded_base(spec: TaskSpec) -> str:
@@ -130,6 +133,7 @@ def _model(checkpoint: Checkpoint) -> tuple[BertHead, FinetuneTask]:
 def _scored(checkpoint: Checkpoint, dev: Sequence[Source], settings: AverageSettings, name: str) -> TaskSpec:
     """Return the checkpoint's description with its scores, and with thresholds that are tuned anew."""
     model, task = _model(checkpoint)
+    task.configure(_reading(settings, task.spec), {}, 0)
     device = pick_device(settings.device)
     model.to(device)
     found = [
