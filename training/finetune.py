@@ -117,10 +117,11 @@ def _tell_left_out(base: str) -> None:
         logger.warning(
             "warning: the dense layers of %s are left out: embeddings are those of its pooling", base
         )
-    if any(own.prompts.values()):
+    if own.default_prompt_name:
         logger.warning(
-            "warning: the prompts of %s are left out: texts are read as they are in the data", base
-        )
+            "warning: the prompt %r of %s is no default any more: texts are read as they are in the data",
+            own.default_prompt_name, base,
+        )  # fmt: skip
 
 
 def _tell(files: Sequence[FileSummary]) -> None:
@@ -137,16 +138,15 @@ def make_spec(
 ) -> TaskSpec:
     """Describe the task from the settings and the data."""
     examples = _examples(train)
+    embeds = TASKS[settings.task].head is Head.EMBEDDING
+    own = models.base_embedding(settings.base) if embeds else TaskSpec("similarity")
     return TaskSpec(
         task=settings.task,
         labels=labels,
         problem_type=settings.problem,
         pair=TASKS[settings.task].may_read_pairs and any(e.text_pair is not None for e in examples),
-        pooling=(
-            models.base_embedding(settings.base).pooling
-            if TASKS[settings.task].head is Head.EMBEDDING
-            else "mean"
-        ),
+        pooling=own.pooling,
+        prompts=own.prompts,
         letter_shapes=settings.letter_shapes,
         viterbi=TASKS[settings.task].has_tags,  # all readers turn tags into BIO's
         left_out=tuple(settings.left_out),

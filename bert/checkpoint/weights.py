@@ -213,10 +213,14 @@ def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
     if TASKS[spec.task].head is not Head.EMBEDDING or not is_embedder(folder):
         return
     own = honour(folder, spec, checkpoint.config.max_position_embeddings)
+    said = spec
     if spec.normalize and not own.dense:  # at length 1 a mean is a sum over the root of the length
-        own = replace(own, pooling=own.pooling.replace("mean_sqrt_len_tokens", "mean"))
+        own, said = (
+            replace(each, pooling=each.pooling.replace("mean_sqrt_len_tokens", "mean"))
+            for each in (own, spec)
+        )
     for name in ("pooling", "dense"):
-        if getattr(own, name) != getattr(spec, name):
+        if getattr(own, name) != getattr(said, name):
             raise ConfigError(
                 f"task.json has {name} {getattr(spec, name)!r}, and {folder / MODULES} {getattr(own, name)!r}: "
                 "make them agree"

@@ -1,10 +1,11 @@
-"""Settings of a sentence-transformers folder: those that an export follows, and those that it refuses.
+"""Settings of a sentence-transformers folder: those that an export follows or refuses, and those of a new checkpoint.
 
 An export that passed over a part of it would give other vectors than the model's.
 """
 
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase, ascii_uppercase
@@ -94,6 +95,38 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
         default_prompt_name=settings.get("default_prompt_name") or "",
         max_tokens=min(longest, max_tokens),
     )
+
+
+def write(folder: Path, spec: TaskSpec, hidden_size: int) -> None:
+    """Write the files by which sentence-transformers makes the embeddings that `spec` describes, without dense layers."""
+    assert not spec.dense, "a checkpoint of bert-finetune has no layers after the pooling"
+    kinds = ("Transformer", "Pooling", "Normalize") if spec.normalize else ("Transformer", "Pooling")
+    paths = [f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds)]
+    modules = [
+        {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for number, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    settings = {
+        "prompts": spec.prompts,
+        "default_prompt_name": spec.default_prompt_name or None,
+        "similarity_fn_name": spec.similarity,
+    }
+    (folder / paths[1]).mkdir()
+    for name, content in (
+        (MODULES, modules),
+        (SETTINGS, settings),
+        (LENGTHS, {"max_seq_length": spec.max_tokens, "do_lower_case": False}),
+        (f"{paths[1]}/config.json", _pooling_config(spec.poolings, hidden_size)),
+    ):
+        (folder / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _pooling_config(modes: Sequence[str], width: int) -> dict[str, Any]:
+    """Return the flags that all versions read, or for another order than theirs the list of versions since 5.4."""
+    flags = {f"{_FLAG}{old}": mode in modes for old, mode in _OLD_MODES.items()}
+    if list(modes) == [mode for mode in _OLD_MODES.values() if mode in modes]:
+        return {"word_embedding_dimension": width, **flags, "include_prompt": True}
+    return {"embedding_dimension": width, "pooling_mode": list(modes), "include_prompt": True}
 
 
 def lower_cased(folder: Path, tokenizer: Tokenizer) -> Tokenizer:

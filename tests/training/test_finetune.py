@@ -35,6 +35,13 @@ from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
 Make = Callable[..., FinetuneSettings]
+EMBEDDING_FILES = (
+    "modules.json",
+    "1_Pooling",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+"""What sentence-transformers reads beside the model."""
 
 
 @pytest.mark.parametrize("task", FILES)
@@ -52,6 +59,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
         "tokenizer.json",
         "tokenizer_config.json",
         "task.json",
+        *(EMBEDDING_FILES if task == "similarity" else ()),
     }
     assert (settings.output_dir / "report" / "report.md").is_file()
     assert (settings.output_dir / "report" / "curve.png").is_file()

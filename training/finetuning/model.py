@@ -20,8 +20,8 @@ from bert.errors import ConfigError
 from bert.files import atomic_dir
 from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.heads import BertHead
+from bert.tasks import sentence_transformers
 from bert.tasks.registry import TASKS
-from bert.tasks.sentence_transformers import honour, is_embedder
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.text.letter_shapes import SHAPES
@@ -130,7 +130,9 @@ def base_embedding(base: str) -> TaskSpec:
     if (folder / "task.json").is_file():
         spec = TaskSpec.read(folder)
         return spec if TASKS[spec.task].head is Head.EMBEDDING else unknown
-    return honour(folder, unknown, unknown.max_tokens) if is_embedder(folder) else unknown
+    if not sentence_transformers.is_embedder(folder):
+        return unknown
+    return sentence_transformers.honour(folder, unknown, unknown.max_tokens)
 
 
 def with_dropout(config: BertConfig, hidden: float | None, attention: float | None) -> BertConfig:
@@ -181,11 +183,13 @@ def save(
 
 
 def save_whole(folder: Path, model: BertHead, task: FinetuneTask) -> None:
-    """Write all weights with the tokenizer, as `transformers` loads them."""
+    """Write all weights with the tokenizer, as `transformers` loads them, embeddings for sentence-transformers too."""
     shape, tokenizer = model.config, task.tokenizer
     ids = shape.family.special_ids(tokenizer.cls_id, tokenizer.sep_id)
     save_checkpoint(model, folder, task.architecture, {**label_maps(task.spec), **ids})
     tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
+    if TASKS[task.spec.task].head is Head.EMBEDDING:
+        sentence_transformers.write(folder, task.spec, shape.hidden_size)
 
 
 def save_adapter(

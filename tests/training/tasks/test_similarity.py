@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from torch.nn import functional as F
 
 from bert.checkpoint.base_models import MINILM, resolve_base
@@ -15,10 +16,12 @@ from bert.checkpoint.weights import read_checkpoint
 from bert.data.examples import TextExample
 from bert.errors import ConfigError
 from bert.nn.losses import Loss
+from bert.tasks import sentence_transformers
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.finetune import finetune
 from training.finetuning.batches import EpochBatches
+from training.finetuning.scores import predict
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import EmbeddingSettings, FinetuneSettings
 from training.tasks.base import collate
@@ -83,7 +86,7 @@ def settings_for_base(base: Path, folder: Path) -> FinetuneSettings:
     )
 
 
-def test_a_base_keeps_its_pooling_and_what_is_left_out_is_told(
+def test_a_base_keeps_its_pooling_and_prompts_and_what_is_left_out_is_told(
     tiny_base: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = tmp_path / "base"
@@ -97,16 +100,57 @@ def test_a_base_keeps_its_pooling_and_what_is_left_out_is_told(
         ("modules", modules),
         ("1_Pooling/config", {"pooling_mode": ["cls", "max"]}),
         ("2_Dense/config", {"in_features": 64, "out_features": 8}),
-        ("config_sentence_transformers", {"prompts": {"query": "query: "}}),
+        ("config_sentence_transformers", {"prompts": {"query": "query: "}, "default_prompt_name": "query"}),
     ):
         (base / name).parent.mkdir(exist_ok=True)
         (base / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     best = finetune(settings_for_base(base, tmp_path))
-    assert "dense layers of" in caplog.text and "prompts of" in caplog.text
-    exported = read_checkpoint(best)
-    assert (exported.spec.pooling, exported.spec.dense, exported.spec.prompts) == ("cls+max", (), {})
+    assert "dense layers of" in caplog.text and "the prompt 'query' of" in caplog.text
+    kept = read_checkpoint(best).spec
+    assert (kept.pooling, kept.dense, kept.prompts) == ("cls+max", (), {"query": "query: "})
+    assert kept.default_prompt_name == ""  # the texts of the training had none
     again = finetune(settings_for_base(best, tmp_path).model_copy(update={"output_dir": tmp_path / "again"}))
     assert read_checkpoint(again).spec.pooling == "cls+max"
+
+
+def as_its_files_say(folder: Path, texts: list[str]) -> np.ndarray[Any, Any]:
+    """Embed texts with transformers and what the files of sentence-transformers say."""
+    kinds = [(m["type"].rpartition(".")[2], m["path"]) for m in content_of(folder / "modules.json")]
+    assert [kind for kind, _ in kinds] == ["Transformer", "Pooling", "Normalize"] and kinds[0][1] == ""
+    pooling = content_of(folder / kinds[1][1] / "config.json")
+    flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
+    modes = pooling.get("pooling_mode") or [mode for flag, mode in flags.items() if pooling[flag]]
+    longest = content_of(folder / "sentence_bert_config.json")["max_seq_length"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    read = tokenizer(texts, padding=True, truncation=True, max_length=longest, return_tensors="pt")
+    with torch.no_grad():
+        states = transformers.AutoModel.from_pretrained(folder).eval()(**read).last_hidden_state
+    mask = read["attention_mask"][..., None].float()
+    pooled = {"cls": states[:, 0], "mean": (states * mask).sum(1) / mask.sum(1)}
+    return F.normalize(torch.cat([pooled[mode] for mode in modes], -1), dim=-1).numpy()
+
+
+def content_of(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("pooling", [["cls"], ["mean"], ["mean", "cls"]])
+def test_sentence_transformers_is_told_how_the_embeddings_were_trained(
+    pooling: list[str], tiny_base: Path, tmp_path: Path
+) -> None:
+    base = tmp_path / "base"
+    shutil.copytree(tiny_base, base)
+    spec = TaskSpec("similarity", pooling="+".join(pooling), prompts={"query": "query: "})
+    sentence_transformers.write(base, spec, 32)
+    best = finetune(settings_for_base(base, tmp_path))
+    assert content_of(best / "config_sentence_transformers.json")["prompts"] == {"query": "query: "}
+    texts = ["A cat sleeps.", "word " * 60, "Über alles"]
+    checkpoint = read_checkpoint(best)
+    ours = SimilarityFinetuning(checkpoint.tokenizer, checkpoint.spec)
+    model = ours.model(checkpoint.config)
+    model.load_state_dict({name: torch.tensor(w) for name, w in checkpoint.weights.items()}, strict=False)
+    found = predict(model.eval(), ours._encode(texts), checkpoint.tokenizer.pad_id, CPU)
+    np.testing.assert_allclose(np.stack(found), as_its_files_say(best, texts), atol=1e-6)
 
 
 CPU = torch.device("cpu")
