@@ -12,6 +12,9 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from service.settings import ServeSettings
+from service.workers.supervisor import END_S
+
 ROOT = Path(__file__).parents[1]
 WALK = """
 import importlib, pkgutil, sys
@@ -91,6 +94,13 @@ def test_prometheus_scrapes_the_service_of_the_compose_file() -> None:
     host, port = job["static_configs"][0]["targets"][0].split(":")
     assert compose["services"][host]["ports"][0].endswith(f":{port}")
     assert "name" not in compose  # compose 1.29 refuses it
+
+
+def test_the_compose_file_waits_until_the_service_has_ended(tmp_path: Path) -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    settings = ServeSettings(bundles=[tmp_path])
+    longest_s = settings.drain_s + settings.shutdown_grace_s + END_S
+    assert int(compose["services"]["service"]["stop_grace_period"].removesuffix("s")) > longest_s
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in ROOT.glob("scripts/*.sh")))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from service.settings import ServeSettings
+from service.workers.supervisor import END_S
 
 FOLDER = Path(__file__).parents[2] / "deploy/kubernetes"
 FILES = sorted(
@@ -34,7 +35,8 @@ def settings() -> ServeSettings:
 
 
 def test_a_pod_is_killed_only_after_the_service_has_ended(settings: ServeSettings) -> None:
-    assert POD["spec"]["terminationGracePeriodSeconds"] > settings.drain_s + settings.shutdown_grace_s
+    longest_s = settings.drain_s + settings.shutdown_grace_s + END_S
+    assert POD["spec"]["terminationGracePeriodSeconds"] > longest_s
     assert settings.drain_s >= CONTAINER["readinessProbe"]["periodSeconds"]
 
 
