@@ -1,9 +1,24 @@
 """Open the listening socket and name its URL."""
 
+import ctypes
 import socket
+import struct
+import sys
+from contextlib import suppress
 
 from bert.errors import ServiceError
 from service.settings import ServeSettings
+
+SO_ATTACH_FILTER = 26
+"""Linux's socket option for a filter of packets (socket(7)); Python has no name for it."""
+_NO_SYN = (
+    (0x30, 0, 0, 13),  # load the byte of the TCP header that holds its flags
+    (0x54, 0, 0, 0x12),  # keep SYN and ACK
+    (0x15, 0, 1, 0x02),  # only SYN: the first packet of a connection
+    (0x06, 0, 0, 0),  # drop it
+    (0x06, 0, 0, 0xFFFFFFFF),  # take any other
+)
+"""Instructions of the filter, each with code, two jumps and operand."""
 
 
 def listen(settings: ServeSettings) -> socket.socket:
@@ -23,6 +38,21 @@ def listen(settings: ServeSettings) -> socket.socket:
             "another with --port"
         ) from error
     return listener
+
+
+def drop_new_connections(listener: socket.socket) -> None:
+    """Drop the first packet of every further connection, in all processes that share the socket; no-op if not Linux.
+
+    Connections that are being made are completed. A client sends the dropped packet again after a second, and is refused
+    if the socket is closed by then.
+    """
+    if sys.platform != "linux":
+        return
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *each) for each in _NO_SYN))
+    with suppress(OSError):  # a kernel without filters
+        listener.setsockopt(
+            socket.SOL_SOCKET, SO_ATTACH_FILTER, struct.pack("HP", len(_NO_SYN), ctypes.addressof(code))
+        )
 
 
 def address(listener: socket.socket) -> str:

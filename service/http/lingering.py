@@ -107,16 +107,19 @@ class LingeringProtocol(HttpToolsProtocol):
             self._give_up_after(self.linger_s)
 
     def shutdown(self) -> None:
-        """Close the connection once it is idle, with a delay: the client may just be sending its next request."""
-        if self._is_idle():
-            self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
-        else:
+        """Close the connection after its response, or else with a delay: the client may be sending its next request."""
+        if self._is_running():
             super().shutdown()
+        else:
+            self.loop.call_later(LAST_REQUEST_S, self._close_if_idle)
+
+    def _is_running(self) -> bool:
+        """Tell whether a response is incomplete."""
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _is_idle(self) -> bool:
         """Tell whether no request runs or has begun to arrive."""
-        is_running = self.cycle is not None and not self.cycle.response_complete
-        return not is_running and self._in_head and not self._has_begun
+        return not self._is_running() and self._in_head and not self._has_begun
 
     def _close_if_idle(self) -> None:
         if self.is_closing() or not self._is_idle():

@@ -7,8 +7,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from types import FrameType
 from typing import Literal
@@ -22,6 +22,7 @@ from service.http.embedding_schemas import SimilarityRequest
 from service.http.lifecycle import Service, log_failure
 from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest
 from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
+from service.listener import drop_new_connections
 from service.metrics import Metrics
 from service.settings import ServeSettings
 
@@ -34,6 +35,8 @@ FIRST_REQUESTS: dict[str, tuple[str, Example]] = {
     "fill_mask": ("/fill-mask", FillMaskRequest.example),
 }
 """Path and body of the curl line that is printed for a model, by task."""
+HANDSHAKE_S = 0.1
+"""Seconds given to connections that are being made when the service stops."""
 
 
 def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol] | Literal["h11"]:
@@ -55,10 +58,22 @@ def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol
 class Server(uvicorn.Server):
     """uvicorn that drains before it stops, exits with 0 after a signal, and stops if the models cannot be loaded."""
 
-    def __init__(self, app: ASGIApp, service: Service, url: str, *, announces: bool = True) -> None:
-        """Configure uvicorn; with `announces`, and text logs, the ready message is printed."""
+    def __init__(
+        self,
+        app: ASGIApp,
+        service: Service,
+        url: str,
+        *,
+        announces: bool = True,
+        others_accept: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Configure uvicorn; with `announces`, and text logs, the ready message is printed.
+
+        `others_accept` tells whether other processes accept on the same socket after this one has stopped.
+        """
         settings = service.settings
         self._service, self._url = service, url
+        self._others_accept = others_accept
         self._announces = announces and settings.log_format == "text"
         self.failed = False
         """True after the models could not be loaded."""
@@ -105,6 +120,31 @@ class Server(uvicorn.Server):
             if hang_up is not None and is_main and not is_ignored(hang_up):
                 signal.signal(hang_up, self.handle_exit)
             yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop as uvicorn does, once every connection that the kernel has accepted is accepted here too.
+
+        The kernel resets those that still wait when the last process closes the listening socket.
+        """
+        if not self._others_accept():
+            for listener in sockets or []:
+                await self._accept_last(listener)
+        await super().shutdown(sockets)
+
+    async def _accept_last(self, listener: socket.socket) -> None:
+        """Let no further connection begin, and accept all that have begun, at once, whatever the event loop has to do."""
+        drop_new_connections(listener)
+        await asyncio.sleep(HANDSHAKE_S)
+        with suppress(OSError):  # BlockingIOError once none is left
+            while True:
+                connection, _ = listener.accept()
+                await asyncio.get_running_loop().connect_accepted_socket(self._connection, connection)
+
+    def _connection(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection, as uvicorn makes it."""
+        state, config = self.lifespan.state, self.config
+        made = config.http_protocol_class(config=config, server_state=self.server_state, app_state=state)  # type: ignore[call-arg]
+        return made
 
     def _stop(self) -> None:
         self.should_exit = True

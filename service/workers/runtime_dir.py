@@ -8,6 +8,8 @@ from pathlib import Path
 
 SOCKET = "engine.sock"
 """Name of the socket on which the engine process listens."""
+STOPPING = "stopping"
+"""Name of a file that is there once the service stops."""
 MAX_PATH_BYTES = 90
 """Largest length of its path: a Unix socket's path has at most 107 bytes, and its name needs some."""
 
@@ -45,6 +47,13 @@ def is_own(path: Path) -> bool:
         is_private = stat.S_IMODE(found.st_mode) & 0o077 == 0
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and is_private
     return False
+
+
+def note(path: Path, name: str) -> None:
+    """Make an empty file that tells the other processes something; no-op if the directory is no longer this service's."""
+    with suppress(OSError):
+        if is_own(path):
+            (path / name).touch()
 
 
 def can_make_runtime_dir() -> bool:

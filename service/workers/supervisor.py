@@ -20,7 +20,14 @@ from service.logs import LOGGER
 from service.metrics import SHARED, forget_gauges
 from service.settings import ServeSettings
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
-from service.workers.runtime_dir import SOCKET, is_own, make_runtime_dir, restore_runtime_dir
+from service.workers.runtime_dir import (
+    SOCKET,
+    STOPPING,
+    is_own,
+    make_runtime_dir,
+    note,
+    restore_runtime_dir,
+)
 
 ENGINE, FRONTEND = "engine", "frontend"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
@@ -273,6 +280,7 @@ class Supervisor:
             given_s = self.settings.drain_s + self.settings.shutdown_grace_s
             self._end_by = time.monotonic() + given_s + END_S
         self._stopping = True
+        note(self.runtime_dir, STOPPING)
         self.listener.close()  # the frontends close theirs when they stop taking requests
         for child in self._children[1:]:
             if child.process is not None:

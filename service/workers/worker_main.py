@@ -25,6 +25,7 @@ from service.settings import ENV_PREFIX, ServeSettings
 from service.workers.engine_worker import EngineWorker
 from service.workers.heartbeat import Beat, heartbeat
 from service.workers.remote_scheduler import connect_models
+from service.workers.runtime_dir import STOPPING
 from service.workers.supervisor import ENGINE, StartMessage
 
 ORPHANED_S = 5.0
@@ -46,7 +47,13 @@ def main(arguments: Sequence[str]) -> int:
     app = create_app(settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
     app.service.is_successor = start.is_successor
     sock = socket.socket(fileno=start.listener)
-    server = Server(app, app.service, address(sock), announces=start.announces)
+    server = Server(
+        app,
+        app.service,
+        address(sock),
+        announces=start.announces,
+        others_accept=lambda: not (runtime_dir / STOPPING).exists(),
+    )
     # As by Ctrl-C: requests taken during `drain_s` would find no engine.
     _when_orphaned(_leave)
     return server.serve_until_signal(sock)

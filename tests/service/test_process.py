@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.fleet import fleet
 from tests.support.live import eventually
 from tests.support.process import COMMAND, Process, address, children, started
 
@@ -99,6 +100,35 @@ def test_answers_after_sigterm_tell_clients_to_go_elsewhere_and_no_connection_is
             process.popen.terminate()
             assert all(client.result(20) > 1 for client in clients)
         assert process.popen.wait(20) == 0
+
+
+def ask_and_reconnect(place: tuple[str, int]) -> list[int]:
+    """Ask on one connection after another until none is taken; return the statuses. A reset, or no answer, raises."""
+    statuses = list[int]()
+    while True:
+        with contextlib.closing(HTTPConnection(*place, timeout=30)) as connection:
+            try:
+                connection.connect()
+            except ConnectionRefusedError:
+                return statuses
+            connection.request("POST", "/classify", '{"text": "warm"}', {"content-type": "application/json"})
+            response = connection.getresponse()
+            response.read()
+            statuses.append(response.status)
+
+
+@pytest.mark.parametrize("frontends", [0, 1, 2])
+def test_after_sigterm_who_was_connected_is_answered_and_who_comes_later_is_refused(
+    bundles: Path, frontends: int
+) -> None:
+    arguments = ("--bundles", str(bundles / "mood"), "--drain-s", "0")
+    with fleet(*arguments, frontends=frontends) as running, ThreadPoolExecutor(24) as pool:
+        clients = [pool.submit(ask_and_reconnect, running.connect_to()) for _ in range(24)]
+        time.sleep(0.5)
+        running.stop()
+        asked = [client.result(60) for client in clients]
+        assert running.process.popen.wait(30) == 0
+    assert {status for statuses in asked for status in statuses} == {200}
 
 
 def catches(pid: int, number: signal.Signals) -> bool:

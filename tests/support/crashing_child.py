@@ -20,7 +20,7 @@ from service.workers.supervisor import Supervisor
 
 ABORT, SLOW, HANG = 11, 13, 14
 """Tokens of the texts that end the process, that take SLOW_S, and that take forever."""
-SLOW_S = 1.0
+SLOW_S = 2.0
 HANG_LOADING = "HANG_LOADING"
 """Variable of the environment with which no model is ever loaded."""
 HANG_STARTING = "HANG_STARTING"

@@ -1,6 +1,7 @@
 """How connections end: a response that closes one arrives, and no client keeps one open for ever."""
 
 import contextlib
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -9,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from service.http.lingering import LingeringProtocol
 from tests.support.live import Live, eventually, serving
-from tests.support.wire import GET, read_all
+from tests.support.wire import GET, head_of, read_all, statuses
 
 HEAD = b"POST /ner HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
 MIB = 2**20
@@ -27,6 +29,10 @@ def strict(bundles: Path) -> Iterator[Live]:
     }
     with serving(bundles=[bundles / "names"], **limits) as running:
         yield running
+
+
+def protocols(live: Live) -> list[LingeringProtocol]:
+    return [each for each in live.server.server_state.connections if isinstance(each, LingeringProtocol)]
 
 
 def no_connections(live: Live) -> bool:
@@ -124,3 +130,18 @@ def test_an_answer_that_is_never_read_does_not_keep_its_connection(strict: Live)
             raw.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n")
             eventually(lambda answered=answered: state.total_requests > answered)  # type: ignore[misc]
         eventually(lambda: no_connections(strict), timeout_s=5)
+
+
+@pytest.mark.parametrize("before", [b"", GET], ids=["first", "second"])
+def test_a_request_whose_head_arrives_while_the_service_stops_is_answered(
+    bundles: Path, before: bytes
+) -> None:
+    with serving(bundles=[bundles / "names"]) as live, socket.create_connection(live.connect_to(), 20) as raw:
+        raw.sendall(before + GET[:10])
+        eventually(lambda: any(each._has_begun for each in protocols(live)))
+        live.server.handle_exit(signal.SIGTERM, None)
+        time.sleep(0.5)  # by now the connections have been told
+        raw.sendall(GET[10:])
+        received = read_all(raw)
+    assert statuses(received) == [200] * (1 + bool(before))
+    assert head_of(received[received.rindex(b"HTTP/1.1 ") :])[0]["connection"] == "close"
