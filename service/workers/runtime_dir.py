@@ -8,6 +8,8 @@ from pathlib import Path
 
 SOCKET = "engine.sock"
 """Name of the socket on which the engine process listens."""
+READY = "ready"
+"""Name of a file that is there once the service has been ready."""
 STOPPING = "stopping"
 """Name of a file that is there once the service stops."""
 MAX_PATH_BYTES = 90

@@ -21,7 +21,7 @@ from service.metrics import SHARED, forget_gauges
 from service.settings import ServeSettings
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
-    SOCKET,
+    READY,
     STOPPING,
     is_own,
     make_runtime_dir,
@@ -126,7 +126,7 @@ class Supervisor:
     _stopping: bool = False
     _failed: bool = False
     _was_ready: bool = False
-    """An engine process has been ready."""
+    """A frontend has been ready."""
 
     def run(self) -> int:
         """Serve until a signal; return the exit code."""
@@ -156,7 +156,7 @@ class Supervisor:
 
     def _step(self) -> bool:
         """Handle ended children and start those that are due; return whether any is left."""
-        self._was_ready |= (self.runtime_dir / SOCKET).exists()
+        self._was_ready |= (self.runtime_dir / READY).exists()
         for child in self._children:
             if child.process is not None and child.process.poll() is not None:
                 self._ended(child, child.process)

@@ -25,7 +25,7 @@ from service.settings import ENV_PREFIX, ServeSettings
 from service.workers.engine_worker import EngineWorker
 from service.workers.heartbeat import Beat, heartbeat
 from service.workers.remote_scheduler import connect_models
-from service.workers.runtime_dir import STOPPING
+from service.workers.runtime_dir import READY, STOPPING, note
 from service.workers.supervisor import ENGINE, StartMessage
 
 ORPHANED_S = 5.0
@@ -44,7 +44,12 @@ def main(arguments: Sequence[str]) -> int:
     metrics.name_process(start.name)
     if arguments[-1] == ENGINE:
         return _run_engine(settings, runtime_dir, start.restarts, beat)
-    app = create_app(settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
+    return _run_frontend(start, runtime_dir, beat)
+
+
+def _run_frontend(start: StartMessage, runtime_dir: Path, beat: Beat) -> int:
+    """Run until a signal."""
+    app = create_app(start.settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
     app.service.is_successor = start.is_successor
     sock = socket.socket(fileno=start.listener)
     server = Server(
@@ -54,6 +59,13 @@ def main(arguments: Sequence[str]) -> int:
         announces=start.announces,
         others_accept=lambda: not (runtime_dir / STOPPING).exists(),
     )
+    announce = app.service.on_ready
+
+    def ready() -> None:
+        note(runtime_dir, READY)
+        announce()
+
+    app.service.on_ready = ready
     # As by Ctrl-C: requests taken during `drain_s` would find no engine.
     _when_orphaned(_leave)
     return server.serve_until_signal(sock)

@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Sequence
 
+from bert.errors import ServiceError
 from bert.settings import read_settings
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Outputs
+from service.engine.loaded_model import Model
 from service.engine.onnx_engine import OnnxEngine
 from service.listener import address, listen
 from service.settings import ServeSettings
 from service.workers import supervisor, worker_main
+from service.workers.messages import Hello
 from service.workers.supervisor import Supervisor
 
 ABORT, SLOW, HANG = 11, 13, 14
@@ -23,6 +26,8 @@ ABORT, SLOW, HANG = 11, 13, 14
 SLOW_S = 2.0
 HANG_LOADING = "HANG_LOADING"
 """Variable of the environment with which no model is ever loaded."""
+FAIL_CONNECTING = "FAIL_CONNECTING"
+"""Variable of the environment with which a frontend that has found the engine fails."""
 HANG_STARTING = "HANG_STARTING"
 """Variable of the environment with which no process gives a first sign of life; it has so many seconds for that."""
 
@@ -47,9 +52,14 @@ def main(arguments: Sequence[str]) -> int:
     def hanging_init(*_: object, **__: object) -> None:
         time.sleep(3600)
 
+    def failing_models(self: Hello) -> list[Model]:
+        raise ServiceError("the models cannot be had")
+
     OnnxEngine.run = crashing_run  # type: ignore[method-assign]
     if HANG_LOADING in os.environ:
         OnnxEngine.__init__ = hanging_init  # type: ignore[method-assign]
+    if FAIL_CONNECTING in os.environ:
+        Hello.models = failing_models  # type: ignore[method-assign]
     return worker_main.main(arguments)
 
 

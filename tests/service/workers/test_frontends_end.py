@@ -13,7 +13,7 @@ import pytest
 
 from service.workers.supervisor import END_S, ENGINE, POLL_S
 from tests.support.crashing import COMMAND, in_flight, text
-from tests.support.crashing_child import HANG, SLOW
+from tests.support.crashing_child import FAIL_CONNECTING, HANG, SLOW
 from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon
 from tests.support.problems import TEXT
 from tests.support.process import started
@@ -111,6 +111,17 @@ def test_bundles_that_cannot_be_served_end_it_with_1_and_say_why(
         assert "the file was changed; export the checkpoint again" in said and "Traceback" not in said
         assert "Ready" not in "".join(process.lines)
         assert not left_in(short_tmp_path)
+
+
+def test_a_frontend_that_fails_before_the_service_was_ready_ends_it_with_1_and_says_why(
+    bundles: Path,
+) -> None:
+    """The engine process is ready by then."""
+    arguments = ("--bundles", str(bundles / "mood"), "--frontends", "1")
+    with started(*arguments, command=COMMAND, **{FAIL_CONNECTING: "1"}) as process:
+        assert process.popen.wait(60) == 1
+        said = process.error()
+        assert "the models cannot be had" in said and "restarted" not in said
 
 
 def test_a_bundle_that_is_gone_when_the_engine_starts_again_may_come_back(
