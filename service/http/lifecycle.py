@@ -39,6 +39,8 @@ PROBE_EVERY_S = 5.0
 ACCEPT_AFTER_S = 10.0
 """Longest time that a successor waits for its models before it accepts connections; probes must get an answer."""
 ACCEPT_POLL_S = 0.1
+PARENT_SILENT_S = 10.0
+"""Seconds without a sign of life of the parent process after which it is not expected to start an engine again."""
 STOPPING = "stopping"
 SWITCH_INTERVAL_S = 0.0005
 
@@ -75,6 +77,8 @@ class Service:
         """Called with the error that kept the models from loading."""
         self.is_successor = False
         """True for a process that takes the place of one of several; it accepts no connections without models."""
+        self.parent_silent_s: Callable[[], float] = lambda: 0.0
+        """Returns the seconds without a sign of life of the parent process, if there is one."""
         self.metrics.watch_ready(lambda: self.why_not_ready() is None)
         self._loaded: Loaded | None = None
         self._stage = "loading its models"
@@ -122,6 +126,15 @@ class Service:
     def tokenizer_threads(self) -> int:
         """Return the number of threads in which this process tokenises."""
         return self.settings.tokenizer_threads or min(4, usable_cores())
+
+    def check_live(self) -> None:
+        """Raise NotReadyError if the engine is away and the parent process, which would start it again, does nothing."""
+        silent_s = self.parent_silent_s()
+        if silent_s > PARENT_SILENT_S and (error := self._health_error()) is not None:
+            what = (
+                f"its parent process, which starts the engine, has given no sign of life for {silent_s:.0f} s"
+            )
+            raise NotReadyError(f"the service is {error}; but {what}: kill it and start the service again")
 
     async def load(self) -> None:
         """Load the models and warm them up; the service is ready then. Raises what prevents that."""

@@ -110,9 +110,14 @@ async def models(request: Request) -> Response:
     return JSONResponse(ModelsResponse(models=infos, left_out=list(registry.left_out)).model_dump())
 
 
-@operations.get("/health/live", response_model=HealthResponse, responses=openapi.success({"status": "live"}))
-async def live(_: Request) -> Response:
-    """Respond while the process runs, whatever the state of its models."""
+@operations.get(
+    "/health/live",
+    response_model=HealthResponse,
+    responses=openapi.success({"status": "live"}) | openapi.problems(503),
+)
+async def live(request: Request) -> Response:
+    """Respond while the process runs, whatever the state of its models, unless only a restart of the service helps."""
+    service_of(request).check_live()
     return JSONResponse({"status": "live"})
 
 

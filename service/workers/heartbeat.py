@@ -6,6 +6,7 @@ itself: it may be stopped, or held by native code that lets no other thread run.
 
 import os
 import struct
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -74,3 +75,13 @@ def heartbeat(fd: int) -> Beat:
             os.write(fd, _LIMIT.pack(hung_after_s))
 
     return beat
+
+
+def unread_s(fd: int) -> float:
+    """Return the seconds for which the parent has read no heartbeat of this process, whose end of the pipe this is."""
+    import fcntl  # not on Windows, where there is one process only
+    import termios
+
+    unread = bytearray(4)
+    fcntl.ioctl(fd, termios.FIONREAD, unread)
+    return BEAT_EVERY_S * (int.from_bytes(unread, sys.byteorder) // _LIMIT.size)

@@ -1,6 +1,7 @@
 """The runtime directory that the processes of one service share, and the files in it."""
 
 import os
+import shutil
 import stat
 import tempfile
 from contextlib import suppress
@@ -56,6 +57,12 @@ def note(path: Path, name: str) -> None:
     with suppress(OSError):
         if is_own(path):
             (path / name).touch()
+
+
+def remove_runtime_dir(path: Path) -> None:
+    """Remove the directory and what is in it, unless it is no longer this service's or another process removed it."""
+    if is_own(path):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def can_make_runtime_dir() -> bool:

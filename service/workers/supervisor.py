@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,9 +22,9 @@ from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
     READY,
     STOPPING,
-    is_own,
     make_runtime_dir,
     note,
+    remove_runtime_dir,
     restore_runtime_dir,
 )
 
@@ -150,8 +149,7 @@ class Supervisor:
                     if child.process is not None:
                         child.process.kill()
                         child.process.wait()
-                if is_own(self.runtime_dir):
-                    shutil.rmtree(self.runtime_dir, ignore_errors=True)
+                remove_runtime_dir(self.runtime_dir)
         return FAILURE if self._failed else 0
 
     def _step(self) -> bool:

@@ -23,9 +23,9 @@ from service.http.server import Server
 from service.listener import address
 from service.settings import ENV_PREFIX, ServeSettings
 from service.workers.engine_worker import EngineWorker
-from service.workers.heartbeat import Beat, heartbeat
+from service.workers.heartbeat import Beat, heartbeat, unread_s
 from service.workers.remote_scheduler import connect_models
-from service.workers.runtime_dir import READY, STOPPING, note
+from service.workers.runtime_dir import READY, STOPPING, note, remove_runtime_dir
 from service.workers.supervisor import ENGINE, StartMessage
 
 ORPHANED_S = 5.0
@@ -51,6 +51,7 @@ def _run_frontend(start: StartMessage, runtime_dir: Path, beat: Beat) -> int:
     """Run until a signal."""
     app = create_app(start.settings, partial(connect_models, runtime_dir=runtime_dir, beat=beat))
     app.service.is_successor = start.is_successor
+    app.service.parent_silent_s = partial(unread_s, start.heartbeat)
     sock = socket.socket(fileno=start.listener)
     server = Server(
         app,
@@ -67,7 +68,7 @@ def _run_frontend(start: StartMessage, runtime_dir: Path, beat: Beat) -> int:
 
     app.service.on_ready = ready
     # As by Ctrl-C: requests taken during `drain_s` would find no engine.
-    _when_orphaned(_leave)
+    _when_orphaned(_leave, runtime_dir)
     return server.serve_until_signal(sock)
 
 
@@ -76,7 +77,7 @@ def _run_engine(settings: ServeSettings, runtime_dir: Path, restarts: int, beat:
 
     async def run() -> None:
         ended, loop = asyncio.Event(), asyncio.get_running_loop()
-        _when_orphaned(lambda: loop.call_soon_threadsafe(ended.set))
+        _when_orphaned(lambda: loop.call_soon_threadsafe(ended.set), runtime_dir)
         await EngineWorker(settings, runtime_dir, restarts, beat).run(ended)
 
     loop_module = import_module("uvloop" if find_spec("uvloop") else "asyncio")
@@ -96,13 +97,15 @@ def _leave() -> None:
     last.start()
 
 
-def _when_orphaned(then: Callable[[], object]) -> None:
-    """Call `then` when standard input ends."""
+def _when_orphaned(then: Callable[[], object], runtime_dir: Path) -> None:
+    """When standard input ends, call `then`, and first remove the runtime directory if the parent can no longer do so."""
 
     def wait() -> None:
         # Not sys.stdin: a thread that still waits in it when the interpreter ends is a fatal error.
         while os.read(0, 1):
             pass
+        if not (runtime_dir / STOPPING).exists():  # else the parent lives, and removes it at the end
+            remove_runtime_dir(runtime_dir)
         then()
 
     threading.Thread(target=wait, name="parent", daemon=True).start()

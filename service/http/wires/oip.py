@@ -85,8 +85,9 @@ async def server(request: Request) -> Response:
 
 
 @WIRE.get("/v2/health/live", answer={"live": True}, needs_key=False)
-async def live(_: Request) -> Response:
-    """Answer while the process runs."""
+async def live(request: Request) -> Response:
+    """Answer while the process runs, unless only a restart of the service helps."""
+    service_of(request).check_live()
     return answer({"live": True})
 
 

@@ -69,6 +69,7 @@ def test_children_whose_parent_was_killed_end_by_themselves(running: Fleet) -> N
     kill(running.supervisor)
     soon(lambda: not any(map(is_alive, children)))
     assert is_refused(running)
+    assert not left_in(running.temporary)
 
 
 def test_a_parent_that_was_stopped_goes_on(running: Fleet) -> None:

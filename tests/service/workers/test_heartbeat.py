@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from service.workers.heartbeat import HeartbeatMonitor, SilenceTimer, heartbeat
+from service.workers.heartbeat import HeartbeatMonitor, SilenceTimer, heartbeat, unread_s
 
 
 class Clock:
@@ -57,3 +57,16 @@ def test_a_parent_that_does_not_read_or_is_gone_stops_nobody() -> None:
     monitor.close()
     beat(5.0)
     os.close(monitor.child_fd)
+
+
+def test_a_child_knows_for_how_long_its_parent_has_not_looked() -> None:
+    monitor = HeartbeatMonitor(60.0)
+    beat = heartbeat(monitor.child_fd)
+    assert unread_s(monitor.child_fd) == 0
+    for _ in range(3):
+        beat(5.0)
+    assert unread_s(monitor.child_fd) == 3
+    monitor.silent_s()
+    assert unread_s(monitor.child_fd) == 0
+    monitor.started()
+    monitor.close()

@@ -16,7 +16,7 @@ from service.workers.heartbeat import HeartbeatMonitor
 from service.workers.supervisor import ENGINE, Child, Supervisor
 from tests.support.crashing import COMMAND, text
 from tests.support.crashing_child import HANG, HANG_LOADING, HANG_STARTING
-from tests.support.fleet import Fleet, fleet, frozen, is_alive, soon
+from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon
 from tests.support.live import eventually
 from tests.support.problems import TEXT, kind
 from tests.support.process import children, started
@@ -76,6 +76,19 @@ def test_processes_that_were_stopped_with_their_parent_go_on(running: Fleet) -> 
     soon(lambda: running.readiness()[0] == 200)
     time.sleep(1)
     assert running.children() == before
+
+
+def test_who_has_no_engine_and_a_parent_that_does_nothing_is_not_live(running: Fleet) -> None:
+    with frozen(running.supervisor):
+        kill(running.engine)
+        soon(lambda: running.get("/health/live").status == 503)
+        problem = running.get("/health/live").json
+        assert problem["type"] == "urn:bert-serve:not-ready"
+        assert (
+            "its parent process, which starts the engine, has given no sign of life for" in problem["detail"]
+        )
+    soon(lambda: running.readiness()[0] == 200)
+    assert running.get("/health/live").status == 200
 
 
 def test_a_load_that_never_ends_ends_the_start(bundles: Path) -> None:
