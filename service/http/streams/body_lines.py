@@ -9,9 +9,15 @@ from starlette.requests import Request
 
 from service.http.problems import ClientGoneError, ProblemError
 from service.http.request_body import BODY_ERROR, GZIP, LAST_PART, content_coding, not_gzip
+from service.http.streams.line_splitter import LineSplitter
 from service.http.streams.spool import BLOCK_BYTES, Spool, SpoolFile
 from service.logs import LOGGER
 from service.settings import ServeSettings
+
+MAX_EXPANSION = 100
+"""Maximum decompressed bytes for each byte that was received; JSON lines seldom exceed 30."""
+FREE_BODIES = 8
+"""Bodies of the maximum size that are decompressed whatever was received, since short bodies may well expand 1,000 times."""
 
 
 class BodyLines:
@@ -19,10 +25,12 @@ class BodyLines:
 
     def __init__(self, request: Request, settings: ServeSettings, file: SpoolFile) -> None:
         """Raises the 415 of an unknown Content-Encoding."""
-        self._request, self._max_line_bytes = request, settings.max_body_bytes
+        self._request, self._max_body_bytes = request, settings.max_body_bytes
         is_plain = content_coding(request.scope) == "identity"
         self._gunzip = None if is_plain else zlib.decompressobj(wbits=GZIP)
-        self.spool = Spool(file)
+        self._received = self._decompressed = 0
+        """Bytes of a compressed body."""
+        self.spool, self._splitter = Spool(file), LineSplitter(settings.max_body_bytes)
         self.last_line = time.monotonic()
         """Time on `time.monotonic` at which the end of a line, blank ones included, was last read."""
         self.is_whole = False
@@ -41,11 +49,11 @@ class BodyLines:
             async for part in self._parts():
                 await self.spool.write(part)
         except ProblemError as error:
-            self.error = error
+            self._fail(error)
         except OSError as error:
             LOGGER.error("a stream's lines cannot be kept in a temporary file: %s", error)
             detail = f"the service has no room for lines that arrive before they are read ({error.strerror})"
-            self.error = ProblemError(507, "no-room", detail)
+            self._fail(ProblemError(507, "no-room", detail))
         self.is_whole = True
         self.spool.end()
         while (await self._request.receive())["type"] != "http.disconnect":
@@ -57,29 +65,23 @@ class BodyLines:
 
         What follows the last line end is a line only if the body is whole: half of one would get a false response.
         """
-        number, line, is_long = 1, bytearray(), False
-        while block := await self._read():
-            *ends, rest = block.split(b"\n")
-            if ends:
-                self.last_line = time.monotonic()
-            for end in ends:
-                line += end
-                if is_long or len(line) > self._max_line_bytes:
-                    yield number, self._too_long()
-                elif not line.isspace() and line:
-                    yield number, bytes(line)
-                line, is_long = bytearray(), False
-                number += 1
-            line += rest
-            if len(line) > self._max_line_bytes:
-                line, is_long = bytearray(), True
-            await asyncio.sleep(0)  # a block may be 65,536 blank lines
-        if self.error is not None or self.spool.is_closed:
-            return
-        if is_long:
-            yield number, self._too_long()
-        elif line and not line.isspace():
-            yield number, bytes(line)
+        try:
+            while block := await self._read():
+                if b"\n" in block:
+                    self.last_line = time.monotonic()
+                for found in self._splitter.split(block):
+                    yield found
+                await asyncio.sleep(0)  # a block may be blank
+        except ProblemError as error:
+            self._fail(error)
+            self.spool.close()
+        if self.error is None and not self.spool.is_closed:
+            for found in self._splitter.rest():
+                yield found
+
+    def _fail(self, error: ProblemError) -> None:
+        """Note the first error, without its traceback: that would keep this object and its bytes in a cycle."""
+        self.error = self.error or error.with_traceback(None)
 
     async def _read(self) -> bytes:
         self.is_awaited = True
@@ -93,16 +95,30 @@ class BodyLines:
         while more and not self.spool.is_closed:
             data, more = await self._next_part()
             self._request.scope["state"][LAST_PART] = time.monotonic()
-            part = data
-            while self._gunzip is not None and (data or len(part) == BLOCK_BYTES):
-                part, data = await asyncio.to_thread(self._decompress, data)
-                yield part
             if self._gunzip is None:
                 yield data
+            else:
+                async for part in self._decompress_all(self._gunzip, data):
+                    yield part
             if error := self._request.scope["state"].get(BODY_ERROR):
                 raise error
         if not more and self._gunzip is not None and not self._gunzip.eof:
             raise not_gzip("the stream has no end")
+
+    async def _decompress_all(self, gunzip: "zlib._Decompress", data: bytes) -> AsyncIterator[bytes]:
+        """Yield what received bytes expand to. Raises the 413 of far more than they are."""
+        self._received += len(data)
+        part = b""
+        while (data or len(part) == BLOCK_BYTES) and not self.spool.is_closed:
+            part, data = await asyncio.to_thread(_decompress, gunzip, data)
+            self._decompressed += len(part)
+            if self._decompressed > FREE_BODIES * self._max_body_bytes + MAX_EXPANSION * self._received:
+                detail = (
+                    f"the gzip stream expands to over {MAX_EXPANSION} times its size and to over {FREE_BODIES} times "
+                    f"{self._max_body_bytes} bytes (max_body_bytes); send it as it is, or in several requests"
+                )
+                raise ProblemError(413, "body-too-large", detail, reason="too_large")
+            yield part
 
     async def _next_part(self) -> tuple[bytes, bool]:
         """Return the next part of the body, and whether there are more."""
@@ -117,19 +133,13 @@ class BodyLines:
             raise ClientGoneError
         return message.get("body", b""), message.get("more_body", False)
 
-    def _decompress(self, data: bytes) -> tuple[bytes, bytes]:
-        """Return some decompressed bytes, and the rest of the data."""
-        assert self._gunzip is not None
-        try:
-            part = self._gunzip.decompress(data, BLOCK_BYTES)
-        except zlib.error as error:
-            raise not_gzip(str(error)) from None
-        if self._gunzip.unused_data:
-            raise not_gzip("bytes follow the stream")
-        return part, self._gunzip.unconsumed_tail
 
-    def _too_long(self) -> ProblemError:
-        detail = (
-            f"the line is over {self._max_line_bytes} bytes (max_body_bytes); send its texts in several lines"
-        )
-        return ProblemError(413, "body-too-large", detail, reason="too_large")
+def _decompress(gunzip: "zlib._Decompress", data: bytes) -> tuple[bytes, bytes]:
+    """Return some decompressed bytes, and the rest of the data."""
+    try:
+        part = gunzip.decompress(data, BLOCK_BYTES)
+    except zlib.error as error:
+        raise not_gzip(str(error)) from None
+    if gunzip.unused_data:
+        raise not_gzip("bytes follow the stream")
+    return part, gunzip.unconsumed_tail

@@ -189,6 +189,7 @@ class LineStream:
         if problem is not None:
             if not self._is_started:
                 raise problem
+            problem = count_problem(problem, self._service.metrics, self._context)
             LOGGER.warning(
                 "a request of many lines ended at line %d: %s",
                 self._next_line,

@@ -359,7 +359,9 @@ def test_no_compressed_body_holds_the_event_loop(live: Live) -> None:
 
 
 LINES: dict[str, tuple[str, Callable[[], bytes]]] = {
-    "blank lines": ("/ner", lambda: b"\n" * 4 * SIZE),
+    "blank lines": ("/ner", lambda: b"\n" * SIZE),
+    "blank lines between others": ("/ner", lambda: (b"\n" * 65_000 + b"1\n") * 250),
+    "a short line in each block": ("/ner", lambda: (b"\n" * 1_000 + b"1\n") * 8_000),
     "wrong lines": ("/ner", lambda: b"1\n" * 20_000),
     "short lines": ("/classify", lambda: b'{"text": "a"}\n' * 5_000),
     "a line without an end": ("/ner", lambda: b"a" * 8 * SIZE),

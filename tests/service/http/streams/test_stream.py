@@ -1,6 +1,8 @@
 """Requests of many lines over a real socket: what each line gets, and in which order."""
 
 import gzip
+import json
+import random
 import socket
 from pathlib import Path
 
@@ -211,12 +213,46 @@ def test_a_line_that_is_too_long_is_left_out(live: Live) -> None:
 
 def test_the_body_may_be_larger_than_one_requests(live: Live) -> None:
     """Half-duplex, as requests and http.client send: 6 MB go up before a byte is read."""
-    body = lines_of(*[{"text": f"a film {i}"} for i in range(5_000)]) + b"\n" * 6_000_000
+    body = lines_of(*[json.dumps({"text": f"a film {i}"}).encode() + b" " * 1_200 for i in range(5_000)])
     assert len(body) > 2 * live.service.settings.max_body_bytes
     found = post_lines(live, "/tokenize", body)
     assert len(found) == 5_000
     assert not kinds(found)
     assert found[-1] == live.post("/tokenize", {"text": "a film 4999"}).json
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_blank_lines_in_a_row_count_like_a_line_and_end_the_request_past_its_limit(
+    live: Live, coding: str
+) -> None:
+    """3 MB of blank lines, of which gzip makes 3 KB."""
+    body, before = lines_of(GOOD) + b"\n" * 3_000_000 + lines_of(GOOD), rejected(live, "too_large")
+    data = gzip.compress(body) if coding == "gzip" else body
+    reply = live.post("/classify", data, content_type=TYPE, content_encoding=coding)
+    found = answered(reply.body)
+    assert ["results" in each for each in found] == [True, False]
+    assert kinds(found) == [(2, "body-too-large")]
+    assert "over 2097152 bytes of blank lines follow one another (max_body_bytes)" in found[1]["detail"]
+    assert rejected(live, "too_large") == before + 1
+
+
+def test_blank_lines_between_lines_are_no_reason_to_end(live: Live) -> None:
+    body = (lines_of(GOOD) + b"\n" * 1_500_000) * 6
+    found = post_lines(live, "/tokenize", body)
+    assert (len(found), kinds(found)) == (6, [])
+
+
+def test_a_compressed_body_may_expand_far_but_not_without_a_bound(live: Live) -> None:
+    """30 MB out of 30 KB are refused; 20 MB out of 300 KB are not."""
+    data = gzip.compress(b'{"text": "' + b"a" * 30_000_000 + b'"}\n' + lines_of(GOOD))
+    reply = live.post("/classify", data, content_type=TYPE, content_encoding="gzip")
+    assert (reply.status, kind(reply)) == (413, "body-too-large")
+    assert "expands to over 100 times its size" in reply.json["detail"]
+    line = b'{"text": "a film"} ' + bytes(random.Random(1).choices(b"\t\r ", k=10_000)) + b"\n"
+    data = gzip.compress(line * 2_000)
+    assert len(line) * 2_000 / len(data) > 50
+    found = answered(live.post("/tokenize", data, content_type=TYPE, content_encoding="gzip").body)
+    assert (len(found), kinds(found)) == (2_000, [])
 
 
 def test_a_response_that_is_a_file_is_no_line(live: Live) -> None:
