@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PrivateAttr, SecretStr, field_validator
+from pydantic import Field, PrivateAttr, SecretStr, field_validator, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from bert.settings import CommandSettings
@@ -104,6 +104,13 @@ class ServeSettings(CommandSettings):
         MAX_RESPONSE_BYTES,
         ge=1,
         description="Largest response of a task in bytes, by an estimate before it is written; a request for more gets 422.",
+    )
+    max_bodies_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Most bytes that the bodies of all requests hold in memory, in each process that speaks HTTP; above "
+        "it 503 with Retry-After. The first 16 KiB of each body are not counted, so a small request never gets it. At "
+        "least 2 × `max_body_bytes`. Default: 64 × `max_body_bytes`.",
     )
     max_texts_per_request: int = Field(
         512, ge=1, description="Most texts in one request, all fields together; above it 422."
@@ -310,6 +317,15 @@ class ServeSettings(CommandSettings):
                 "may hold letters, digits and punctuation of ASCII only, so that a header can carry it"
             )
         return value
+
+    @model_validator(mode="after")
+    def _check_bodies(self) -> Self:
+        if self.max_bodies_bytes is not None and self.max_bodies_bytes < 2 * self.max_body_bytes:
+            raise ValueError(
+                f"max_bodies_bytes ({self.max_bodies_bytes}) must be at least 2 × max_body_bytes "
+                f"({self.max_body_bytes}), so that a body of any size that is allowed can be read"
+            )
+        return self
 
     @field_validator("default_models")
     @classmethod

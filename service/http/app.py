@@ -46,6 +46,7 @@ class Application(FastAPI):
             self.router,
             metrics=self.service.metrics,
             settings=self.service.settings,
+            bodies=self.service.bodies,
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             is_stopping=self.service.is_stopping,
             error_writer=self.wires.error_writer,

@@ -15,6 +15,7 @@ from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
+from service.http.body_budget import BodyBudget
 from service.http.streams.spool import SpoolFile
 from service.http.streams.window import Window
 from service.logs import LOGGER
@@ -30,6 +31,8 @@ OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 
 WAITING_BODIES = 8
 """Limit of text waiting to be tokenised, in bodies of the maximum size."""
+HELD_BODIES = 64
+"""Default limit of what the bodies of all requests hold in memory, in bodies of the maximum size."""
 LEAST_BATCHES_IN_HAND = 2
 """Batches that requests of many lines may have in work if the engine has one slot: one that runs and one that waits. With
 more slots it is one for each: lines end one by one and others take their place."""
@@ -71,6 +74,7 @@ class Service:
     def __init__(self, settings: ServeSettings, open_models: OpenModels) -> None:
         """Load nothing yet; `open_models` does that later."""
         self.settings, self.metrics, self._open = settings, Metrics(), open_models
+        self.bodies = BodyBudget(settings.max_bodies_bytes or HELD_BODIES * settings.max_body_bytes)
         self.on_ready: Callable[[], None] = lambda: None
         """Called when requests can be answered."""
         self.on_failure: Callable[[Exception], None] = log_failure

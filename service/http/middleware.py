@@ -12,6 +12,7 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
+from service.http.body_budget import BODY_SHARE, BodyBudget
 from service.http.problems import (
     CLIENT_GONE,
     ERROR_WRITER,
@@ -46,6 +47,7 @@ class RequestMiddleware:
         app: ASGIApp,
         metrics: Metrics,
         settings: ServeSettings,
+        bodies: BodyBudget,
         paths: frozenset[str],
         is_stopping: Callable[[], bool],
         error_writer: Callable[[str], ErrorWriter],
@@ -53,11 +55,12 @@ class RequestMiddleware:
     ) -> None:
         """Wrap `app`.
 
-        `paths` are the known paths; metrics label any other by its route's pattern, or as "other". Once `is_stopping`,
-        responses close their connections. `error_writer` returns what writes the errors of a path, `is_open` tells
-        whether a request needs no key.
+        `bodies` bounds what all requests hold. `paths` are the known paths; metrics label any other by its route's pattern,
+        or as "other". Once `is_stopping`, responses close their connections. `error_writer` returns what writes the errors
+        of a path, `is_open` tells whether a request needs no key.
         """
         self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
+        self._bodies = bodies
         self._is_stopping, self._error_writer, self._is_open = is_stopping, error_writer, is_open
         key = settings.api_key
         self._key = key.get_secret_value().encode() if key is not None else None
@@ -72,7 +75,7 @@ class RequestMiddleware:
         state = scope.setdefault("state", {})
         context = RequestContext(choose_request_id(header(scope, b"x-request-id")), path, time.monotonic())
         context.began = state.get(BEGAN, context.received)
-        state["context"] = context
+        state["context"], state[BODY_SHARE] = context, self._bodies.share()
         responder = _Responder(send, context, self._is_stopping)
         counted = path not in UNCOUNTED
         if counted:
@@ -86,6 +89,7 @@ class RequestMiddleware:
         except asyncio.CancelledError:  # the server's time to stop is over
             await self._refuse(NotReadyError("the service is stopping"), context, responder, scope, receive)
         finally:
+            state[BODY_SHARE].hold(0)
             if counted:
                 self._metrics.requests_in_flight.dec()
             self._record(context, responder.status or CLIENT_GONE, method, scope)

@@ -13,6 +13,7 @@ from typing import cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from service.http.body_budget import BodyBudget
 from service.http.lingering import LingeringProtocol
 from service.http.middleware import BEGAN, UNCOUNTED, choose_request_id
 from service.http.problems import ProblemError, problem_response
@@ -38,6 +39,8 @@ class BoundedProtocol(LingeringProtocol):
 
     metrics: Metrics
     """Metrics in which connections and refused requests are counted."""
+    bodies: BodyBudget
+    """Bound on what is received and not yet read, and on what requests have read."""
     max_connections = 900
     """Maximum connections; those beyond get a 503, except for /health and /metrics."""
     head_timeout_s = 10.0
@@ -60,6 +63,7 @@ class BoundedProtocol(LingeringProtocol):
         super().connection_made(transport)
         self.metrics.open_connections.set(len(self.connections))
         self._open = deque[RequestResponseCycle]()
+        self._buffer = self.bodies.share()
         excess = len(self.connections) - self.max_connections
         self._is_excess = excess > 0
         if excess > RESERVED_CONNECTIONS:
@@ -78,8 +82,13 @@ class BoundedProtocol(LingeringProtocol):
             return
         is_scheduled = bool(self._unparsed)
         self._unparsed += data
-        if not is_scheduled:
-            self._parse()
+        try:
+            self._count_buffer()
+        except ProblemError as problem:
+            self._refuse(problem)
+        else:
+            if not is_scheduled:
+                self._parse()
 
     def on_message_begin(self) -> None:
         """Note that a request has begun; line ends between requests do not begin one."""
@@ -122,6 +131,8 @@ class BoundedProtocol(LingeringProtocol):
         """Continue with the next request, or with the error of what came instead."""
         if self._open:
             self._open.popleft()
+        if not self._open:
+            self._buffer.hold(0)
         super().on_response_complete()
         if self.is_closing() or self._open:
             return
@@ -141,6 +152,7 @@ class BoundedProtocol(LingeringProtocol):
             cycle.disconnected = True
             cycle.message_event.set()
         self._unparsed = b""
+        self._buffer.hold(0)
         self._open.clear()  # break the reference cycle with this connection
         self.pipeline.clear()
         self.cycle = None  # type: ignore[assignment]
@@ -159,6 +171,7 @@ class BoundedProtocol(LingeringProtocol):
             self._feed(part)
             if self._unbounded > MAX_HEAD_BYTES:
                 raise _headers_too_large()
+            self._count_buffer()  # no more than before: readers have taken some
         except httptools.HttpParserError as error:
             self._refuse(_problem_of(error))
         except ProblemError as problem:
@@ -173,6 +186,10 @@ class BoundedProtocol(LingeringProtocol):
         elif self._is_held and not self.flow.read_paused:
             self.transport.resume_reading()
         self._is_held = bool(self._unparsed)
+
+    def _count_buffer(self) -> None:
+        """Count the bytes that wait in this connection. Raises the 503 of too much that all bodies hold."""
+        self._buffer.hold(len(self._unparsed) + sum(len(cycle.body) for cycle in self._open))
 
     def _feed(self, data: bytes) -> None:
         """Feed the parser; a request that offers another protocol is parsed again without its Upgrade header.

@@ -23,6 +23,7 @@ from bert.errors import (
     InvalidRequestError,
     displayed,
 )
+from service.http.body_budget import BODY_SHARE
 from service.http.problems import ClientGoneError, ProblemError, field_errors
 from service.http.schemas import Schema
 from service.pipeline.inputs import RequestContext, too_many_texts
@@ -102,7 +103,8 @@ async def read_body(
     """Return the body, decompressed.
 
     Raises the 415 of a type other than JSON, unless `any_type`, or an encoding other than gzip, the 413 of a large body,
-    the 408 of a slow one, DeadlineExceededError if the request's deadline comes before that, and ClientGoneError.
+    the 408 of a slow one, the 503 of too much that all bodies hold, DeadlineExceededError if the request's deadline comes
+    before that, and ClientGoneError.
     """
     if not any_type:
         _check_type(request.scope)
@@ -122,7 +124,9 @@ async def read_body(
         raise ProblemError(408, "body-timeout", detail, headers={"Connection": "close"}) from None
     if coding == "identity":
         return body
-    return await asyncio.to_thread(gunzip, body, limit)  # 2 MB of empty blocks take 100 ms
+    body = await asyncio.to_thread(gunzip, body, limit)  # 2 MB of empty blocks take 100 ms
+    request.scope["state"][BODY_SHARE].hold(len(body))
+    return body
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
@@ -315,16 +319,20 @@ def _holds_surrogate(content: object) -> bool:
 
 async def _read_bounded(request: Request, limit: int) -> bytes:
     chunks, size, more = list[bytes](), 0, True
+    share = request.scope["state"][BODY_SHARE]
     while more:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
-        if error := request.scope["state"].get(BODY_ERROR):
+        if error := request.scope["state"].pop(
+            BODY_ERROR, None
+        ):  # left there, it would keep the chunks in a cycle
             raise error
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])
         if size > limit:
             raise _too_large(limit)
+        share.hold(size)
         more = message.get("more_body", False)
     return b"".join(chunks)
 

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from bert.errors import BertError
 from service.exit_signals import FAILURE, is_ignored
+from service.http.body_budget import BodyBudget
 from service.http.embedding_schemas import SimilarityRequest
 from service.http.lifecycle import Service, log_failure
 from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest
@@ -39,7 +40,9 @@ HANDSHAKE_S = 0.1
 """Seconds given to connections that are being made when the service stops."""
 
 
-def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol] | Literal["h11"]:
+def protocol(
+    settings: ServeSettings, metrics: Metrics, bodies: BodyBudget
+) -> type[asyncio.Protocol] | Literal["h11"]:
     """Return the HTTP protocol; without httptools (Windows) h11, which limits request heads by itself."""
     if find_spec("httptools") is None:
         return "h11"
@@ -47,6 +50,7 @@ def protocol(settings: ServeSettings, metrics: Metrics) -> type[asyncio.Protocol
 
     limits = {
         "metrics": metrics,
+        "bodies": bodies,
         "max_connections": settings.max_connections,
         "answer_timeout_s": settings.answer_timeout_ms / 1000,
         "head_timeout_s": settings.body_timeout_ms / 1000,
@@ -81,7 +85,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(settings, service.metrics),
+                http=protocol(settings, service.metrics, service.bodies),
                 ws="none",
                 log_config=None,
                 access_log=False,

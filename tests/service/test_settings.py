@@ -87,6 +87,10 @@ def test_switches_have_both_forms() -> None:
         (["--port", "70000"], "port: input should be less than or equal to 65535 (given: '70000')"),
         (["--port", "x"], "port: input should be a valid integer"),
         (["--max-body-bytes", "0"], "max_body_bytes: input should be greater than or equal to 1"),
+        (
+            ["--max-bodies-bytes", "4000000"],
+            "max_bodies_bytes (4000000) must be at least 2 × max_body_bytes (2097152)",
+        ),
         (["--log-level", "loud"], "loud"),
         (["--no-such-thing", "1"], "unrecognized arguments: --no-such-thing"),
         (["--max-body-byte", "1"], "--max-body-byte 1; did you mean --max-body-bytes?"),

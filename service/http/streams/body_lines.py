@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
+from service.http.body_budget import BODY_SHARE
 from service.http.problems import ClientGoneError, ProblemError
 from service.http.request_body import BODY_ERROR, GZIP, LAST_PART, content_coding, not_gzip
 from service.http.streams.line_splitter import LineSplitter
@@ -26,6 +27,7 @@ class BodyLines:
     def __init__(self, request: Request, settings: ServeSettings, file: SpoolFile) -> None:
         """Raises the 415 of an unknown Content-Encoding."""
         self._request, self._max_body_bytes = request, settings.max_body_bytes
+        self._share = request.scope["state"][BODY_SHARE]
         is_plain = content_coding(request.scope) == "identity"
         self._gunzip = None if is_plain else zlib.decompressobj(wbits=GZIP)
         self._received = self._decompressed = 0
@@ -47,6 +49,7 @@ class BodyLines:
         """
         try:
             async for part in self._parts():
+                self._count_held(len(part))
                 await self.spool.write(part)
         except ProblemError as error:
             self._fail(error)
@@ -71,6 +74,7 @@ class BodyLines:
                     self.last_line = time.monotonic()
                 for found in self._splitter.split(block):
                     yield found
+                self._count_held()
                 await asyncio.sleep(0)  # a block may be blank
         except ProblemError as error:
             self._fail(error)
@@ -82,6 +86,10 @@ class BodyLines:
     def _fail(self, error: ProblemError) -> None:
         """Note the first error, without its traceback: that would keep this object and its bytes in a cycle."""
         self.error = self.error or error.with_traceback(None)
+
+    def _count_held(self, size: int = 0) -> None:
+        """Count what is in memory, and `size` bytes that come. Raises the 503 of too much that all bodies hold."""
+        self._share.hold(size + self.spool.memory_bytes + self._splitter.held_bytes)
 
     async def _read(self) -> bytes:
         self.is_awaited = True

@@ -104,6 +104,11 @@ class Spool:
         self.is_full = False
         """True if the last `write` to the file had to wait for room."""
 
+    @property
+    def memory_bytes(self) -> int:
+        """Return the bytes that are in memory."""
+        return len(self._memory)
+
     async def write(self, data: bytes) -> None:
         """Append data, and wait while there is no room. Raises OSError if it cannot be kept."""
         if self.is_closed:
