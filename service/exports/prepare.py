@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bert.errors import BertError, BundleError, BundleIntegrityError
+from bert.errors import BertError, BundleError, BundleIntegrityError, ConfigError
 from service.exports import export_process
 from service.exports.export_cache import ExportCache, bundle_fault
 from service.exports.named_model import NamedModel, named_models
@@ -14,9 +14,9 @@ def prepare(settings: ServeSettings) -> ServeSettings:
     """Return the settings with the bundles of their models, which are exported first where they are not in the cache.
 
     A model that cannot be exported is left out; with `strict`, or where there is nothing else to serve, its error is raised.
-    Raises ConfigError if two models would have one name.
+    Raises ConfigError if two models would have one name, or if the cache is in a home that the user lacks.
     """
-    cache = ExportCache(settings.model_cache.expanduser(), settings.model_precision)
+    cache = ExportCache(_expanded(settings.model_cache), settings.model_precision)
     bundles = list(settings.bundles) if "bundles" in settings.model_fields_set else []
     failed: dict[str, str] = {}
     for model in named_models(settings.model):
@@ -29,6 +29,15 @@ def prepare(settings: ServeSettings) -> ServeSettings:
     if not bundles:
         raise BundleError("; ".join(failed.values()))
     return settings.with_exports(bundles, failed)
+
+
+def _expanded(folder: Path) -> Path:
+    try:
+        return folder.expanduser()
+    except RuntimeError:  # a container's user may have neither HOME nor an entry in /etc/passwd
+        raise ConfigError(
+            f"model_cache {folder}: this user has no home; name a folder with --model-cache"
+        ) from None
 
 
 def _bundle_of(model: NamedModel, cache: ExportCache, settings: ServeSettings) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bert.bundle import read_bundle
-from bert.errors import BundleError
+from bert.errors import BundleError, ConfigError
 from service.exports import export_process
 from service.exports.named_model import NamedModel
 from service.exports.prepare import prepare
@@ -177,3 +177,15 @@ def test_a_cache_that_cannot_be_written_is_named(checkpoint: Path, tmp_path: Pat
         BundleError, match="cannot be written: Not a directory; name another folder with --model-cache"
     ):
         prepare(settings(tmp_path / "file", str(checkpoint)))
+
+
+def test_a_cache_in_a_home_that_the_user_lacks_is_named(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container whose user is only a number."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
+    with pytest.raises(
+        ConfigError, match="bert-serve: this user has no home; name a folder with --model-cache"
+    ):
+        prepare(settings(Path("~/.cache/bert-serve"), str(checkpoint)))
