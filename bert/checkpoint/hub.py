@@ -6,6 +6,7 @@ export and training import this module. `python -m bert.checkpoint.hub NAME` pri
 
 import importlib.util
 import logging
+import os
 import re
 import shutil
 import sys
@@ -171,7 +172,8 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
 def _check_space(name: HubName, needed_bytes: int) -> None:
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    place = next(folder for folder in (Path(HF_HUB_CACHE), *Path(HF_HUB_CACHE).parents) if folder.is_dir())
+    folders = (Path(HF_HUB_CACHE), *Path(HF_HUB_CACHE).parents)
+    place = next(each for each in folders if os.path.isdir(each))  # Path.is_dir raises where it may not look
     free_bytes = shutil.disk_usage(place).free
     if free_bytes < needed_bytes + SPARE_BYTES:
         raise CheckpointError(

@@ -151,6 +151,14 @@ def test_the_space_is_looked_at_before_a_download(monkeypatch: pytest.MonkeyPatc
         downloads._check_space(HubName("org/tiny"), 10**9)
 
 
+def test_a_cache_that_cannot_be_looked_at_does_not_end_the_look_at_the_space(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a home of another user; for root a name that is too long fails in the same way."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / ("a" * 300) / "hub"))
+    downloads._check_space(HubName("org/tiny"), 1)
+
+
 def test_two_programs_download_a_file_once(hub: LocalHub, variables: dict[str, str]) -> None:
     hub.pause_s = 0.5
     both = [start(["-c", RESOLVE, "org/tiny"], variables) for _ in range(2)]
