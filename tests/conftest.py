@@ -1,7 +1,6 @@
 """What holds for all tests."""
 
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -9,18 +8,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from service.cpu_count import usable_cores
+from tests.support.environment import set_environment
 from tests.support.files import Write
 
 # A time limit on an example fails on a busy machine.
 settings.register_profile("unhurried", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("unhurried")
 
-# A shell that starts the tests in the background has them ignore Ctrl-C, and so would the programs that they start and stop.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
-# The models of the tests are small: the threads of numpy and torch, in the workers of pytest-xdist and in the programs that
-# they start, would only wait for one another. On a busy machine that took four times the CPU time of one thread.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+set_environment(with_home="PYTEST_XDIST_WORKER" not in os.environ)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -63,7 +63,7 @@ def test_no_call_is_made_and_its_name_is_told(
 def test_a_bare_pickle_is_never_run(tmp_path: Path) -> None:
     file = tmp_path / "w.bin"
     for protocol in range(2, 6):
-        file.write_bytes(pickle.dumps(Reduced(os.system, f"touch {tmp_path}/trace"), protocol))
+        file.write_bytes(pickle.dumps(Reduced(os.system, f"touch '{tmp_path}/trace'"), protocol))
         with pytest.raises(CheckpointError, match=r"asks for 'posix\.system'"):
             read_torch_file(file)
     assert not (tmp_path / "trace").exists()
