@@ -30,6 +30,7 @@ from bert_client.results import (
     MaskCandidate,
     Match,
     ModelInfo,
+    Result,
     Span,
     Token,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "OverloadedError",
     "ProblemError",
     "RequestTimeoutError",
+    "Result",
     "Span",
     "Token",
     "TooLargeError",

@@ -57,7 +57,7 @@ class AsyncSender:
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str | None = None,
         *,
         api_key: str | None = None,
         timeout: float = 60.0,
@@ -68,11 +68,12 @@ class AsyncSender:
     ) -> None:
         """Make a client of the service at `base_url`, such as http://localhost:8000.
 
+        Without `base_url` or `api_key` the environment variables BERT_URL and BERT_API_KEY count.
         Each request has `timeout` seconds with all its retries: at most `max_retries` after failures, any number where
         the service says when to come back (429, 503 with Retry-After), none at all with `max_retries=0`. Lists are sent
         in parts of at most `batch_size` texts, pairs and candidates included, `max_concurrency` at once.
         `http_client` brings proxies or certificates of your own; you close it.
-        Raises ValueError for an argument that cannot be used.
+        Raises ValueError or TypeError for an argument that cannot be used.
         """
         self._wiring: Wiring = wiring(base_url, api_key, timeout, max_retries, batch_size)
         self._concurrency = max(1, max_concurrency)

@@ -184,7 +184,9 @@ class Ranking(Call[list[Match]]):
     def _add(self, part: Part, wires: Sequence[Wire], results: list[Any]) -> None:
         matches: dict[int, list[Match]] = {row: [] for row in part[0]}
         for wire in wires:
-            match = Match(part[1].start + wire["index"], wire["score"], wire["truncated"])
+            index = part[1].start + wire["index"]
+            text = self.groups[1]["candidates"][index]
+            match = Match(index, wire["score"], wire["truncated"], text)
             matches[part[0].start + wire.get("text_index", 0)].append(match)
         for row, found in matches.items():
             before = results[row] or Ranked()

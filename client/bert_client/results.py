@@ -20,8 +20,24 @@ def read_all(kind: type[T], wires: list[Wire]) -> tuple[T, ...]:
     return tuple(read(kind, wire) for wire in wires)
 
 
+class Result:
+    """Base of all results."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them: `json.dumps(result.to_dict())`."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.to_dict() if isinstance(value, Result) else value
+
+
 @dataclass(frozen=True, slots=True)
-class LabelScore:
+class LabelScore(Result):
     """A label and its score."""
 
     label: str
@@ -29,7 +45,7 @@ class LabelScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Classification:
+class Classification(Result):
     """The best label of a text, and the scores of all labels or of the `top_k` best."""
 
     label: str
@@ -46,7 +62,7 @@ class Classification:
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class Entity(Result):
     """A named entity: `text[start:end]` of the text that was sent."""
 
     text: str
@@ -62,7 +78,7 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Span(Result):
     """An answer: `context[start:end]`."""
 
     answer: str
@@ -72,7 +88,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Result):
     """The best answer to a question; `answer`, `start` and `end` are None if the context has none."""
 
     answer: str | None
@@ -89,7 +105,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(Result):
     """A candidate of /similarity or /rerank."""
 
     index: int
@@ -97,10 +113,12 @@ class Match:
     score: float
     truncated: bool = False
     """True if the text or the candidate was cut at the model's length."""
+    text: str = ""
+    """The candidate."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceScore:
+class ChoiceScore(Result):
     """A choice and its probability among the choices of its prompt."""
 
     index: int
@@ -109,7 +127,7 @@ class ChoiceScore:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Result):
     """The best choice of a prompt, and the scores of all choices or of the `top_k` best."""
 
     index: int
@@ -126,7 +144,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskCandidate:
+class MaskCandidate(Result):
     """A piece of the vocabulary in a mask's place."""
 
     token: str
@@ -137,7 +155,7 @@ class MaskCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class FilledMask:
+class FilledMask(Result):
     """A mask, `text[start:end]`, and its candidates, best first."""
 
     start: int
@@ -152,7 +170,7 @@ class FilledMask:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class Token(Result):
     """A token that the model reads: `text` is the vocabulary's piece, `start` and `end` its characters."""
 
     id: int
@@ -168,7 +186,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInfo:
+class ModelInfo(Result):
     """A loaded model, as `GET /models` describes it."""
 
     name: str
@@ -200,7 +218,7 @@ class ModelInfo:
 
 
 @dataclass(slots=True)
-class CallInfo:
+class CallInfo(Result):
     """Tokens, models and request ids of calls. Pass one as `info=`; it adds up over the calls that get it."""
 
     model: str = ""

@@ -1,8 +1,9 @@
 """The call of each task: its path, the lists that go together, and the reader of its results."""
 
 import dataclasses
+import reprlib
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,17 +16,43 @@ OWN = ("timeout", "info")
 """Options that the service does not see."""
 
 
-def columns(**fields: Any) -> tuple[dict[str, list[Any]], dict[str, object]]:
+def shown(value: object) -> str:
+    """Return a value and its type for an error, long ones cut."""
+    return f"{reprlib.repr(value)} ({type(value).__name__})"
+
+
+def item_list(name: str, value: Any, rule: str = "a list of strings") -> list[Any]:
+    """Return the items of a field; raises TypeError for a string, bytes, and what has no items or no order."""
+    if isinstance(value, str | bytes | bytearray | Mapping | Set) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {rule}, not {shown(value)}")
+    return list(value)
+
+
+def all_texts(name: str, items: list[Any]) -> list[str]:
+    """Return the items of a field, which must be strings; raises TypeError."""
+    for place, item in enumerate(items):
+        if not isinstance(item, str):
+            raise TypeError(f"{name}[{place}] must be a string, not {shown(item)}")
+    return items
+
+
+def texts(name: str, value: Any) -> str | list[str]:
+    """Return a field that takes a string or a list of strings; raises TypeError."""
+    if isinstance(value, str):
+        return value
+    return all_texts(name, item_list(name, value, "a string or a list of strings"))
+
+
+def columns(**fields: str | list[Any]) -> tuple[dict[str, list[Any]], dict[str, object]]:
     """Return the fields that are lists, and those that go with each row; all lists must have one length.
 
     Raises ValueError for lists of several lengths.
     """
-    given = {name: value for name, value in fields.items() if value is not None}
-    lists = {name: list(value) for name, value in given.items() if not isinstance(value, str)}
+    lists = {name: value for name, value in fields.items() if not isinstance(value, str)}
     if len({len(items) for items in lists.values()}) > 1:
         lengths = ", ".join(f"{name} has {len(items)}" for name, items in lists.items())
         raise ValueError(f"lists that go together must have one length: {lengths}")
-    return lists, {name: value for name, value in given.items() if isinstance(value, str)}
+    return lists, {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
 def call(
@@ -36,8 +63,8 @@ def call(
     kind: type[Call[R]] = Call,
     **fields: Any,
 ) -> Call[R]:
-    """Return the call of rows; where every field is one string, it has one row."""
-    lists, constants = columns(**fields)
+    """Return the call of rows; where every field is one string, it has one row. Raises TypeError and ValueError."""
+    lists, constants = columns(**{name: texts(name, value) for name, value in fields.items()})
     return kind(
         path,
         read,
@@ -52,7 +79,8 @@ def call(
 
 def classify(options: Mapping[str, Any], text: Any, text_pair: Any = None) -> Call[Classification]:
     """Return a call of /classify."""
-    return call("/classify", Classification.of, options, text=text, text_pair=text_pair)
+    pair = {} if text_pair is None else {"text_pair": text_pair}
+    return call("/classify", Classification.of, options, text=text, **pair)
 
 
 def ner(options: Mapping[str, Any], text: Any) -> Call[list[Entity]]:
@@ -82,15 +110,16 @@ def tokenize(options: Mapping[str, Any], text: Any) -> Call[list[Token]]:
 
 def multiple_choice(options: Mapping[str, Any], prompt: Any, choices: Any) -> Call[Choice]:
     """Return a call of /multiple-choice; `choices` is one list for all prompts, or a list for each."""
-    if isinstance(choices, str):
-        raise TypeError("choices must be a list of strings, not one string")
-    choices = list(choices)
-    for_all = all(isinstance(each, str) for each in choices)
-    if not for_all and any(isinstance(each, str) for each in choices):
-        raise TypeError("choices must be a list of strings for each prompt, not one string")
-    lists, constants = columns(prompt=prompt, choices=None if for_all else choices)
+    choices = item_list("choices", choices)
+    for_all = not any(isinstance(each, list | tuple) for each in choices)
     if for_all:
-        constants["choices"] = choices
+        lists, constants = columns(prompt=texts("prompt", prompt))
+        constants["choices"] = all_texts("choices", choices)
+    else:
+        nested = [
+            all_texts(f"choices[{i}]", item_list(f"choices[{i}]", each)) for i, each in enumerate(choices)
+        ]
+        lists, constants = columns(prompt=texts("prompt", prompt), choices=nested)
     most = len(choices) if for_all else max(map(len, choices))
     constants |= wire_options(options)
     row_texts = 1 + most  # the service counts choices as often as it reads them
@@ -107,29 +136,54 @@ STREAMED: Mapping[str, Callable[..., Call[Any]]] = {
     "multiple_choice": multiple_choice,
 }
 """Calls with a result for each item."""
+PAIRS = {
+    "classify": "(text, text_pair)",
+    "qa": "(question, context)",
+    "multiple_choice": "(prompt, list of choices)",
+}
+"""Streamed tasks whose items are tuples; those of `classify` may be strings too."""
 
 
 def stream_call(task: str, options: Mapping[str, Any], first: int, items: list[Any]) -> Call[Any]:
     """Return the call of items whose places begin at `first`: texts, or tuples of what the task takes.
 
-    Raises ValueError for a task that has no result for each item.
+    Raises ValueError for a task that has no result for each item, and TypeError for an item that it does not take.
     """
     if task not in STREAMED:
         raise ValueError(f"task must be one of {', '.join(STREAMED)}, not {task!r}")
+    one = ["a string"] if task not in PAIRS or task == "classify" else []
+    rule = " or ".join([*one, *([PAIRS[task]] if task in PAIRS else [])])
+    for place, item in enumerate(items, first):
+        if not (one if isinstance(item, str) else _is_pair(task, item)):
+            raise TypeError(f"items[{place}] must be {rule}, not {shown(item)}")
+        if isinstance(item, str) != isinstance(items[0], str):
+            kind = "a string" if isinstance(items[0], str) else PAIRS[task]
+            raise TypeError(f"items[{place}] must be {kind} like items[{first}], not {shown(item)}")
     fields = [items] if isinstance(items[0], str) else list(zip(*items, strict=True))
-    if task == "multiple_choice" and any(isinstance(each, str) for each in fields[-1]):
-        raise TypeError("choices must be a list of strings for each prompt, not one string")
     places = range(first, first + len(items))
     return dataclasses.replace(STREAMED[task](options, *fields), places=places)
 
 
+def _is_pair(task: str, item: Any) -> bool:
+    """Tell whether a streamed item is the tuple that its task takes."""
+    if task not in PAIRS or not isinstance(item, tuple | list) or len(item) != 2:
+        return False
+    first, second = item
+    if task == "multiple_choice":
+        choices = isinstance(second, tuple | list) and all(isinstance(each, str) for each in second)
+        return isinstance(first, str) and choices
+    return isinstance(first, str) and isinstance(second, str)
+
+
 def similarity(options: Mapping[str, Any], text: Any, candidates: Iterable[str]) -> Ranking:
     """Return a call of /similarity."""
-    return _ranking("/similarity", options, *columns(text=text), candidates)
+    return _ranking("/similarity", options, *columns(text=texts("text", text)), candidates)
 
 
 def rerank(options: Mapping[str, Any], query: str, candidates: Iterable[str]) -> Ranking:
     """Return a call of /rerank."""
+    if not isinstance(query, str):
+        raise TypeError(f"query must be a string, not {shown(query)}")
     return _ranking("/rerank", options, {}, {"query": query}, candidates)
 
 
@@ -140,12 +194,11 @@ def _ranking(
     constants: dict[str, object],
     candidates: Iterable[str],
 ) -> Ranking:
-    if isinstance(candidates, str):
-        raise TypeError("candidates must be a list of strings, not one string")
+    candidates = all_texts("candidates", item_list("candidates", candidates))
     return Ranking(
         path,
         _no_row,
-        (lists, {"candidates": list(candidates)}),
+        (lists, {"candidates": candidates}),
         constants | wire_options(options),
         common_texts=len(constants),
         one=not lists,

@@ -1,6 +1,7 @@
 """One request: its URL, headers and body, what its answer says, and when it is sent again. No sockets here."""
 
 import json
+import os
 import random
 import time
 from collections.abc import Mapping
@@ -19,6 +20,10 @@ from bert_client.errors import (
     problem_of,
 )
 
+URL_VARIABLE = "BERT_URL"
+"""Environment variable with the service's address, for clients that are not given one."""
+KEY_VARIABLE = "BERT_API_KEY"
+"""Environment variable with the API key, for clients that are not given one."""
 CONNECT_S = 5.0
 """Longest wait for a connection."""
 GRACE_S = 0.5
@@ -101,31 +106,49 @@ class Wiring:
         }
 
 
-def wiring(base_url: str, api_key: str | None, timeout: float, max_retries: int, batch_size: int) -> Wiring:
-    """Check a client's arguments; raises ValueError."""
-    check_url(base_url)
+def wiring(
+    base_url: str | None, api_key: str | None, timeout: float, max_retries: int, batch_size: int
+) -> Wiring:
+    """Check a client's arguments; what is None comes from the environment. Raises ValueError and TypeError."""
+    url, url_name = argument("base_url", base_url, URL_VARIABLE)
+    key, key_name = argument("api_key", api_key, KEY_VARIABLE)
+    if not url:
+        raise ValueError(
+            f"no service is named: pass base_url, such as 'http://localhost:8000', or set the environment variable "
+            f"{URL_VARIABLE}"
+        )
+    check_url(url, url_name)
     if max_retries < 0 or batch_size < 1:
         raise ValueError("max_retries must be at least 0 and batch_size at least 1")
     headers = {"User-Agent": "bert-client", "Accept": "application/json"}
-    if api_key:
-        if not (api_key.isascii() and api_key.isprintable() and api_key.strip() == api_key):
-            raise ValueError("api_key must be printable ASCII, without a space or line break at its ends")
-        headers["Authorization"] = f"Bearer {api_key}"
-    return Wiring(base_url.rstrip("/"), headers, seconds(timeout), max_retries, batch_size)
+    if key:
+        if not (key.isascii() and key.isprintable() and key.strip() == key):
+            raise ValueError(f"{key_name} must be printable ASCII, without a space or line break at its ends")
+        headers["Authorization"] = f"Bearer {key}"
+    return Wiring(url.rstrip("/"), headers, seconds(timeout), max_retries, batch_size)
 
 
-def check_url(base_url: str) -> None:
-    """Raise ValueError for what cannot be the beginning of a URL."""
+def argument(name: str, value: str | None, variable: str) -> tuple[str, str]:
+    """Return an argument, or where it is None its environment variable, and the name of the one that counts."""
+    if value is None:
+        return os.environ.get(variable, ""), variable
+    if not isinstance(value, str):  # the value may be a key: it is not shown
+        raise TypeError(f"{name} must be a string, not a value of type {type(value).__name__}")
+    return value, name
+
+
+def check_url(base_url: str, name: str) -> None:
+    """Raise ValueError for what cannot be the beginning of a URL; `name` says where it comes from."""
     if not base_url.startswith(("http://", "https://")):
-        raise ValueError(f"base_url must begin with http:// or https://, not {base_url!r}")
+        raise ValueError(f"{name} must begin with http:// or https://, not {base_url!r}")
     try:
         url = httpx2.URL(base_url)
     except httpx2.InvalidURL as error:
-        raise ValueError(f"base_url {base_url!r} is no URL: {error}") from None
+        raise ValueError(f"{name} {base_url!r} is no URL: {error}") from None
     if not url.host or (url.port or 0) > 65_535:
-        raise ValueError(f"base_url must have a host, and a port of at most 65535, not {base_url!r}")
+        raise ValueError(f"{name} must have a host, and a port of at most 65535, not {base_url!r}")
     if "?" in base_url or "#" in base_url:
-        raise ValueError(f"base_url must not have a query (?) or a fragment (#): {base_url!r}")
+        raise ValueError(f"{name} must not have a query (?) or a fragment (#): {base_url!r}")
 
 
 def seconds(timeout: float) -> float:

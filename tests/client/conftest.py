@@ -19,11 +19,11 @@ MakeClient = Callable[..., Any]
 class Blocking:
     """An AsyncClient whose methods wait, on an event loop of its own."""
 
-    def __init__(self, url: str, **arguments: Any) -> None:
+    def __init__(self, *url: Any, **arguments: Any) -> None:
+        self.client = AsyncClient(*url, **arguments)  # may raise, and then no thread is left behind
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever)
         self.thread.start()
-        self.client = AsyncClient(url, **arguments)
 
     def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
@@ -69,10 +69,10 @@ def make(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
     """Make clients of one kind."""
     made = list[Any]()
 
-    def make(url: str, **arguments: Any) -> Any:
+    def make(*url: Any, **arguments: Any) -> Any:
         if request.param is Client:
             arguments.pop("max_concurrency", None)  # it sends one request at a time
-        made.append(request.param(url, **arguments))
+        made.append(request.param(*url, **arguments))
         return made[-1]
 
     yield make

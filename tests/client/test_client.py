@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,11 +12,15 @@ import pytest
 from bert_client import (
     AsyncClient,
     CallInfo,
+    Classification,
     Client,
     InvalidRequestError,
+    LabelScore,
     ProblemError,
+    Result,
     TooLargeError,
     UnknownModelError,
+    results,
 )
 from bert_client.options import (
     ClassifyOptions,
@@ -47,9 +52,11 @@ ONE_EACH: dict[str, list[tuple[Any, ...]]] = {
 
 
 def plain(value: Any) -> Any:
-    """Return dataclasses as the JSON that they were read from."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    """Return results as the JSON that they were read from, which `to_dict` gives."""
+    if isinstance(value, Result):
+        found = value.to_dict()
+        assert json.loads(json.dumps(found)) == found
+        return found
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value.tolist() if isinstance(value, np.ndarray) else value
@@ -138,8 +145,9 @@ def test_candidates_of_several_requests_are_ranked_as_those_of_one(
     texts, options = [f"{text} {i}" for i, text in enumerate(TEXTS[:9])], {"top_k": top_k}
     theirs = wire(live, "/similarity", text=texts, candidates=candidates, top_k=top_k)
     ours = client.similarity(texts, candidates, **options)
+    named = [{**each, "text": candidates[each["index"]]} for each in theirs]
     alike(
-        [{"text_index": row, **plain(match)} for row, matches in enumerate(ours) for match in matches], theirs
+        [{"text_index": row, **plain(match)} for row, matches in enumerate(ours) for match in matches], named
     )
     alike(plain(client.similarity(texts[0], candidates, **options)), plain(ours[0]))
     alike(plain(client.rerank(texts[0], candidates, **options)), plain(ours[0]))
@@ -161,9 +169,9 @@ def test_lists_of_two_lengths_are_refused_before_anything_is_sent(client: Any) -
     with pytest.raises(TypeError, match="candidates must be a list"):
         client.rerank("a", "b")
     for choices in ("bcd", [["a", "b"], "cd"]):
-        with pytest.raises(TypeError, match="choices must be a list"):
+        with pytest.raises(TypeError, match=r"choices(\[1\])? must be a list"):
             client.multiple_choice(["a", "b"], choices)
-    with pytest.raises(TypeError, match="choices must be a list"):
+    with pytest.raises(TypeError, match=r"items\[0\] must be \(prompt, list of choices\)"):
         list(client.stream("multiple_choice", [("a", "bcd")]))
 
 
@@ -335,3 +343,18 @@ def requests(parent: type[Schema]) -> Iterator[type[Schema]]:
 def test_the_client_knows_every_field_of_a_model(client: Any) -> None:
     (model, *_) = client.models()
     assert {field.name for field in dataclasses.fields(model)} == WireModel.model_fields.keys()
+
+
+def test_a_match_has_the_text_of_its_candidate(client: Any) -> None:
+    candidates = [f"a {word} film" for word in ("warm", "dull", "long", "funny")] * 3
+    for matches in (*client.similarity(["who", "a film"], candidates), client.rerank("who", candidates)):
+        assert [match.text for match in matches] == [candidates[match.index] for match in matches]
+
+
+def test_every_result_can_be_written_as_json() -> None:
+    kinds = [kind for kind in vars(results).values() if dataclasses.is_dataclass(kind)]
+    assert len(kinds) > 10 and all(issubclass(kind, Result) for kind in kinds if isinstance(kind, type))
+    scores = (LabelScore("a", 0.5), LabelScore("b", 0.25))
+    expected = {"label": "a", "score": 0.5, "truncated": False}
+    expected["scores"] = [{"label": "a", "score": 0.5}, {"label": "b", "score": 0.25}]
+    assert json.loads(json.dumps(Classification("a", 0.5, scores).to_dict())) == expected
