@@ -14,7 +14,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bert_client.errors import BertError, FieldError, InvalidResponseError, ProblemError, TooLargeError
+from bert_client.errors import (
+    BertError,
+    FieldError,
+    InvalidResponseError,
+    ProblemError,
+    TooLargeError,
+    renumbered,
+)
 from bert_client.results import (
     CallInfo,
     Match,
@@ -99,6 +106,7 @@ class Call(Generic[R]):
             self.info.model = reply.json["model"]
             self.info.tokens += reply.json["usage"]["tokens"]
             self.info.request_ids.append(reply.request_id)
+            self._warn(part, reply.json.get("warnings", ()))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidResponseError(f"no answer of {self.path}: {type(error).__name__} {error}") from error
 
@@ -110,6 +118,21 @@ class Call(Generic[R]):
             results[row] = self.read(wire)
             if wire.get("truncated"):
                 self.info.truncated.append(self.place(row))
+
+    def _warn(self, part: Part, wires: Sequence[Wire]) -> None:
+        """Note the warnings of a part; a text that goes with several parts is warned of once."""
+        for wire in wires:
+            field = renumbered(wire["field"], self._starts(part), self._place_of)
+            warning = FieldError(field, wire["message"])
+            if warning not in self.info.warnings:
+                self.info.warnings.append(warning)
+
+    def _starts(self, part: Part) -> dict[str, int]:
+        return {name: rows.start for group, rows in zip(self.groups, part, strict=True) for name in group}
+
+    def _place_of(self, name: str, row: int) -> int:
+        """Return the place in the caller's list of a row of a field."""
+        return self.place(row) if name in self.groups[0] else row
 
     def done(self, results: list[Any]) -> list[Any]:
         """Return the complete results, None in the place of each other."""
@@ -129,10 +152,8 @@ class Call(Generic[R]):
             error.items = range(self.place(part[0].start), self.place(part[0].stop - 1) + 1)
         elif len(part) > 1:
             error.items = part[1]
-        starts = {name: rows.start for group, rows in zip(self.groups, part, strict=True) for name in group}
-        if isinstance(error, ProblemError) and starts:
-            own = self.groups[0]
-            error.move(starts, lambda name, row: self.place(row) if name in own else row)
+        if isinstance(error, ProblemError):
+            error.move(self._starts(part), self._place_of)
 
     def select(self, rows: Sequence[int]) -> "Call[R]":
         """Return the call of some rows of the first group."""

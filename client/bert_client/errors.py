@@ -64,11 +64,21 @@ class InvalidResponseError(BertError):
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """A fault in one field of a request."""
+    """A fault in one field of a request, or a remark on it."""
 
     field: str
     """Name of the field; one text of your list reads like text[3]."""
     message: str
+
+
+def renumbered(text: str, starts: Mapping[str, int], place: Callable[[str, int], int]) -> str:
+    """Return a text that names fields of one request, such as text[3], with places in the caller's lists."""
+
+    def moved(found: re.Match[str]) -> str:
+        return f"{found[1]}[{place(found[1], int(found[2]) + starts[found[1]])}]"
+
+    names = "|".join(map(re.escape, starts))
+    return re.sub(rf"\b({names})\[(\d+)\]", moved, text) if names else text
 
 
 class ProblemError(BertError):
@@ -97,14 +107,10 @@ class ProblemError(BertError):
 
     def move(self, starts: Mapping[str, int], place: Callable[[str, int], int]) -> None:
         """Count the places that fields and `detail` name in the caller's lists, not in those of one request."""
-
-        def moved(found: re.Match[str]) -> str:
-            return f"{found[1]}[{place(found[1], int(found[2]) + starts[found[1]])}]"
-
-        names = "|".join(map(re.escape, starts))
-        named = re.compile(rf"\b({names})\[(\d+)\]")
-        self.detail = named.sub(moved, self.detail)
-        self.errors = tuple(FieldError(named.sub(moved, each.field), each.message) for each in self.errors)
+        self.detail = renumbered(self.detail, starts, place)
+        self.errors = tuple(
+            FieldError(renumbered(each.field, starts, place), each.message) for each in self.errors
+        )
 
     def of_fields(self, errors: Sequence[FieldError]) -> "ProblemError":
         """Return the same error about some of its fields."""

@@ -1,8 +1,10 @@
 """Results of the service as dataclasses with the fields of docs/api.md. Unknown fields are left out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar
+
+from bert_client.errors import FieldError
 
 Wire = Mapping[str, Any]
 """A JSON object of the service."""
@@ -27,13 +29,16 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them: `json.dumps(result.to_dict())`."""
-        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+        found: dict[str, Any] = _plain(self)
+        return found
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return value.to_dict() if isinstance(value, Result) else value
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +234,5 @@ class CallInfo(Result):
     """The service's id of each request that was answered."""
     truncated: list[int] = field(default_factory=list)
     """Places in your list of the texts that were cut at the model's length; of candidates, those with a cut match."""
+    warnings: list[FieldError] = field(default_factory=list)
+    """Texts of which the tokenizer does not know most pieces, with their places in your lists."""

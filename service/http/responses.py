@@ -44,7 +44,10 @@ class JsonResponse(Response):
 
 def task_response(context: RequestContext, results: Iterable[dict[str, Any]]) -> Response:
     """Return the 200 with these results."""
-    body = {"model": context.model, "results": in_parts(results), "usage": {"tokens": context.tokens}}
+    usage = {"tokens": context.tokens}
+    body: dict[str, object] = {"model": context.model, "results": in_parts(results), "usage": usage}
+    if context.warnings:
+        body["warnings"] = context.warnings
     return JsonResponse(to_json(body))
 
 

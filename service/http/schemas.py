@@ -91,11 +91,23 @@ class Usage(Schema):
     )
 
 
+class FieldWarning(Schema):
+    """A remark on one text of the request."""
+
+    field: str = Field(description="Name of the field; one text of a list reads like text[3].")
+    message: str
+
+
 class TaskResponse(Schema):
     """Base of every task's response."""
 
     model: str = Field(description="Name of the model that answered.")
     usage: Usage
+    warnings: NonEmpty[FieldWarning] = Field(
+        default_factory=list,
+        description="Texts of which the tokenizer does not know over half of the pieces, at most 20; left out where "
+        "there are none.",
+    )
 
 
 class ClassifyRequest(Schema):

@@ -31,6 +31,8 @@ class RequestContext:
     """Size that the response may have, about, once it is known."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by phase: tokenize, queue, inference, decode."""
+    warnings: list[FieldError] = field(default_factory=list)
+    """Remarks on single texts, which the response repeats."""
 
     @property
     def deadline(self) -> float:

@@ -46,6 +46,7 @@ async def whole_windows(bounded: BoundedTokenizer, model: Model, text: Texts) ->
     """Return each text's windows, at least one, which hold all of it. Raises what `BoundedTokenizer.pieces` does."""
     limit, stride = model.spec.max_tokens, window_stride(model)
     pieces, around = await bounded.pieces(text.values), model.tokenizer.form.special_tokens(1)
+    bounded.note_unknown(pieces, text.where)
     bounded.check_tokens(sum(window_tokens(len(each), limit, stride, around) for each in pieces))
     return await bounded.build(
         len(text), lambda: [model.tokenizer.windows(each, limit, stride) for each in pieces]

@@ -294,6 +294,7 @@ class Pipeline:
         bounded = BoundedTokenizer(request, model.tokenizer, limit, self._threads, limit_rule=SHOWN_RULE)
         with request.timed("tokenize"):
             pieces = await bounded.pieces(text.values)
+            bounded.note_unknown(pieces, text.where)
             special = model.tokenizer.form.special_tokens(1)
             request.tokens = sum(len(each) + special for each in pieces)
             bounded.check_tokens(request.tokens)

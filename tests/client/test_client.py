@@ -352,9 +352,19 @@ def test_a_match_has_the_text_of_its_candidate(client: Any) -> None:
 
 
 def test_every_result_can_be_written_as_json() -> None:
-    kinds = [kind for kind in vars(results).values() if dataclasses.is_dataclass(kind)]
+    own = [kind for kind in vars(results).values() if getattr(kind, "__module__", "") == results.__name__]
+    kinds = [kind for kind in own if dataclasses.is_dataclass(kind)]
     assert len(kinds) > 10 and all(issubclass(kind, Result) for kind in kinds if isinstance(kind, type))
     scores = (LabelScore("a", 0.5), LabelScore("b", 0.25))
     expected = {"label": "a", "score": 0.5, "truncated": False}
     expected["scores"] = [{"label": "a", "score": 0.5}, {"label": "b", "score": 0.25}]
     assert json.loads(json.dumps(Classification("a", 0.5, scores).to_dict())) == expected
+
+
+def test_info_has_the_warnings_at_their_places_in_the_list(client: Any) -> None:
+    unknown, info = "🦜 ꙮ film", CallInfo()
+    client.ner([*TEXTS[:9], unknown], info=info)
+    client.similarity("a film", [*TEXTS[:20], unknown], info=info)
+    client.qa(unknown, TEXTS[:9], info=info)  # the question goes with both requests
+    assert [each.field for each in info.warnings] == ["text[9]", "candidates[20]", "question"]
+    assert "does not know 2 of 3 pieces ([UNK])" in info.warnings[0].message
