@@ -106,7 +106,7 @@ class RequestMiddleware:
         if isinstance(error, ClientGoneError):
             self._metrics.requests_rejected.labels("client_gone").inc()
             return
-        problem = count_problem(error, self._metrics, context)
+        problem = count_problem(error, self._metrics, context, asks_for_result=scope["method"] == "POST")
         if responder.status == 0:
             write = scope["state"].get(ERROR_WRITER) or self._error_writer(context.endpoint)
             await write(problem, context.request_id)(scope, receive, responder.send)
@@ -144,10 +144,15 @@ def record(metrics: Metrics, context: RequestContext, endpoint: str, status: int
             metrics.tokens.labels(model).inc(context.tokens)
 
 
-def count_problem(error: Exception, metrics: Metrics, context: RequestContext) -> ProblemError:
-    """Return the problem of an error, counted by its reason; log one that is the service's fault."""
+def count_problem(
+    error: Exception, metrics: Metrics, context: RequestContext, *, asks_for_result: bool = True
+) -> ProblemError:
+    """Return the problem of an error, counted by its reason; log one that is the service's fault.
+
+    A probe or a page that finds the service not ready asks for no result and is not counted.
+    """
     problem = problem_of(error)
-    if problem.reason:
+    if problem.reason and (asks_for_result or problem.reason != "not_ready"):
         metrics.requests_rejected.labels(problem.reason).inc()
     if problem.status == 500:
         LOGGER.error("request failed", exc_info=error, extra={"fields": {"request_id": context.request_id}})

@@ -90,6 +90,12 @@ function baseline() {
   return state.scrapes.find((scrape) => scrape.at >= from) ?? state.scrapes[0];
 }
 
+/** Return the seconds from the first scrape, if a window begins before it, else undefined. */
+function youngerThanWindow() {
+  const seconds = latest().at - state.scrapes[0].at;
+  return seconds < state.windowS - (2 * EVERY_MS) / 1000 ? seconds : undefined;
+}
+
 /** Return one number for each pair of neighbouring scrapes. */
 const history = (number) => state.scrapes.slice(1).map((scrape, at) => number(scrape, state.scrapes[at]));
 
@@ -101,6 +107,7 @@ const gauge = (name) => ({ samples }) => prometheus.sum(samples, name);
 const isNumber = (value) => value !== undefined && Number.isFinite(value);
 const shown = (value, digits = 0) => (isNumber(value) ? value.toFixed(digits) : "–");
 const shownMs = (seconds) => (isNumber(seconds) ? millis(1000 * seconds) : "–");
+const totalText = (value) => value.toLocaleString("en");
 const rateText = (value) => (isNumber(value) ? value.toFixed(value < 10 ? 1 : 0) : "–");
 
 function duration(seconds) {
@@ -155,21 +162,24 @@ function tiles() {
   const waitingTokens = history(gauge("bert_queue_tokens"));
   const memory = history(gauge("process_resident_memory_bytes")).map((bytes) => bytes / 2 ** 20);
   return [
-    tile("Requests", history(rate(`${REQUESTS}_count`, isTask)), rateText, "per s"),
+    tile("Requests", history(rate(`${REQUESTS}_count`, isTask)), rateText, "per s", total(`${REQUESTS}_count`, isTask)),
     tile("Latency, 95%", history(p95), shownMs, "ms"),
     tile("Queue", waitingTokens, shown, "tokens"),
     tile("Batch", history(batchTokens), shown, "tokens"),
     tile("Batches", history(rate("bert_batch_tokens_count")), rateText, "per s"),
-    tile("Tokens", history(rate("bert_tokens_total")), rateText, "per s"),
+    tile("Tokens", history(rate("bert_tokens_total")), rateText, "per s", total("bert_tokens_total")),
     tile("Processor", history(rate("process_cpu_seconds_total")), (value) => shown(value, 2), "cores"),
     tile("Memory", memory, shown, "MiB", "resident, all processes"),
   ];
 }
 
-function tile(name, values, text, unit, title) {
+/** Return the words for the whole of a counter. */
+const total = (name, passes) => `${totalText(prometheus.sum(latest().samples, name, passes))} since the start`;
+
+function tile(name, values, text, unit, note) {
   return html`
-    <section class="tile" title=${title ?? nothing} aria-label=${name}>
-      <h2>${name}</h2>
+    <section class="tile" aria-label=${name}>
+      <h2>${name}${note ? html` <small>${note}</small>` : nothing}</h2>
       <p class="big">${text(values.at(-1))} <small>${unit}</small></p>
       ${spark(values)}
     </section>
@@ -198,17 +208,20 @@ const curve = (run) => svg`
 function byModel() {
   const after = latest();
   const before = baseline();
+  const young = youngerThanWindow();
   const start = prometheus.sum(after.samples, "process_start_time_seconds");
   const seconds = before ? after.at - before.at : after.clock - start;
   const names = [...new Set((after.samples.bert_model_info ?? []).map(({ labels }) => labels.model))];
   const row = (model) => {
     const own = (labels) => labels.model === model;
     const count = prometheus.growth(after.samples, before?.samples, `${REQUESTS}_count`, own);
-    const average = (name) => prometheus.mean(after.samples, before?.samples, name, own);
+    // Without a request, what was measured is the warm-up.
+    const average = (name) => (count ? prometheus.mean(after.samples, before?.samples, name, own) : undefined);
     const at = (share) => prometheus.quantile(share, after.samples, before?.samples, REQUESTS, own);
     return html`<tr>
       <th scope="row">${model}</th>
       <td>${seconds > 0 ? rateText(count / seconds) : "–"}</td>
+      <td>${totalText(prometheus.sum(after.samples, `${REQUESTS}_count`, own))}</td>
       <td class="first">${shownMs(at(0.5))}</td>
       <td>${shownMs(at(0.95))}</td>
       <td>${shownMs(at(0.99))}</td>
@@ -225,22 +238,25 @@ function byModel() {
     <div class="card">
       <div class="row between">
         <h2>Traffic by model</h2>
+        <div class="row">
+        ${young === undefined ? nothing : html`<p class="note">since this page was opened, ${duration(young)}</p>`}
         <label class="option">Over
           <select @change=${(event) => { state.windowS = Number(event.target.value); update(); }}>
             ${Object.entries(WINDOWS).map(([value, name]) => html`<option value=${value} ?selected=${Number(value) === state.windowS}>${name}</option>`)}
           </select>
         </label>
+        </div>
       </div>
       <div class="wide" tabindex="0" role="region" aria-label="Traffic by model">
         <table class="numbers">
           <thead>
             <tr>
-              <td></td><th scope="col">Requests</th><th class="first" scope="colgroup" colspan="3">Latency, ms</th>
+              <td></td><th scope="colgroup" colspan="2">Requests</th><th class="first" scope="colgroup" colspan="3">Latency, ms</th>
               <th class="first" scope="colgroup" colspan="3">Mean of stages, ms</th>
               <th class="first" scope="colgroup" colspan="3">Mean batch</th><th class="first" scope="col">Queue</th>
             </tr>
             <tr class="second">
-              <td></td><th>per s</th><th class="first">50%</th><th>95%</th><th>99%</th><th class="first">tokenize</th><th>queue</th>
+              <td></td><th>per s</th><th>since the start</th><th class="first">50%</th><th>95%</th><th>99%</th><th class="first">tokenize</th><th>queue</th>
               <th>inference</th><th class="first">texts</th><th>tokens</th><th>padding</th><th class="first">texts</th>
             </tr>
           </thead>

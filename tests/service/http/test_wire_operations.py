@@ -26,6 +26,12 @@ def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
             assert (reply.status, kind(reply)) == (503, "not-ready")
             assert "retry-after" in reply.headers
         assert live.metric("bert_ready") == 0
+        asked = rejected(live, "not_ready")
+        for path in ("/health/ready", "/models", "/v2/health/ready", "/", "/status", "/web/status.js"):
+            live.get(path)
+        assert rejected(live, "not_ready") == asked, "a probe or a page asks for no result"
+        assert live.post("/classify", TEXT).status == 503
+        assert rejected(live, "not_ready") == asked + 1
         gate.set()
         eventually(lambda: live.get("/health/ready").status == 200)
         assert live.post("/classify", TEXT).status == 200

@@ -73,14 +73,41 @@ def test_requests_are_counted_while_one_looks(page: "Page", live: Live) -> None:
         live.post("/classify", {"text": "a film"})
     eventually(lambda: requests() != "0.0")
     row = cells(page, "Traffic by model", "mood")
-    assert float(row[1]) <= float(row[2]) <= float(row[3]), "median, 95% and 99%"
-    assert float(row[6]) > 0, "inference"
-    assert float(row[8]) == 4, "[CLS] a film [SEP]"
+    assert float(row[2]) <= float(row[3]) <= float(row[4]), "median, 95% and 99%"
+    assert float(row[7]) > 0, "inference"
+    assert float(row[9]) == 4, "[CLS] a film [SEP]"
     page.get_by_label("Over").select_option("since the start")
     count = live.metric("bert_request_duration_seconds_count", model="mood")
     assert count >= 20
     # Not the rate: since the start of a service that many tests share, 20 requests may round to 0.0.
-    eventually(lambda: float(cells(page, "Traffic by model", "mood")[1]) > 0)
+    eventually(lambda: float(cells(page, "Traffic by model", "mood")[2]) > 0)
+
+
+def test_totals_since_the_start_stand_beside_the_last_minute(browser: "Browser", bundles: Path) -> None:
+    with serving(bundles=[bundles / "mood", bundles / "names"]) as live:
+        for _ in range(12):
+            live.post("/classify", {"text": "a film"})
+        with visit(browser, f"{live.url}/status") as page:
+            page.get_by_role("heading", name="Models").wait_for()
+            assert cells(page, "Traffic by model", "mood")[:2] == ["–", "12"], "no second look yet"
+            assert "12 since the start" in page.get_by_role("region", name="Requests").inner_text()
+            assert "48 since the start" in page.get_by_role("region", name="Tokens").inner_text()
+            # The batch that warmed the other model up is no traffic.
+            page.get_by_label("Over").select_option("since the start")
+            assert set(cells(page, "Traffic by model", "names")[2:-1]) == {"–"}
+            page.get_by_text("No request was refused.").wait_for()
+
+
+def test_a_page_younger_than_its_window_says_how_old_it_is(page: "Page") -> None:
+    said = page.get_by_text("since this page was opened")
+    said.wait_for()
+    eventually(lambda: said.inner_text() in [f"since this page was opened, {i} s" for i in range(1, 60)])
+    page.get_by_label("Over").select_option("since the start")
+    assert said.count() == 0
+    page.get_by_label("Over").select_option("last minute")
+    older = "() => { const now = performance.now.bind(performance); performance.now = () => now() + 61000; }"
+    page.evaluate(older)  # the next look is a minute later
+    said.wait_for(state="detached")
 
 
 def test_it_can_be_paused(page: "Page") -> None:
