@@ -35,19 +35,32 @@ export class ProblemError extends Error {
   }
 }
 
-/** Send a request and return {data, text, headers, ms}. Raises ProblemError, or TypeError if no response came. */
+/** No response came, or not all of it: the service is gone, or the way to it. */
+export class UnreachableError extends Error {
+  constructor() {
+    super("The service cannot be reached");
+  }
+}
+
+/** Send a request and return {data, text, headers, ms}. Raises ProblemError, or UnreachableError if no response came. */
 export async function request(path, { body, signal } = {}) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   if (body !== undefined) headers["Content-Type"] = "application/json";
   const began = performance.now();
-  const response = await fetch(path, {
-    method: body === undefined ? "GET" : "POST",
-    body: body === undefined ? undefined : JSON.stringify(body),
-    headers,
-    signal,
-    cache: "no-store",
-  });
-  const text = await response.text();
+  let response;
+  let text;
+  try {
+    response = await fetch(path, {
+      method: body === undefined ? "GET" : "POST",
+      body: body === undefined ? undefined : JSON.stringify(body),
+      headers,
+      signal,
+      cache: "no-store",
+    });
+    text = await response.text();
+  } catch (error) {
+    throw signal?.aborted ? error : new UnreachableError();
+  }
   const ms = performance.now() - began;
   const isJson = /[/+]json/.test(response.headers.get("content-type") ?? "");
   let data;

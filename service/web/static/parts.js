@@ -1,9 +1,10 @@
 // Parts of the page that know nothing of its state: lists of tabs, an error, the latency of a request.
 
-import { ProblemError, stages } from "./api.js";
+import { ProblemError, UnreachableError, stages } from "./api.js";
 import { html, nothing } from "./lit-html.js";
 import { millis } from "./shell.js";
 
+const GONE = "It was stopped, or the network is down. This page looks for it every two seconds; the text stays here.";
 const STAGES = ["tokenize", "queue", "inference", "decode"];
 
 /** Move along a list of tabs with the arrow keys, Home and End. */
@@ -37,21 +38,26 @@ export function tabList(name, label, items, current, choose) {
   `;
 }
 
-/** Return what is shown instead of a result. */
-export function problem(error) {
+/** Return what is shown instead of a result; `offers` are [words, function] of what may help. */
+export function problem(error, offers = []) {
   const { status, problem: body, retryAfterS } = error;
   if (!(error instanceof ProblemError)) {
-    return html`<div class="problem" role="alert"><h3>The service did not answer</h3><p>${error.message}</p></div>`;
+    return html`<div class="problem" role="alert"><h3>${error.message}</h3><p>${error instanceof UnreachableError ? GONE : nothing}</p></div>`;
   }
   return html`
     <div class="problem" role="alert">
       <h3>${status} ${body.title}</h3>
       <p>${body.detail}</p>
+      ${offers.length ? html`<div class="row">${offers.map(([words, act]) => html`<button type="button" class="quiet" @click=${act}>${words}</button>`)}</div>` : nothing}
       ${retryAfterS ? html`<p>Try again in ${retryAfterS} s.</p>` : nothing}
       ${body.request_id ? html`<p class="note">Request <code>${body.request_id}</code></p>` : nothing}
     </div>
   `;
 }
+
+/** Remarks of the service on the texts, such as that the tokenizer does not know them. */
+export const remarks = (warnings) =>
+  warnings.map(({ field, message }) => html`<p class="remark"><strong>${field}</strong>: ${message}.</p>`);
 
 /** Latency by stage: the service's own Server-Timing, and what the way there and back took. */
 export function latency({ headers, ms, data }) {

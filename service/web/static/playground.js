@@ -1,11 +1,11 @@
 // The page at /: choose a task and a model, ask, see the result, take the request along.
 
-import { hasKey, request, setKey } from "./api.js";
+import { UnreachableError, hasKey, request, setKey } from "./api.js";
 import { html, nothing, render } from "./lit-html.js";
-import { latency, problem, tabList } from "./parts.js";
+import { latency, problem, remarks, tabList } from "./parts.js";
 import { header, keyForm } from "./shell.js";
 import * as snippets from "./snippets.js";
-import { TASKS, bodyOf, defaultFor, modelsFor } from "./tasks.js";
+import { TASKS, bodyOf, defaultFor, isEmpty, modelsFor, waysToRead } from "./tasks.js";
 
 const CODES = [
   ["curl", "curl"],
@@ -14,6 +14,12 @@ const CODES = [
   ["response", "Response"],
 ];
 
+const COPIED_MS = 2000;
+/** Name under which the texts are kept in this tab of the browser, for a reload. */
+const TEXTS = "bert-texts";
+const TOO_LONG = /the model reads at most \d+/;
+
+const kept = keptTexts();
 const state = {
   models: null,
   leftOut: [],
@@ -23,14 +29,34 @@ const state = {
   open: location.hash.slice(1),
   code: "curl",
   copied: false,
-  tabs: new Map(TASKS.map((task) => [task.id, { model: null, values: {}, busy: false, shown: null, error: null, abort: null }])),
+  tabs: new Map(TASKS.map((task) => [task.id, { model: null, values: {}, busy: false, shown: null, error: null, abort: null, ...kept[task.id] }])),
 };
+let retry;
+let forget;
 
 const update = () => render(page(), document.body);
+
+function keptTexts() {
+  try {
+    return JSON.parse(sessionStorage.getItem(TEXTS)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+addEventListener("pagehide", () => {
+  const texts = [...state.tabs].map(([id, { model, values }]) => [id, { model, values }]);
+  try {
+    sessionStorage.setItem(TEXTS, JSON.stringify(Object.fromEntries(texts)));
+  } catch {
+    // Storage is forbidden or full: a reload begins with the examples.
+  }
+});
 
 // ------------------------------------------------------------------ models
 
 async function loadModels() {
+  clearTimeout(retry);
   try {
     const { data } = await request("models");
     Object.assign(state, { models: data.models, leftOut: data.left_out, trouble: null, needsKey: false });
@@ -42,20 +68,22 @@ async function loadModels() {
       setKey("");
     } else {
       state.trouble = error;
-      setTimeout(loadModels, 1000 * (error.retryAfterS || 2));
+      retry = setTimeout(loadModels, 1000 * (error.retryAfterS || 2));
     }
   }
   update();
 }
 
-/** Choose the task's default model and fill in its first example. */
+/** Choose the task's default model, if the one before is gone, and fill in its first example where nothing was typed. */
 function prepare(task) {
   const tab = state.tabs.get(task.id);
   const models = modelsFor(task, state.models);
   if (!models.some((model) => model.name === tab.model)) {
     const chosen = defaultFor(task, models);
     tab.model = chosen?.name ?? null;
-    tab.values = { ...task.examples(chosen)[0][1] };
+    const typed = task.fields(chosen).filter((field) => tab.values[field.name]);
+    const texts = Object.fromEntries(typed.map((field) => [field.name, tab.values[field.name]]));
+    tab.values = { ...task.examples(chosen)[0][1], ...texts };
   }
 }
 
@@ -75,11 +103,16 @@ async function ask(task) {
   try {
     const reply = await request(task.path, { body: asked.body, signal: abort.signal });
     const { summary, view } = task.view(reply.data, asked);
-    Object.assign(tab, { shown: { summary, view, reply }, error: null });
+    const said = [summary, ...(reply.data.warnings ?? []).map((each) => each.message)].join(". ");
+    Object.assign(tab, { shown: { summary: said, view, reply }, error: null });
   } catch (error) {
     if (abort.signal.aborted) return;
     Object.assign(tab, { shown: null, error });
     if (error.status === 401) Object.assign(state, { needsKey: true, wasWrong: hasKey() });
+    if (error instanceof UnreachableError) {
+      state.trouble = error;
+      loadModels(); // asks until the service is back
+    }
   }
   tab.busy = false;
   update();
@@ -87,11 +120,18 @@ async function ask(task) {
 
 function submit(event, task) {
   event.preventDefault();
-  ask(task);
+  const tab = state.tabs.get(task.id);
+  if (!isEmpty(task, modelOf(tab), tab.values)) ask(task);
 }
 
 function onKey(event, task) {
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event, task);
+}
+
+/** Note what was typed or chosen; the code beside it follows. */
+function keep(tab, name, value) {
+  tab.values[name] = value;
+  update();
 }
 
 function tryExample(task, values) {
@@ -114,7 +154,7 @@ function chooseModel(task, name) {
 function insert(task, field) {
   const area = document.getElementById(`${task.id}-${field.name}`);
   area.setRangeText(field.insert, area.selectionStart, area.selectionEnd, "end");
-  state.tabs.get(task.id).values[field.name] = area.value;
+  keep(state.tabs.get(task.id), field.name, area.value);
   area.focus();
 }
 
@@ -140,7 +180,8 @@ function page() {
 }
 
 function readiness() {
-  if (!state.models) return { kind: state.trouble ? "bad" : "", text: state.trouble ? "not ready" : "connecting" };
+  if (state.trouble) return { kind: "bad", text: state.models ? "no answer" : "not ready" };
+  if (!state.models) return { kind: "", text: "connecting" };
   const ready = state.models.filter((model) => model.ready).length;
   const count = state.models.length;
   if (ready < count) return { kind: "bad", text: `${ready} of ${count} models ready` };
@@ -186,7 +227,7 @@ function panel(task) {
       ${form(task, tab)}
       <section class="card result" aria-label="Result" aria-busy=${tab.busy}>
         <h2>Result</h2>
-        ${outcome(tab)}
+        ${outcome(task, tab)}
         <p class="hidden" role="status">${tab.shown?.summary ?? nothing}</p>
       </section>
     </div>
@@ -210,7 +251,7 @@ function form(task, tab) {
       </div>
       ${task.fields(model).map((field) => input(task, tab, field))}
       <div class="actions">
-        <button class="primary" aria-keyshortcuts="Control+Enter">${tab.busy ? "Running …" : "Run"}</button>
+        <button class="primary" ?disabled=${isEmpty(task, model, tab.values)} aria-keyshortcuts="Control+Enter">${tab.busy ? "Running …" : "Run"}</button>
         <kbd aria-hidden="true">Ctrl ↵</kbd>
         ${task.options(model).map((option) => optionInput(task, tab, option))}
       </div>
@@ -244,14 +285,15 @@ function picker(task, tab, model) {
 function input(task, tab, field) {
   // An error names a field (text), a place in it (text[3]), or a pair of them (text with text_pair).
   const id = `${task.id}-${field.name}`;
-  const mistake = tab.error?.problem?.errors?.find((each) => each.field.match(/^\w*/)[0] === field.name);
-  const keep = (event) => (tab.values[field.name] = event.target.value);
+  const errors = hasChanged(task, tab) ? [] : (tab.error?.problem?.errors ?? []);
+  const mistake = errors.find((each) => each.field.match(/^\w*/)[0] === field.name);
+  const onInput = (event) => keep(tab, field.name, event.target.value);
   const value = tab.values[field.name] ?? "";
   const described = mistake ? `${id}-mistake` : nothing;
   const control =
     field.kind === "line"
-      ? html`<input id=${id} dir="auto" .value=${value} @input=${keep} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described} />`
-      : html`<textarea id=${id} dir="auto" rows=${field.rows} .value=${value} @input=${keep} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described}></textarea>`;
+      ? html`<input id=${id} dir="auto" .value=${value} @input=${onInput} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described} />`
+      : html`<textarea id=${id} dir="auto" rows=${field.rows} .value=${value} @input=${onInput} aria-invalid=${mistake ? "true" : nothing} aria-describedby=${described}></textarea>`;
   return html`
     <div class="field">
       <div class="row between">
@@ -267,31 +309,49 @@ function input(task, tab, field) {
 function optionInput(task, tab, option) {
   const id = `${task.id}-${option.name}`;
   if (option.kind === "check") {
-    const keep = (event) => (tab.values[option.name] = event.target.checked);
-    return html`<label class="option"><input type="checkbox" id=${id} .checked=${tab.values[option.name] ?? false} @change=${keep} />${option.label}</label>`;
+    const onChange = (event) => keep(tab, option.name, event.target.checked);
+    return html`<label class="option"><input type="checkbox" id=${id} .checked=${tab.values[option.name] ?? false} @change=${onChange} />${option.label}</label>`;
   }
-  const keep = (event) => (tab.values[option.name] = event.target.value);
+  const onChange = (event) => keep(tab, option.name, event.target.value);
   if (option.kind === "choice") {
     const choice = ([value, name]) =>
       html`<option value=${value} ?selected=${value === (tab.values[option.name] ?? "")}>${name}</option>`;
     return html`<span class="option"><label for=${id}>${option.label}</label>
-      <select id=${id} @change=${keep}>${option.choices.map(choice)}</select></span>`;
+      <select id=${id} @change=${onChange}>${option.choices.map(choice)}</select></span>`;
   }
   return html`<span class="option"><label for=${id}>${option.label}</label>
-    <input type="number" id=${id} min=${option.min} max=${option.max} .value=${String(tab.values[option.name] ?? option.value)} @input=${keep} /></span>`;
+    <input type="number" id=${id} min=${option.min} max=${option.max} .value=${String(tab.values[option.name] ?? option.value)} @input=${onChange} /></span>`;
 }
 
-function outcome(tab) {
-  if (tab.error) return problem(tab.error);
+function outcome(task, tab) {
+  const old = hasChanged(task, tab)
+    ? html`<p class="note">The request has changed since this result. Run it again.</p>`
+    : nothing;
+  if (tab.error) return html`${old}${problem(tab.error, offers(task, tab))}`;
   if (!tab.shown) return html`<p class="note">Run the text, or choose an example.</p>`;
   const { view, reply } = tab.shown;
-  return html`${view}${latency(reply)}`;
+  return html`
+    ${old}
+    ${remarks(reply.data.warnings ?? [])}
+    <div class="view" tabindex="0" role="group" aria-label="Answer">${view}</div>
+    ${latency(reply)}
+  `;
+}
+
+/** Tell whether what would be asked now is no longer what was asked. */
+const hasChanged = (task, tab) =>
+  Boolean(tab.asked) && JSON.stringify(tab.asked.body) !== JSON.stringify(bodyOf(task, modelOf(tab), tab.values));
+
+/** Return what the page offers where a text is too long: to run it again as the endpoint can read it. */
+function offers(task, tab) {
+  if (!tab.error.problem?.errors?.some((each) => TOO_LONG.test(each.message))) return [];
+  return waysToRead(task, modelOf(tab)).map(([words, options]) => [words, () => tryExample(task, options)]);
 }
 
 // ------------------------------------------------------------------ the request in other words
 
 function code(task, tab) {
-  const body = tab.asked?.body ?? bodyOf(task, modelOf(tab), tab.values);
+  const body = bodyOf(task, modelOf(tab), tab.values);
   const text = {
     curl: () => snippets.curl(task.path, body, hasKey()),
     python: () => snippets.python(task.path, body, hasKey()),
@@ -324,6 +384,11 @@ async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
     state.copied = true;
+    clearTimeout(forget);
+    forget = setTimeout(() => {
+      state.copied = false;
+      update();
+    }, COPIED_MS);
   } catch {
     // Over plain HTTP only localhost may write to the clipboard: select the text instead.
     getSelection().selectAllChildren(document.querySelector("#codes-panel pre"));

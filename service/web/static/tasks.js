@@ -10,6 +10,12 @@ const WORDS = {
   text: { name: "text", label: "Text", rows: 5 },
   truncate: { name: "truncate", label: "Cut a text that is too long", kind: "check" },
 };
+const WINDOWS = {
+  name: "windows",
+  label: "Long texts in windows",
+  kind: "choice",
+  choices: [["", "no"], ["mean", "mean of scores"], ["max", "highest scores"]],
+};
 const best = (name, label, value, max) => ({ name, label, kind: "number", value, min: 1, max });
 
 /** Stands for the empty name, which takes no prompt though the model has a default one. */
@@ -39,7 +45,7 @@ const classify = {
   path: "classify",
   task: "classification",
   fields: (model) => (model?.pair ? [WORDS.text, { ...WORDS.text, name: "text_pair", label: "Second text" }] : [WORDS.text]),
-  options: () => [WORDS.truncate],
+  options: (model) => (model?.pair ? [WORDS.truncate] : [WORDS.truncate, WINDOWS]),
   examples: (model) =>
     model?.pair
       ? [
@@ -234,6 +240,18 @@ export function defaultFor(task, models) {
   const order = task.order ?? ((model) => (model.default ? 0 : 1));
   return modelsFor(task, models).sort((a, b) => order(a) - order(b))[0];
 }
+
+/** Return ways to read a text that is longer than the model reads, as [words, values of options]. */
+export function waysToRead(task, model) {
+  const names = task.options(model).map((option) => option.name);
+  return [
+    ["Read all of it in windows", { windows: "mean", truncate: false }, "windows"],
+    ["Cut it", { truncate: true, windows: "" }, "truncate"],
+  ].filter(([, , option]) => names.includes(option));
+}
+
+/** Tell whether a text is missing. */
+export const isEmpty = (task, model, values) => task.fields(model).some((field) => !values[field.name]?.trim());
 
 /** Return the body of a request: lists split, options that are unset left out. */
 export function bodyOf(task, model, values) {

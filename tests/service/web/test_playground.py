@@ -13,6 +13,7 @@ import pytest
 from bert.tasks.spec import TaskSpec
 from tests.support.browser import DESKTOP, PHONE, chromium, violations, visit
 from tests.support.live import Live, serving
+from tests.support.playground import ask, choose
 from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
 
 if TYPE_CHECKING:
@@ -33,23 +34,6 @@ def browser() -> Iterator["Browser"]:
 def page(browser: "Browser", live: Live) -> Iterator["Page"]:
     with visit(browser, live.url) as opened:
         yield opened
-
-
-def choose(page: "Page", tab: str, model: str | None = None) -> None:
-    page.locator(f"#tab-{tab}").click()
-    if model is not None:
-        page.get_by_label("Model", exact=True).select_option(model)
-
-
-def ask(page: "Page", endpoint: str, **fields: str) -> dict[str, Any]:
-    """Fill in the fields, run, and return the body of the response."""
-    for name, text in fields.items():
-        page.locator(f"#{endpoint}-{name}").fill(text)
-    with page.expect_response(f"**/{endpoint}") as caught:
-        page.get_by_role("button", name="Run", exact=True).click()
-    page.locator(".result[aria-busy=false]").locator(".latency, .problem").wait_for()
-    body: dict[str, Any] = caught.value.json()
-    return body
 
 
 def shown(page: "Page", selector: str) -> list[str]:
@@ -241,12 +225,6 @@ def test_an_error_of_a_pair_is_told_at_its_first_field(page: "Page") -> None:
     ask(page, "classify", text="film " * 20, text_pair="film " * 20)
     assert page.locator("#classify-text").get_attribute("aria-invalid") == "true"
     assert page.locator("#classify-text_pair").get_attribute("aria-invalid") is None
-
-
-def test_a_service_that_is_gone_is_told(page: "Page") -> None:
-    page.route("**/classify", lambda route: route.abort())
-    page.get_by_role("button", name="Run", exact=True).click()
-    assert "did not answer" in page.get_by_role("alert").inner_text()
 
 
 def test_a_task_without_a_model_says_so_and_why(browser: "Browser", bundles: Path, tmp_path: Path) -> None:
