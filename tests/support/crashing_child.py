@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     def hanging_init(*_: object, **__: object) -> None:
         time.sleep(3600)
 
-    def failing_models(self: Hello) -> list[Model]:
+    def failing_models(self: Hello, known: object = ()) -> list[Model]:
         raise ServiceError("the models cannot be had")
 
     OnnxEngine.run = crashing_run  # type: ignore[method-assign]
