@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -62,7 +63,8 @@ def test_rows_of_a_pipe_by_path_are_all_there(bundles: Path, source: Path, tmp_p
     assert run(bundles / "mood", "/dev/stdin", *arguments, stdin=content).returncode == SOME_BAD
     assert [row["text"] for row in read_rows(out)] == ["dull", "warm"]
     out.unlink()
-    command = " ".join([*COMMAND, str(bundles / "mood"), f"<(cat {source})", *map(str, arguments)])
+    before, after = shlex.join([*COMMAND, str(bundles / "mood")]), shlex.join(map(str, arguments))
+    command = f"{before} <(cat {shlex.quote(str(source))}) {after}"
     assert subprocess.run(["bash", "-c", command], timeout=60).returncode == SOME_BAD
     assert [row["text"] for row in read_rows(out)] == ["dull", "warm"]
 
