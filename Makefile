@@ -45,8 +45,8 @@ test-quick: venv ## the tests of a second or two each
 clients: venv ## the wires with their real clients, and the examples for frameworks and Ray, in environments of their own
 	@scripts/make_client_venvs.sh
 	@.venv-clients/bin/python -m pytest tests/service/http/wires tests/deploy $(ARGS)
-	@BERT_FRAMEWORKS_PYTHON=$(CURDIR)/.venv-frameworks/bin/python $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
-	@BERT_RAY_PYTHON=$(CURDIR)/.venv-ray/bin/python $(BIN)/python -m pytest tests/end_to_end/test_ray_example.py $(ARGS)
+	@BERT_FRAMEWORKS_PYTHON="$(CURDIR)/.venv-frameworks/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_wire_examples.py $(ARGS)
+	@BERT_RAY_PYTHON="$(CURDIR)/.venv-ray/bin/python" $(BIN)/python -m pytest tests/end_to_end/test_ray_example.py $(ARGS)
 
 test-slow: venv ## the soak tests: long forms and more variants of what `make test` tries once
 	@$(PYTEST) -m soak $(ARGS)
@@ -56,7 +56,7 @@ check: venv ## lint, format, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	cd client && $(CURDIR)/$(BIN)/lint-imports --config pyproject.toml
+	cd client && "$(CURDIR)/$(BIN)/lint-imports" --config pyproject.toml
 
 format: venv ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
