@@ -48,6 +48,14 @@ class Scoring:
         if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature ({self.temperature}) must be above 0")
 
+    def most_scores(self, spec: TaskSpec) -> int:
+        """Return the largest number of scores that a result can have: of probabilities that add up to 1 few are high."""
+        labels = len(spec.labels)
+        count = labels if self.top_k is None else min(self.top_k, labels)
+        if self.threshold and (self.activation or activation_of(spec)) == "softmax":
+            return min(count, int(1 / self.threshold) + 1)  # one more, for rounding
+        return count
+
 
 ALL_SCORES = Scoring()
 

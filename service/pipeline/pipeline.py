@@ -119,9 +119,8 @@ class Pipeline:
         With `windows` all of a long text is read, and the scores of its windows are merged.
         """
         check_scoring(model, scoring)
-        if scoring.threshold is None:  # with one no text has many
-            count = max(len(text), len(pair) if pair is not None else 0)
-            self._note(request, text, count * scores_size(model.spec.labels, scoring.top_k))
+        count = max(len(text), len(pair) if pair is not None else 0)
+        self._note(request, text, count * scores_size(model.spec.labels, scoring.most_scores(model.spec)))
         if windows is not None:
             check_windows(pair, truncate=truncate)
             return await self._classify_windows(request, model, text, scoring, windows), [False] * len(text)
@@ -163,7 +162,7 @@ class Pipeline:
         truncate: bool,
     ) -> tuple[list[list[multiple_choice.ScoredChoice]], list[bool]]:
         """Return the choices of each of `count` prompts, best first, and whether any of them was cut."""
-        self._note(request, prompt, choices_size(choices, count))
+        self._note(request, prompt, choices_size(choices, count, top_k))
         bounded = self._bounded(request, model, only_ids=True)
         with request.timed("tokenize"):
             rows = await encode_choices(bounded, model, prompt, choices, count, truncate=truncate)

@@ -34,10 +34,10 @@ def text_size(text: str) -> int:
     return len(orjson.dumps(text))
 
 
-def scores_size(labels: Sequence[str], top_k: int | None) -> int:
-    """Return the most bytes of a text's best label, and of the scores of its `top_k` best labels, or of all."""
-    longest = sorted(map(text_size, labels), reverse=True)[:top_k]
-    return RESULT_BYTES + longest[0] + sum(longest) + SCORE_BYTES * len(longest)
+def scores_size(labels: Sequence[str], count: int) -> int:
+    """Return the most bytes of a text's best label and of `count` labels with their scores."""
+    longest = sorted(map(text_size, labels), reverse=True)
+    return RESULT_BYTES + longest[0] + sum(longest[:count]) + SCORE_BYTES * min(count, len(longest))
 
 
 def vectors_size(vectors: int, numbers: int) -> int:
@@ -45,10 +45,12 @@ def vectors_size(vectors: int, numbers: int) -> int:
     return vectors * (RESULT_BYTES + numbers * NUMBER_BYTES)
 
 
-def choices_size(choices: Choices, prompts: int) -> int:
-    """Return the most bytes of the choices of so many prompts; the best of each is there twice."""
-    sizes = [[text_size(choice) + RESULT_BYTES for choice in each] for each in choices.lists]
-    once = sum(sum(each) + max(each) for each in sizes)
+def choices_size(choices: Choices, prompts: int, top_k: int | None) -> int:
+    """Return the most bytes of the `top_k` best choices, or of all, of so many prompts; the best of each is there twice."""
+    sizes = [
+        sorted((text_size(choice) + RESULT_BYTES for choice in each), reverse=True) for each in choices.lists
+    ]
+    once = sum(sum(each[:top_k]) + each[0] for each in sizes)
     return once if choices.is_nested else prompts * once
 
 

@@ -118,12 +118,17 @@ class BoundedTokenizer:
         return await self._beginnings(parts, max_pieces)
 
     def note_unknown(self, pieces: Sequence[Pieces], where: Callable[[int], str]) -> None:
-        """Warn of texts whose pieces the tokenizer mostly does not know; `where` names the text of an index."""
+        """Warn of texts whose pieces the tokenizer mostly does not know; `where` names the text of an index.
+
+        A request has at most MAX_FIELD_ERRORS warnings.
+        """
         unk_id = self.tokenizer.unk_id
         if unk_id is None:
             return
         name = self.tokenizer.id_to_token(unk_id)
-        for index, unknown in islice(mostly_unknown(pieces, unk_id), MAX_FIELD_ERRORS):
+        for index, unknown in islice(
+            mostly_unknown(pieces, unk_id), MAX_FIELD_ERRORS - len(self.request.warnings)
+        ):
             message = UNKNOWN.format(unknown=unknown, pieces=len(pieces[index]), name=name)
             self.request.warnings.append(FieldError(where(index), message))
 

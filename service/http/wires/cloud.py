@@ -80,7 +80,8 @@ async def predict(request: TaskRequest, body: PredictRequest) -> Response:
     parameters = body.parameters or PredictParameters()
     named = request.path_params.get("model", parameters.model)
     if parameters.model not in (None, named):
-        message = f"in the path is {displayed(str(named))!r}, and in parameters {displayed(str(parameters.model))!r}"
+        in_path, beside = displayed(str(named)), displayed(str(parameters.model))
+        message = f"is {in_path!r} in the path and {beside!r} in parameters: send one"
         raise InvalidRequestError([FieldError("model", message)])
     model = _chosen(request, named, parameters.task)
     request.context.model = model.name
@@ -172,7 +173,7 @@ def _options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
         FieldError(f"parameters.{name}", "is a text: send it in instances")
         if name in TEXTS
         else FieldError(
-            f"parameters.{name}", f"is no option of {model.spec.task}, which {model.name!r} is for"
+            f"parameters.{name}", f"is not an option of {model.spec.task}, which {model.name!r} is for"
         )
         for name in given
         if name in TEXTS or name not in known

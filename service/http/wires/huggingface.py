@@ -67,7 +67,7 @@ Content = Callable[[], object]
 
 
 class Parameters(WireRequest):
-    """Options of all tasks. `OPTIONS` has those of each; any other is refused, and so is what cannot be honoured."""
+    """Options of all tasks. `OPTIONS` has those of each; what cannot be honoured is refused."""
 
     top_k: TopK | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
@@ -122,9 +122,15 @@ class InferenceRequest(WireRequest):
     parameters: dict[str, Any] | None = None
 
     def options(self) -> Parameters:
-        """Return the validated options."""
-        given = {**(self.model_extra or {}), **(self.parameters or {})}
-        return validate(Parameters, {name: value for name, value in given.items() if value is not None})
+        """Return the validated options.
+
+        An unknown parameter is refused, unless it is empty or false; what stands beside `inputs` is ignored.
+        """
+        named = {name: value for name, value in (self.parameters or {}).items() if value is not None}
+        if unknown := {name for name, value in named.items() if value} - Parameters.model_fields.keys():
+            raise _refused(f"parameters.{displayed(min(unknown))}", "is not an option of this API")
+        beside = {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+        return validate(Parameters, {**beside, **named})
 
 
 class OneText(WireRequest):
@@ -169,10 +175,10 @@ WIRE = Wire(
 async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
     """Run the model's task."""
     model = request.find_model(request.path_params["model"], None)
-    pipelines, asked = PIPELINES.get(model.spec.task, ()), request.path_params.get("task")
-    if asked is not None and asked not in pipelines:
+    pipelines, asked = PIPELINES.get(model.spec.task), request.path_params.get("task")
+    if asked is not None and pipelines is not None and asked not in pipelines:
         message = (
-            f"in the path is {displayed(asked)!r}, and model {model.name!r} is for {' or '.join(pipelines)}"
+            f"is {displayed(asked)!r} in the path, and model {model.name!r} is for {' or '.join(pipelines)}"
         )
         raise _refused("pipeline", message)
     return await run(request, model.name, body)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from bert.manifest import CUDA
 from bert.tasks.classification import Scoring
 from bert.tasks.similarity import normalize
+from bert.tasks.spec import TaskSpec
 from service.engine.loaded_model import Model
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
@@ -162,7 +163,8 @@ async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Respon
 @WIRE.post("/tei/similarity", answer=[0.68, 0.2])
 async def similarity_or_model(request: TaskRequest, body: TeiAnyRequest) -> Response:
     """Ask the model called `similarity` as `/tei/{model}` does; if there is none, compare with the default model."""
-    if "similarity" in service_of(request).loaded.registry.models:
+    registry = service_of(request).loaded.registry
+    if "similarity" in {*registry.models, *(each.name for each in registry.left_out)}:  # left out: 503
         request.path_params["model"] = "similarity"
         return await by_task(request, body)
     return await similarity(request, validate(TeiSimilarityRequest, body.model_extra))
@@ -275,13 +277,20 @@ def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
         "max_input_length": spec.max_tokens,
         "max_batch_tokens": service.loaded.budgets[model.name],
         "max_batch_requests": None,
-        "max_client_batch_size": settings.max_texts_per_request // (2 if spec.pair else 1),
+        "max_client_batch_size": _most_inputs(spec, settings.max_texts_per_request),
         "auto_truncate": auto_truncate,
         "tokenization_workers": service.tokenizer_threads,
         "version": request.app.version,
         "sha": None,
         "docker_label": None,
     }
+
+
+def _most_inputs(spec: TaskSpec, max_texts: int) -> int:
+    """Return how many inputs a request may have, of a model that may read two texts in each; a re-ranker's query is one."""
+    if is_cross_encoder(spec):
+        return max_texts - 1
+    return max_texts // 2 if spec.task == "classification" and spec.pair is not False else max_texts
 
 
 def _model(request: TaskRequest, task: str | None) -> Model:

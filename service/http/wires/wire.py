@@ -70,7 +70,7 @@ def check_options(model: Model, options: WireRequest, known: Collection[str]) ->
     """Raise InvalidRequestError for options of other tasks than the model's; null and false ask for nothing."""
     task = model.spec.task
     errors = [
-        FieldError(name, f"is no option of {task}, which {model.name!r} is for")
+        FieldError(name, f"is not an option of {task}, which {model.name!r} is for")
         for name in type(options).model_fields
         if name not in known and getattr(options, name) not in (None, False)
     ]

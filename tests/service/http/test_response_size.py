@@ -40,6 +40,11 @@ TOO_LARGE: dict[str, tuple[str, dict[str, Any], str]] = {
     "alternatives": ("/qa", {"question": "who", "context": LONG_WORDS, "top_k": 20}, "context"),
     "entities of marks": ("/ner", {"text": ["a" + "\u0301" * 30_000], "aggregation": "none"}, "text"),
     "labels": ("/classify", {"text": ["a"] * 10, "model": "labels"}, "text"),
+    "labels above a low score": (
+        "/classify",
+        {"text": ["a"] * 10, "model": "labels", "threshold": 0},
+        "text",
+    ),
     "labels of windows": ("/classify", {"text": ["a"] * 10, "model": "labels", "windows": "max"}, "text"),
     "pairs": ("/similarity", {"text": ["a"] * 50, "candidates": ["a"] * 50}, "text"),
     "vectors": ("/embed", {"text": ["a"] * 500}, "text"),
@@ -79,6 +84,18 @@ def test_a_response_over_the_bound_is_refused_with_both_sizes(small: Live, name:
     assert f"one may take {MAX_BYTES} (max_response_bytes)" in error["message"]
     size = int(error["message"].split(" bytes")[0].rsplit(" ", 1)[1])
     assert size > MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/classify", {"text": ["a"] * 100, "model": "labels", "threshold": 0.5}),
+        ("/classify", {"text": ["a"] * 100, "model": "labels", "threshold": 0, "top_k": 1}),
+        ("/multiple-choice", {"prompt": ["who"] * 40, "choices": ["a" * 400] * 10, "top_k": 1}),
+    ],
+)
+def test_who_asks_for_few_results_is_answered(small: Live, path: str, body: dict[str, Any]) -> None:
+    assert small.post(path, body).status == 200
 
 
 @pytest.mark.parametrize("name", TOO_LARGE_OF_WIRES)

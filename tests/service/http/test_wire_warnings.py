@@ -59,6 +59,8 @@ def test_an_answer_without_warnings_does_not_mention_them(live: Live, text: str)
 def test_of_many_texts_twenty_are_named(live: Live) -> None:
     found = warned(live, "/ner", text=["a film", *[UNKNOWN] * 30])
     assert [each["field"] for each in found] == [f"text[{i}]" for i in range(1, 21)]
+    texts = [f"{UNKNOWN} {number}" for number in range(15)]
+    assert len(warned(live, "/qa", question=texts, context=texts)) == 20
 
 
 def test_each_line_has_its_own_warnings(live: Live) -> None:

@@ -91,8 +91,8 @@ def test_parameters_are_the_options_of_the_endpoint(wired: Live) -> None:
         ("names", {"labels": ["PER", 1]}, "parameters.labels[1]: must be a string"),
         ("names", {"min_score": 7}, "parameters.min_score: must be a number from 0 to 1, not 7"),
         ("names", {"aggregation": "rubbish"}, "parameters.aggregation: must be 'first'"),
-        ("names", {"truncate": True}, "parameters.truncate: is no option of ner, which 'names' is for"),
-        ("mood", {"dimensions": 2}, "parameters.dimensions: is no option of classification"),
+        ("names", {"truncate": True}, "parameters.truncate: is not an option of ner, which 'names' is for"),
+        ("mood", {"dimensions": 2}, "parameters.dimensions: is not an option of classification"),
         ("mood", {"top_k": "1"}, "parameters.top_k: must be a whole number of at least 1, not a string"),
         ("mood", {"text_pair": "b"}, "parameters.text_pair: is a text: send it in instances"),
         (

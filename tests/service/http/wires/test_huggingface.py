@@ -164,12 +164,17 @@ COMPARED = {"source_sentence": "a", "sentences": ["munich"]}
             "mood",
             "a",
             {"aggregation_strategy": "first"},
-            "aggregation_strategy: is no option of classification",
+            "aggregation_strategy: is not an option of classification",
         ),
-        ("mood", "a", {"dimensions": 2}, "dimensions: is no option of classification, which 'mood' is for"),
-        ("mood", "a", {"prompt_name": "query"}, "prompt_name: is no option of classification"),
-        ("names", "a", {"top_k": 1}, "top_k: is no option of ner"),
-        ("names", "a", {"truncation": True}, "truncation: is no option of ner"),
+        (
+            "mood",
+            "a",
+            {"dimensions": 2},
+            "dimensions: is not an option of classification, which 'mood' is for",
+        ),
+        ("mood", "a", {"prompt_name": "query"}, "prompt_name: is not an option of classification"),
+        ("names", "a", {"top_k": 1}, "top_k: is not an option of ner"),
+        ("names", "a", {"truncation": True}, "truncation: is not an option of ner"),
         ("names", "a", {"stride": 4}, "stride: is 4, and the windows of model 'names' have 8"),
         ("reader", PAIR, {"doc_stride": 4}, "doc_stride: is 4, and the windows of model 'reader' have 8"),
         (
@@ -180,10 +185,10 @@ COMPARED = {"source_sentence": "a", "sentences": ["munich"]}
         ),
         ("reader", PAIR, {"max_question_len": 5}, "max_question_len: is 5, and the windows of model"),
         ("reader", PAIR, {"align_to_words": False}, "align_to_words: cannot be honoured: answers begin"),
-        ("reader", PAIR, {"function_to_apply": "none"}, "function_to_apply: is no option of qa"),
-        ("meaning", "a", {"function_to_apply": "none"}, "function_to_apply: is no option of similarity"),
+        ("reader", PAIR, {"function_to_apply": "none"}, "function_to_apply: is not an option of qa"),
+        ("meaning", "a", {"function_to_apply": "none"}, "function_to_apply: is not an option of similarity"),
         ("meaning", COMPARED, {"encoding_format": "base64"}, "encoding_format: must be float"),
-        ("gaps", "[MASK]", {"truncate": True}, "truncate: is no option of fill_mask"),
+        ("gaps", "[MASK]", {"truncate": True}, "truncate: is not an option of fill_mask"),
     ],
 )
 def test_a_parameter_that_cannot_be_honoured_is_refused(
@@ -314,3 +319,17 @@ def test_errors_are_the_clients_with_the_services_text(
 def test_what_is_no_request_is_refused(wired: Live, body: Any) -> None:
     reply = wired.post("/hf/mood", body)
     assert reply.status in (400, 422) and set(reply.json) == {"error"}
+
+
+def test_an_unknown_parameter_is_refused_and_an_unknown_field_beside_inputs_ignored(wired: Live) -> None:
+    reply = wired.post("/hf/mood", {"inputs": "a", "parameters": {"generate_kwargs": {"a": 1}}})
+    assert (reply.status, reply.json["error"]) == (
+        422,
+        "parameters.generate_kwargs: is not an option of this API",
+    )
+    assert wired.post("/hf/mood", {"inputs": "a", "options": {"use_cache": False}}).status == 200
+
+
+def test_a_pipeline_of_a_task_that_is_not_served_here_is_refused_as_without_one(wired: Live) -> None:
+    replies = [wired.post(path, {"inputs": "a"}).json for path in ("/hf/stories", "/hf/stories/pipeline/x")]
+    assert replies[0] == replies[1] and "is for multiple_choice" in replies[0]["error"]

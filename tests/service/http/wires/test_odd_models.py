@@ -1,5 +1,6 @@
 """Models that are not like most: with prompts, vectors of any length, or nothing that says whether they read pairs."""
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,3 +120,17 @@ def test_a_model_called_similarity_has_the_address_tei_similarity(odd: Live, tmp
             assert live.post(f"/tei/{model}", {"inputs": "merkel"}).json == embedded.json
             found = live.post(f"/tei/{model}/similarity", compared)
             assert live.post(f"/tei/{model}", compared).json == found.json
+
+
+def test_a_model_called_similarity_that_is_left_out_is_not_replaced_by_another(
+    odd_folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(odd_folder / "asks", tmp_path / "asks")
+    write_tiny_bundle(tmp_path / "similarity", "similarity", ASKS, 4)
+    (tmp_path / "similarity" / "model.onnx").write_bytes(b"no graph")
+    compared = {"inputs": {"source_sentence": "a", "sentences": ["munich"]}}
+    with serving(bundles=[tmp_path]) as live:
+        assert [live.post("/tei/similarity", body).status for body in (compared, {"inputs": "a"})] == [
+            503,
+            503,
+        ]

@@ -159,11 +159,11 @@ def binary_body(texts: list[bytes], size: int | None = None, count: int | None =
 @pytest.mark.parametrize(
     ("model", "parameters", "message"),
     [
-        ("mood", {"top_k": 1}, "top_k: is no option of classification, which 'mood' is for"),
-        ("meaning", {"top_k": 1}, "top_k: is no option of similarity"),
-        ("names", {"truncate": True}, "truncate: is no option of ner"),
-        ("names", {"prompt_name": "query"}, "prompt_name: is no option of ner"),
-        ("gaps", {"truncate": True}, "truncate: is no option of fill_mask"),
+        ("mood", {"top_k": 1}, "top_k: is not an option of classification, which 'mood' is for"),
+        ("meaning", {"top_k": 1}, "top_k: is not an option of similarity"),
+        ("names", {"truncate": True}, "truncate: is not an option of ner"),
+        ("names", {"prompt_name": "query"}, "prompt_name: is not an option of ner"),
+        ("gaps", {"truncate": True}, "truncate: is not an option of fill_mask"),
         ("mood", {"priority": 1}, "priority: cannot be honoured"),
         ("mood", {"timeout": 1000}, "timeout: cannot be honoured: send the header X-Timeout-Ms"),
         ("mood", {"sequence_id": 7}, "sequence_id: cannot be honoured"),
