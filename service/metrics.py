@@ -94,7 +94,7 @@ class Metrics:
         )
         self.requests_rejected = Counter(
             "bert_requests_rejected",
-            "Requests without a result, by reason; not_ready counts no probe and no page.",
+            "Requests without a result, by reason; not_ready excludes probes and pages.",
             ("reason",),
             registry=self.registry,
         )

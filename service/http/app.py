@@ -26,7 +26,7 @@ from service.web.pages import ASSETS as PAGE_FILES
 from service.web.pages import page_routes
 
 ASSETS = "/docs/assets"
-OPEN = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json", ASSETS, f"{PAGE_FILES}/{{name}}"}
+KEYLESS = UNCOUNTED | {"/", "/status", "/docs", "/openapi.json", ASSETS, f"{PAGE_FILES}/{{name}}"}
 """Paths of this service's own routes that need no key to GET: probes, and pages, which ask for a key themselves."""
 
 
@@ -50,10 +50,10 @@ class Application(FastAPI):
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             is_stopping=self.service.is_stopping,
             error_writer=self.wires.error_writer,
-            is_open=self.is_open,
+            needs_no_key=self.needs_no_key,
         )
 
-    def is_open(self, scope: Scope) -> bool:
+    def needs_no_key(self, scope: Scope) -> bool:
         """Tell whether the route that will answer a request needs no key."""
         if scope["method"] != "GET":
             return False
@@ -61,7 +61,7 @@ class Application(FastAPI):
         return found is not None and self._needs_no_key(found)
 
     def _needs_no_key(self, route: BaseRoute) -> bool:
-        return getattr(route, "path", None) in OPEN or route in self.wires.open_routes
+        return getattr(route, "path", None) in KEYLESS or route in self.wires.keyless_routes
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, built once."""

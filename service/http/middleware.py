@@ -51,17 +51,17 @@ class RequestMiddleware:
         paths: frozenset[str],
         is_stopping: Callable[[], bool],
         error_writer: Callable[[str], ErrorWriter],
-        is_open: Callable[[Scope], bool],
+        needs_no_key: Callable[[Scope], bool],
     ) -> None:
         """Wrap `app`.
 
         `bodies` bounds what all requests hold. `paths` are the known paths; metrics label any other by its route's pattern,
         or as "other". Once `is_stopping`, responses close their connections. `error_writer` returns what writes the errors
-        of a path, `is_open` tells whether a request needs no key.
+        of a path, `needs_no_key` tells whether a request needs no key.
         """
         self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
         self._bodies = bodies
-        self._is_stopping, self._error_writer, self._is_open = is_stopping, error_writer, is_open
+        self._is_stopping, self._error_writer, self._needs_no_key = is_stopping, error_writer, needs_no_key
         key = settings.api_key
         self._key = key.get_secret_value().encode() if key is not None else None
 
@@ -81,7 +81,7 @@ class RequestMiddleware:
         if counted:
             self._metrics.requests_in_flight.inc()
         try:
-            if self._key is not None and not self._is_open(scope):
+            if self._key is not None and not self._needs_no_key(scope):
                 _check_key(scope, self._key)
             await self._app(scope, receive, responder.send)
         except Exception as error:

@@ -39,6 +39,6 @@ class Wires:
         return next((wire.write_error for wire in self.on if wire.owns(path)), problem_response)
 
     @property
-    def open_routes(self) -> list[BaseRoute]:
+    def keyless_routes(self) -> list[BaseRoute]:
         """Return the routes that need no key."""
-        return [route for wire in self.on for route in wire.open_routes]
+        return [route for wire in self.on for route in wire.keyless_routes]

@@ -120,7 +120,7 @@ class Wire:
         self.write_error, self._route_class = write_error, route_class
         self._router = APIRouter(tags=[title])
         self.routes = self._router.routes
-        self.open_routes: list[BaseRoute] = []
+        self.keyless_routes: list[BaseRoute] = []
         """Those that need no key."""
 
     def owns(self, path: str) -> bool:
@@ -144,7 +144,7 @@ class Wire:
             before = len(self.routes)
             self._add(handler, (path, *others), "GET", openapi.DirectRoute, answer, {})
             if not needs_key:
-                self.open_routes += self.routes[before:]
+                self.keyless_routes += self.routes[before:]
             return handler
 
         return register
