@@ -31,7 +31,8 @@ import runpy, sys
 sys.path[:] = {path!r}
 runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
 """
-"""Code of the child, with its parent's import path: `python -m` would look into the working directory first."""
+"""Code of the child, with its parent's import path. It runs with -P: `python -c` and `python -m` would look into the
+working directory first."""
 
 
 def look_up(model: NamedModel, lock: int, *, as_log: bool) -> str:
@@ -66,7 +67,7 @@ def _run(model: NamedModel, module: str, arguments: Sequence[str], lock: int, *,
     signal that stops this process ends the child first.
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", _CHILD.format(path=sys.path, module=module), *arguments],
+        [sys.executable, "-P", "-c", _CHILD.format(path=sys.path, module=module), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -143,7 +143,11 @@ async def model_ready(request: Request) -> Response:
     """Tell whether a model can answer."""
     name = str(request.path_params["model"])
     check_ready(request, name)
-    _model(request)
+    try:
+        _model(request)
+    except UnknownModelError:  # without the version that is loaded: this path needs no key
+        asked = f"{name}/{request.path_params['version']}"
+        raise ProblemError(404, "unknown-model", f"there is no model {displayed(asked)!r}") from None
     return answer({"name": name, "ready": True})
 
 
@@ -156,13 +160,12 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
     """Run the model's task; numbers can come back in binary."""
     model = _model(request)
     request.context.model = model.name
+    body.check()
     fields = {tensor.name: Texts(tensor.name, tensor.data, True) for tensor in body.inputs}
     check_fields(model, fields, "inputs")
     request.check_count(*fields.values())
     if model.spec.task not in RUNS:
         raise refused("model", f"{model.name!r} is for {model.spec.task}, which this wire does not have")
-    for each in body.outputs or []:
-        each.check()
     options = validate(Options, body.parameters)
     check_options(model, options, OPTIONS[model.spec.task])
     outputs = await RUNS[model.spec.task](request, model, fields, options)

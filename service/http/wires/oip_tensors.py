@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -13,7 +13,8 @@ from starlette.responses import Response
 from bert.errors import FieldError, InvalidRequestError, displayed
 from service.engine.loaded_model import Model
 from service.http import responses
-from service.http.schemas import Example
+from service.http.problems import shown
+from service.http.schemas import Example, whole
 from service.http.wires.wire import WireRequest, answer
 
 HEADER = "inference-header-content-length"
@@ -22,12 +23,15 @@ DATATYPES = {"f": "FP32", "i": "INT64"}
 """Kind of a numpy array → its datatype; lists of strings are BYTES."""
 
 
+Size = Annotated[int, Field(ge=0), whole(0)]
+
+
 class Tensor(WireRequest):
     """A named array of texts."""
 
     name: str
     datatype: str
-    shape: list[int] = Field(max_length=2)
+    shape: list[Size] = Field(max_length=2)
     parameters: dict[str, Any] = Field({})
     data: Any = None
 
@@ -43,6 +47,7 @@ class Wanted(WireRequest):
         for name in ("classification", "shared_memory_region"):
             if self.parameters.get(name) is not None:
                 raise refused(f"{displayed(self.name)}.{name}", "cannot be honoured: leave it out")
+        _check_flag(self.parameters, "binary_data", f"{displayed(self.name)}.")
 
 
 class InferRequest(WireRequest):
@@ -55,6 +60,15 @@ class InferRequest(WireRequest):
     outputs: list[Wanted] | None = Field(None, max_length=8)
     id: str | None = None
     parameters: dict[str, Any] = Field({}, description="top_k, truncate, binary_data_output.")
+
+    def check(self) -> None:
+        """Refuse two inputs of one name, and what cannot be honoured of the outputs."""
+        names = [tensor.name for tensor in self.inputs]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise refused("inputs", f"has {displayed(twice)!r} more than once: send its texts in one tensor")
+        _check_flag(self.parameters, "binary_data_output")
+        for output in self.outputs or []:
+            output.check()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +138,7 @@ def written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Resp
     """Return the response; arrays that are asked for in binary follow the JSON."""
     all_binary = bool(body.parameters.get("binary_data_output"))
     asked = {wanted.name: wanted.parameters.get("binary_data", all_binary) for wanted in body.outputs or []}
-    shown, binary = list[dict[str, object]](), list[bytes]()
+    tensors, binary = list[dict[str, object]](), list[bytes]()
     for output in outputs:
         parameters: dict[str, object] = dict(output.parameters or {})
         fields: dict[str, object] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
@@ -133,8 +147,8 @@ def written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Resp
             parameters["binary_data_size"] = len(binary[-1])
         else:
             fields["data"] = output.data.ravel() if isinstance(output.data, np.ndarray) else output.data
-        shown.append(fields | ({"parameters": parameters} if parameters else {}))
-    content = {"model_name": model.name, "model_version": model.bundle.manifest.version, "outputs": shown}
+        tensors.append(fields | ({"parameters": parameters} if parameters else {}))
+    content = {"model_name": model.name, "model_version": model.bundle.manifest.version, "outputs": tensors}
     if body.id is not None:
         content["id"] = body.id
     if not binary:
@@ -143,6 +157,12 @@ def written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Resp
     return Response(
         b"".join([head, *binary]), headers={HEADER: str(len(head))}, media_type="application/octet-stream"
     )
+
+
+def _check_flag(parameters: Mapping[str, Any], name: str, place: str = "") -> None:
+    value = parameters.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise refused(f"{place}{name}", f"must be true or false, not {shown(value)}")
 
 
 def refused(name: str, message: str) -> InvalidRequestError:
