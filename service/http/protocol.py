@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import cast
 
 import httptools
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.http.body_budget import BodyBudget
@@ -131,8 +132,7 @@ class BoundedProtocol(LingeringProtocol):
         """Continue with the next request, or with the error of what came instead."""
         if self._open:
             self._open.popleft()
-        if not self._open:
-            self._buffer.hold(0)
+        self._count_buffer()
         super().on_response_complete()
         if self.is_closing() or self._open:
             return
@@ -186,6 +186,19 @@ class BoundedProtocol(LingeringProtocol):
         elif self._is_held and not self.flow.read_paused:
             self.transport.resume_reading()
         self._is_held = bool(self._unparsed)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
+        """Start a request; what its handler reads is no longer counted here, as the handler counts it."""
+
+        async def counting(scope: Scope, receive: Receive, send: Send) -> None:
+            async def counted() -> Message:
+                message = await receive()
+                self._count_buffer()
+                return message
+
+            await app(scope, counted, send)
+
+        super()._start_asgi_task(cycle, counting)  # type: ignore[arg-type]
 
     def _count_buffer(self) -> None:
         """Count the bytes that wait in this connection. Raises the 503 of too much that all bodies hold."""
@@ -244,6 +257,7 @@ class BoundedProtocol(LingeringProtocol):
         The error of a body is passed to the handler that reads it.
         """
         self._is_deaf, self._unparsed = True, b""
+        self._count_buffer()
         if not self._in_head:
             self.cycle.scope["state"][BODY_ERROR] = problem
             self.cycle.keep_alive = False
