@@ -21,6 +21,9 @@ from service.scheduling.scheduler_protocol import SubmitResult
 class BatchScheduler:
     """Runs requests of any size on one model's engine, first come first served; see `SchedulerProtocol`."""
 
+    engines_ended = 0
+    """It ends with its process."""
+
     def __init__(self, engine: Engine, slots: int, batch_tokens: int) -> None:
         """Run `slots` batches at once, each of at most `batch_tokens` or of one text."""
         self._engine, self._batch_tokens = engine, batch_tokens

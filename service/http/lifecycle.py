@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from prometheus_client import Gauge
 from starlette.requests import Request
 
-from bert.errors import NotReadyError, QueueFullError
+from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
@@ -91,6 +92,8 @@ class Service:
         self._last_probe = 0.0
         self._probe: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
+        self._announced: dict[tuple[Gauge, tuple[str, ...]], int] = {}
+        """Values of the models' gauges, by gauge and labels."""
 
     @property
     def loaded(self) -> Loaded:
@@ -198,17 +201,28 @@ class Service:
             await self.loaded.pipeline.warm_up(context, model)
 
     async def _check(self, model: Model, timeout_s: float) -> Exception | None:
-        """Note whether a model fails on the warm-up text; a full queue shows that others use it, and changes nothing."""
+        """Note whether a model fails on the warm-up text, and return the error if it does."""
+        ended = self.loaded.scheduler.engines_ended
         try:
             await self.warm_up(model, timeout_s)
-        except QueueFullError:
-            return None
         except Exception as error:
+            if self._is_inconclusive(error, model.name, ended):
+                return None
             LOGGER.error("model %s fails on the warm-up text: %r", model.name, error)
             self._unhealthy.add(model.name)
             return error
         self._unhealthy.discard(model.name)
         return None
+
+    def _is_inconclusive(self, error: Exception, name: str, ended: int) -> bool:
+        """Tell whether a failure says nothing about the model that is served now.
+
+        The queue was full of others' requests, the model is no longer served, or its engine ended and the text waited in
+        vain; `ended` is the number of engines that had ended before.
+        """
+        if isinstance(error, QueueFullError | ModelLeftOutError) or name not in self.loaded.registry.models:
+            return True
+        return self.loaded.scheduler.engines_ended > ended and not isinstance(error, EngineError)
 
     def probe_soon(self) -> None:
         """Run the warm-up text through suspect models, in the background.
@@ -239,42 +253,52 @@ class Service:
             await loaded.pipeline.close()
 
     async def _probe_suspects(self) -> None:
-        scheduler, before = self.loaded.scheduler, set(self._unhealthy)
-        for name in (before | scheduler.suspects()) & self.loaded.registry.models.keys():
-            failed = await self._check(self.loaded.registry.models[name], PROBE_TIMEOUT_S)
-            if failed and name not in before | scheduler.suspects():
-                # Its engine ended meanwhile, and the probe waited in vain: that says nothing about the next engine's model.
-                self._unhealthy.discard(name)
+        models = self.loaded.registry.models
+        for name in (self._unhealthy | self.loaded.scheduler.suspects()) & models.keys():
+            await self._check(models[name], PROBE_TIMEOUT_S)
 
     async def _follow(self, changes: AsyncIterator[ServedModels]) -> None:
-        """Take over what is served whenever that changes."""
-        async for served in changes:
-            before, now = self.loaded.registry, served.registry
-            for name in now.models.keys() - before.models.keys():
-                await self._check(now.models[name], WARM_UP_TIMEOUT_S)
-            self._unhealthy &= now.models.keys()
-            self._loaded = replace(self.loaded, registry=now, budgets=served.budgets)
-            self._announce(before, is_served=False)
-            self._announce(now)
+        """Take over what is served whenever that changes; a change that fails is logged, and the next is awaited."""
+        while True:
+            try:
+                await self._take_over(await anext(changes))
+            except StopAsyncIteration:
+                return
+            except Exception:
+                LOGGER.exception("what the engine serves now could not be taken over")
 
-    def _announce(self, registry: Registry, *, is_served: bool = True) -> None:
-        """Set the gauges of the models and of the bundles that were left out, or set them to 0."""
-        for model in registry.models.values():
-            manifest = model.bundle.manifest
-            self.metrics.model_left_out.labels(model.name, manifest.task.task).set(0)
-            self.metrics.model_fallback.labels(model.name).set(int(is_served and bool(model.why_fallback)))
-            self.metrics.model_ready.labels(model.name).set(0)  # a scrape sets those that are served
-            self.metrics.model_info.labels(
-                model.name,
-                manifest.task.task,
-                manifest.version,
-                manifest.precision,
-                model.provider,
-                str(registry.defaults.get(manifest.task.task) == model.name).lower(),
-            ).set(int(is_served))
-        for left_out in registry.left_out:
-            self.metrics.model_left_out.labels(left_out.name, left_out.task).set(int(is_served))
+    async def _take_over(self, served: ServedModels) -> None:
+        """Serve what the engine serves now, and then check what is new."""
+        models = served.registry.models
+        new = [model for name, model in models.items() if name not in self.loaded.registry.models]
+        self._unhealthy &= models.keys()
+        self._loaded = replace(self.loaded, registry=served.registry, budgets=served.budgets)
+        self._announce(served.registry)
+        for model in new:
+            await self._check(model, WARM_UP_TIMEOUT_S)
+
+    def _announce(self, registry: Registry) -> None:
+        """Set the gauges of the models and of the bundles that were left out; those of models that are gone become 0."""
+        now = self._gauges_of(registry)
+        for (gauge, labels), value in {**dict.fromkeys(self._announced, 0), **now}.items():
+            gauge.labels(*labels).set(value)
+        self._announced = now
         self.metrics.watch_models(list(registry.models), lambda name: self.why_model_not_ready(name) is None)
+
+    def _gauges_of(self, registry: Registry) -> dict[tuple[Gauge, tuple[str, ...]], int]:
+        """Return the values of the models' gauges, by gauge and labels."""
+        metrics, found = self.metrics, dict[tuple[Gauge, tuple[str, ...]], int]()
+        for name, model in registry.models.items():
+            manifest, task = model.bundle.manifest, model.spec.task
+            is_default = str(registry.defaults.get(task) == name).lower()
+            info = (name, task, manifest.version, manifest.precision, model.provider, is_default)
+            found[metrics.model_info, info] = 1
+            found[metrics.model_left_out, (name, task)] = 0
+            found[metrics.model_fallback, (name,)] = int(bool(model.why_fallback))
+            found[metrics.model_ready, (name,)] = int(self.why_model_not_ready(name) is None)
+        for left_out in registry.left_out:
+            found[metrics.model_left_out, (left_out.name, left_out.task)] = 1
+        return found
 
 
 def _favour_the_event_loop() -> None:

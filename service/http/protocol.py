@@ -8,10 +8,10 @@ import re
 import time
 from collections import deque
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 import httptools
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from service.http.body_budget import BodyBudget
@@ -187,7 +187,7 @@ class BoundedProtocol(LingeringProtocol):
             self.transport.resume_reading()
         self._is_held = bool(self._unparsed)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGIApp) -> None:
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Start a request; what its handler reads is no longer counted here, as the handler counts it."""
 
         async def counting(scope: Scope, receive: Receive, send: Send) -> None:

@@ -45,6 +45,9 @@ BatchObserver = Callable[[str, int, int, float, float], None]
 class Scheduler(Dispatcher):
     """Runs requests on a fixed number of engine slots."""
 
+    engines_ended = 0
+    """It ends with its process."""
+
     def __init__(
         self,
         engines: Mapping[str, Engine],

@@ -27,6 +27,11 @@ class SchedulerProtocol(Protocol):
         """Largest number of tokens that can wait, and so the size of the largest request."""
         ...
 
+    @property
+    def engines_ended(self) -> int:
+        """Number of engine processes that ended under it; 0 if the engine is in this process."""
+        ...
+
     async def submit(
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
     ) -> SubmitResult:

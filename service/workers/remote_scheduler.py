@@ -112,6 +112,8 @@ class RemoteScheduler:
         self._later = asyncio.Queue[Hello]()
         self._versions = dict[str, str]()
         """Version of each model that this process has had. Requests may be tokenised for it, so it never has another."""
+        self.engines_ended = 0
+        """Number of engine processes that ended while this process was connected to them."""
         self._pending: dict[int, Pending] = {}
         self._tokens = 0
         self._keys = itertools.count(secrets.randbits(31) << 32)  # unlike those of the other frontends
@@ -276,6 +278,7 @@ class RemoteScheduler:
             return
         if self._connection is connection:  # not a connection that a dying process still accepted
             LOGGER.error("the engine process ended; %d requests wait for the next", len(self._pending))
+            self.engines_ended += 1
             # Its suspects too: the next process opens every model anew.
             self._connection, self._health = None, Health([], {})
             for pending in self._pending.values():
@@ -302,8 +305,12 @@ async def connect_models(
     async def changes(served: ServedModels) -> AsyncIterator[ServedModels]:
         while True:
             hello = await scheduler.next_hello()
-            served = await _served(scheduler, hello, served.registry.models.values())
-            yield served
+            try:
+                served = await _served(scheduler, hello, served.registry.models.values())
+            except Exception:  # it would end the iterator, and no later change would be seen
+                LOGGER.exception("the models of the engine process could not be read")
+            else:
+                yield served
 
     return replace(served, changes=changes(served))
 

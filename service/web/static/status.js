@@ -211,7 +211,7 @@ function byModel() {
   const young = youngerThanWindow();
   const start = prometheus.sum(after.samples, "process_start_time_seconds");
   const seconds = before ? after.at - before.at : after.clock - start;
-  const names = [...new Set((after.samples.bert_model_info ?? []).map(({ labels }) => labels.model))];
+  const names = [...new Set((after.samples.bert_model_info ?? []).filter(({ value }) => value).map(({ labels }) => labels.model))];
   const row = (model) => {
     const own = (labels) => labels.model === model;
     const count = prometheus.growth(after.samples, before?.samples, `${REQUESTS}_count`, own);

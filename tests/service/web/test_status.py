@@ -139,6 +139,14 @@ def test_refusals_and_bundles_that_were_left_out_are_shown(
             assert page.locator(".counts").inner_text().split() == ["too", "large", "1"]
 
 
+def test_the_traffic_is_that_of_models_that_are_served(browser: "Browser", live: Live) -> None:
+    live.service.metrics.model_info.labels("gone", "ner", "1", "fp32", "CPU", "false").set(0)
+    with visit(browser, f"{live.url}/status") as page:
+        names = page.get_by_role("region", name="Traffic by model").locator("tbody th")
+        names.filter(has_text="mood").wait_for()
+        assert "gone" not in names.all_inner_texts()
+
+
 def test_a_service_that_ends_is_told(page: "Page") -> None:
     page.route("**/metrics", lambda route: route.abort())
     page.get_by_role("alert").wait_for()

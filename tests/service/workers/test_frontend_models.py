@@ -78,6 +78,7 @@ def test_no_probe_counts_while_the_engine_is_away(
     bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "PROBE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(lifecycle, "PROBE_EVERY_S", 0)
 
     async def scenario() -> None:
         engine = Engine(tmp_path, bundles / "mood")
@@ -87,19 +88,90 @@ def test_no_probe_counts_while_the_engine_is_away(
             engine.connections[-1].send(Health(["mood"], {}))
             await until(lambda: bool(service.loaded.scheduler.suspects()))
             service.probe_soon()
-            during = service._probe
-            assert during is not None
             await until(lambda: len(engine.submitted) > engine.answered)
             await engine.die()
-            await during
+            await asyncio.sleep(0.3)  # the probe has waited in vain
             assert not service.loaded.scheduler.suspects()
-            service._last_probe = -1e9
             service.probe_soon()
-            assert service._probe is during  # there is nothing to probe
             successor = Engine(tmp_path, bundles / "mood")
             await successor.start()
-            await until(lambda: service.why_model_not_ready("mood") is None)
+            await until(lambda: service.loaded.scheduler.health_error() is None)
+            assert service.why_model_not_ready("mood") is None
+            assert not successor.submitted  # there was nothing to probe
         await successor.die()
+
+    asyncio.run(scenario())
+
+
+def test_no_check_of_a_new_model_counts_if_its_engine_ends_meanwhile(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        engine = Engine(tmp_path, bundles / "mood")
+        await engine.start()
+        async with frontend(tmp_path) as service:
+            monkeypatch.setattr(lifecycle, "WARM_UP_TIMEOUT_S", 0.2)
+            engine.answers = False
+            engine.connections[-1].send(hello_of(bundles / "mood", bundles / "names"))
+            await until(lambda: len(engine.submitted) > engine.answered)
+            assert "names" in service.loaded.registry.models  # nothing waits for the check
+            await engine.die()
+            await asyncio.sleep(0.3)  # the check has waited in vain
+            successor = Engine(tmp_path, bundles / "mood", bundles / "names")
+            await successor.start()
+            await until(lambda: service.loaded.scheduler.health_error() is None)
+            assert service.why_not_ready() is None
+        await successor.die()
+
+    asyncio.run(scenario())
+
+
+def test_a_model_that_goes_while_it_is_checked_leaves_nothing_behind(bundles: Path, tmp_path: Path) -> None:
+    def info(service: Service) -> dict[str, float]:
+        (metric,) = service.metrics.model_info.collect()
+        return {sample.labels["model"]: sample.value for sample in metric.samples}
+
+    async def scenario() -> None:
+        engine = Engine(tmp_path, bundles / "mood")
+        await engine.start()
+        async with frontend(tmp_path) as service:
+            engine.answers = False
+            engine.connections[-1].send(hello_of(bundles / "mood", bundles / "names"))
+            await until(lambda: len(engine.submitted) > engine.answered)
+            assert info(service) == {"mood": 1, "names": 1}
+            engine.connections[-1].send(hello_of(bundles / "mood"))
+            await until(lambda: "names" not in service.loaded.registry.models)
+            assert service.why_not_ready() is None
+            assert info(service) == {"mood": 1, "names": 0}
+        await engine.die()
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_cannot_be_taken_over_is_logged_and_the_next_is_followed(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = hello_of(bundles / "mood", bundles / "names")
+
+    async def scenario() -> None:
+        engine = Engine(tmp_path, bundles / "mood")
+        await engine.start()
+        async with frontend(tmp_path) as service:
+            connection, announce = engine.connections[-1], service._announce
+            folder, manifest, _, why = both.bundles[1]
+            connection.send(replace(both, bundles=[both.bundles[0], (folder, manifest, b"{", why)]))
+            await until(lambda: "could not be read" in caplog.text)
+            with monkeypatch.context() as broken:
+                broken.setattr(service, "_announce", None)
+                connection.send(both)
+                await until(lambda: "could not be taken over" in caplog.text)
+            assert service._announce == announce
+            connection.send(hello_of(bundles / "mood"))
+            await until(lambda: "names" not in service.loaded.registry.models)
+            connection.send(both)
+            await until(lambda: "names" in service.loaded.registry.models)
+            assert service.why_not_ready() is None
+        await engine.die()
 
     asyncio.run(scenario())
 
