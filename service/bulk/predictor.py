@@ -205,7 +205,7 @@ class Predictor:
                     for part in (numbers[:half], numbers[half:]):
                         await self._predict_read(task, {n: read[n] for n in part}, found)
                     return
-                for place, reason in (refused or {0: str(error)}).items():
+                for place, reason in (refused or {0: _reason(error, request)}).items():
                     found[numbers[place]] = Prediction(reason=reason)
                     del read[numbers[place]]
             else:
@@ -234,6 +234,16 @@ class Predictor:
         if not is_unicode(value):
             raise InputError(f"{column}: {NOT_UNICODE}")
         return value
+
+
+def _reason(error: BertError, request: RequestContext) -> str:
+    """Return why a row is bad; a result that is too large is told without the service's setting."""
+    if request.response_bytes <= MAX_RESPONSE_BYTES:
+        return str(error)
+    return (
+        f"the result would take up to {request.response_bytes} bytes, and one may take {MAX_RESPONSE_BYTES}: "
+        "ask for fewer results, or shorten the text"
+    )
 
 
 def chunks(rows: Iterable[Row], max_rows: int = CHUNK_ROWS) -> Iterator[list[Row]]:

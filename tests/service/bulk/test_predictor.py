@@ -90,6 +90,8 @@ def test_a_question_that_is_refused_without_a_place_is_found_by_halves(opened: A
     )
     found = opened("gaps", top_k=100).predict(rows)
     assert [n for n, each in enumerate(found) if each.is_bad] == [9]
+    assert "and one may take 33554432: ask for fewer" in found[9].reason
+    assert "max_response_bytes" not in found[9].reason  # a bulk run has no such setting
 
 
 def test_long_texts_are_cut_where_that_is_asked_for(opened: Any) -> None:
