@@ -128,7 +128,9 @@ def _open_model(
     multi_slot_engine = None if has_one_engine else OnnxEngine(bundle, multi_slot_threads, spin=True)
     # onnxruntime reads a graph by its name, after its hash was compared.
     if file_states(folder) != files:
-        raise BundleIntegrityError(f"{folder} was replaced while it was loaded; start again")
+        raise BundleIntegrityError(
+            f"{folder} was changed while it was loaded; it loads once its files stay the same"
+        )
     return OpenedModel(
         bundle,
         model.tokenizer_json,

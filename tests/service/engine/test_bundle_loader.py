@@ -55,7 +55,7 @@ def test_a_graph_that_is_replaced_between_check_and_use_is_refused(
             super().__init__(bundle, threads, **others)
 
     monkeypatch.setattr("service.engine.bundle_loader.OnnxEngine", Replaced)
-    with pytest.raises(BundleError, match="was replaced while it was loaded"):
+    with pytest.raises(BundleError, match="was changed while it was loaded"):
         load(folder)
 
 
