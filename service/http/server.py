@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import FrameType
 from typing import Literal
@@ -24,6 +24,7 @@ from service.http.lifecycle import Service, log_failure
 from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest
 from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
 from service.listener import drop_new_connections
+from service.logs import LOGGER
 from service.metrics import Metrics
 from service.settings import ServeSettings
 
@@ -139,10 +140,18 @@ class Server(uvicorn.Server):
         """Let no further connection begin, and accept all that have begun, at once, whatever the event loop has to do."""
         drop_new_connections(listener)
         await asyncio.sleep(HANDSHAKE_S)
-        with suppress(OSError):  # BlockingIOError once none is left
-            while True:
+        # No more than that wait; where the filter is missing, others may come for ever.
+        for _ in range(self.config.backlog + 1):
+            try:
                 connection, _ = listener.accept()
                 await asyncio.get_running_loop().connect_accepted_socket(self._connection, connection)
+            except BlockingIOError:
+                return  # none is left
+            except ConnectionError:
+                continue  # its client has gone
+            except OSError as error:
+                LOGGER.error("the last connections could not be accepted, and are cut: %s", error)
+                return
 
     def _connection(self) -> asyncio.Protocol:
         """Return the protocol of a new connection, as uvicorn makes it."""

@@ -1,6 +1,8 @@
 """How connections end: a response that closes one arrives, and no client keeps one open for ever."""
 
+import asyncio
 import contextlib
+import errno
 import signal
 import socket
 import time
@@ -134,14 +136,84 @@ def test_an_answer_that_is_never_read_does_not_keep_its_connection(strict: Live)
 
 @pytest.mark.parametrize("before", [b"", GET], ids=["first", "second"])
 def test_a_request_whose_head_arrives_while_the_service_stops_is_answered(
-    bundles: Path, before: bytes
+    bundles: Path, before: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told, tell = list[LingeringProtocol](), LingeringProtocol.shutdown
+
+    def telling(connection: LingeringProtocol) -> None:
+        tell(connection)
+        told.append(connection)
+
+    monkeypatch.setattr(LingeringProtocol, "shutdown", telling)
     with serving(bundles=[bundles / "names"]) as live, socket.create_connection(live.connect_to(), 20) as raw:
         raw.sendall(before + GET[:10])
         eventually(lambda: any(each._has_begun for each in protocols(live)))
         live.server.handle_exit(signal.SIGTERM, None)
-        time.sleep(0.5)  # by now the connections have been told
+        eventually(lambda: bool(told))
         raw.sendall(GET[10:])
         received = read_all(raw)
     assert statuses(received) == [200] * (1 + bool(before))
     assert head_of(received[received.rindex(b"HTTP/1.1 ") :])[0]["connection"] == "close"
+
+
+class Listener:
+    """A listening socket that fails in some accepts."""
+
+    def __init__(self, listener: socket.socket, *errors: OSError) -> None:
+        self.listener, self.errors = listener, list(errors)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.listener, name)
+
+    def accept(self) -> Any:
+        if self.errors:
+            raise self.errors.pop(0)
+        return self.listener.accept()
+
+
+@contextlib.contextmanager
+def stopped_while_clients_wait(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch, clients: int, *errors: OSError
+) -> Iterator[list[socket.socket]]:
+    """Stop a service while its event loop is busy and clients connect, which then wait in the backlog.
+
+    `errors` are those of the first accepts.
+    """
+    waiting = list[socket.socket]()
+    with contextlib.ExitStack() as stack, serving(bundles=[bundles / "names"]) as live:
+        accept_last = live.server._accept_last
+
+        def connect() -> None:
+            for _ in range(clients):
+                waiting.append(stack.enter_context(socket.create_connection(live.connect_to(), timeout=20)))
+                waiting[-1].sendall(GET)
+
+        def busy(_: object) -> None:
+            # Both run in one turn of the event loop: this, and what follows the wait for handshakes.
+            asyncio.get_running_loop().call_soon(connect)
+
+        async def accepting(listener: socket.socket) -> None:
+            await accept_last(Listener(listener, *errors))  # type: ignore[arg-type]
+
+        monkeypatch.setattr("service.http.server.HANDSHAKE_S", 0)
+        monkeypatch.setattr("service.http.server.drop_new_connections", busy)
+        monkeypatch.setattr(live.server, "_accept_last", accepting)
+        live.server.handle_exit(signal.SIGTERM, None)
+        eventually(lambda: len(waiting) == clients)
+        yield waiting
+
+
+def test_clients_that_wait_to_be_accepted_when_the_service_stops_are_answered(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = ConnectionAbortedError(errno.ECONNABORTED, "aborted")
+    with stopped_while_clients_wait(bundles, monkeypatch, 20, gone) as waiting:
+        assert [statuses(read_all(raw)) for raw in waiting] == [[200]] * 20
+
+
+def test_what_keeps_the_last_clients_from_being_accepted_is_logged(
+    bundles: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full = OSError(errno.EMFILE, "too many open files")
+    with stopped_while_clients_wait(bundles, monkeypatch, 1, full):
+        eventually(lambda: "too many open files" in caplog.text)
