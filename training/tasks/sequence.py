@@ -129,7 +129,8 @@ class SequenceFinetuning(FinetuneTask):
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
         """Compare with the teacher: its classes, each of several labels by itself, or its number.
 
-        Class weights count as in `loss`: for the label of a text, and for each of several that it has.
+        Class weights and the shares of windows count as in `loss`: a class weight for the label of a text, or for each of
+        several that it has.
         """
         teacher = send(torch.from_numpy(np.stack(batch.soft)), logits.device)
         if self.spec.problem_type == "single_label":
@@ -139,14 +140,16 @@ class SequenceFinetuning(FinetuneTask):
             return losses.soft_targets(
                 ours, theirs, temperature, self._weights_by_label(batch, logits.device)
             )
-        return losses.regression(logits, teacher)
+        return losses.regression(logits, teacher, batch.weights)
 
     def _weights_by_label(self, batch: FeatureBatch, device: torch.device) -> Tensor | None:
-        """Return the factor (B, K) of each label of each text; None where all are 1."""
+        """Return the factor of each label of each text, (B, K) or the same for all labels (B, 1); None where all are 1."""
+        shares = None if batch.weights is None else batch.weights[:, None]
         if self.label_weights is None:
-            return None
+            return shares
         has, given = torch.tensor(batch.targets), torch.tensor(self.label_weights)
-        return send(torch.where(has > 0, given, 1.0), device)
+        by_label = send(torch.where(has > 0, given, 1.0), device)
+        return by_label if shares is None else by_label * shares
 
     def disagreement(self, logits: Tensor, again: Tensor, batch: FeatureBatch) -> Tensor:
         """Compare the distributions of two readings, or those of each of several labels."""

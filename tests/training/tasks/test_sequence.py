@@ -119,6 +119,29 @@ def test_class_weights_multiply_the_divergence_of_the_labels_that_a_text_has(tok
     torch.testing.assert_close(found.total, expected.sum())
 
 
+@pytest.mark.parametrize(
+    ("problem", "label", "class_weights"),
+    [
+        ("single_label", "b", {"b": 3}),
+        ("multi_label", ("a", "b"), "none"),
+        ("multi_label", ("a", "b"), {"b": 3}),
+        ("regression", 2.0, "none"),
+    ],
+)
+def test_the_windows_of_a_text_learn_from_a_teacher_as_much_as_a_short_text(
+    problem: str, label: Any, class_weights: Any, tokenizer: Tokenizer
+) -> None:
+    task = made(tokenizer, problem=problem, class_weights=class_weights, long_texts="windows")
+    student, teacher = torch.randn(2, 1 if problem == "regression" else 3).tolist()
+
+    def loss(words: int) -> float:
+        rows = [replace(each, soft=np.array(teacher)) for each in task.features(texts(label, words=words))]
+        assert (len(rows) > 1) == (words > 8)
+        return float(task.soft_loss(torch.tensor([student] * len(rows)), collate(rows, 0, CPU), 2.0).total)
+
+    assert loss(40) == pytest.approx(loss(3))
+
+
 def test_macro_f1_decides_where_all_labels_weigh_alike(tokenizer: Tokenizer) -> None:
     assert made(tokenizer).metric == "accuracy"
     assert made(tokenizer, class_weights={"b": 3}).metric == "accuracy"
