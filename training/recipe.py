@@ -87,10 +87,17 @@ def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float,
     if settings.lora:
         return ADAPTER_RATE, "default for an adapter"
     layers, width = len(config.layer_order), config.hidden_size
-    rate = rate_of_size(config.family.learning_rates, layers, width)
+    published = config.family.learning_rates
+    exact = {(at, wide): rate for at, wide, rate in published}
+    rate = exact.get((layers, width)) or _one_digit(rate_of_size(published, layers, width))
     if TASKS[settings.task].head is Head.EMBEDDING:
-        rate = min(rate, SIMILARITY_SHARE * rate_of_size(Family().learning_rates, layers, width))
-    return float(f"{rate:.0e}"), f"default for a base of {layers} layers, {width} wide"
+        berts = rate_of_size(Family().learning_rates, layers, width)
+        rate = min(rate, _one_digit(SIMILARITY_SHARE * berts))
+    return rate, f"default for {config.family.model_type} of {layers} layers, {width} wide"
+
+
+def _one_digit(rate: float) -> float:
+    return float(f"{rate:.0e}")
 
 
 def rate_of_size(published: Sequence[tuple[int, int, float]], layers: int, width: int) -> float:

@@ -35,7 +35,7 @@ def shape(layers: int, width: int) -> BertConfig:
 def test_the_rate_falls_with_the_size_of_the_base(layers: int, width: int, rate: float) -> None:
     recipe = make_recipe(settings(), shape(layers, width), 1260, 40)
     assert recipe.learning_rate == rate
-    assert recipe.reasons["learning_rate"] == f"default for a base of {layers} layers, {width} wide"
+    assert recipe.reasons["learning_rate"] == f"default for bert of {layers} layers, {width} wide"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_the_rate_falls_with_the_size_of_the_base(layers: int, width: int, rate:
         ("camembert", 12, 768, 2e-5), ("distilbert", 6, 768, 5e-5), ("electra", 12, 256, 1e-4),
         ("electra", 12, 768, 1e-4), ("electra", 24, 1024, 5e-5), ("albert", 12, 768, 2e-5),
         ("albert", 12, 4096, 2e-5), ("mpnet", 12, 768, 2e-5), ("modernbert", 22, 768, 8e-5),
-        ("modernbert", 28, 1024, 5e-5), ("deberta-v2", 6, 768, 5e-5), ("deberta-v2", 12, 768, 2e-5),
+        ("modernbert", 28, 1024, 5e-5), ("deberta-v2", 6, 768, 4.5e-5), ("deberta-v2", 12, 768, 2e-5),
         ("deberta-v2", 24, 1024, 6e-6), ("deberta-v2", 48, 1536, 3e-6), ("deberta", 24, 1024, 1e-5),
         ("ernie", 12, 768, 5e-5),
     ],
@@ -54,7 +54,7 @@ def test_the_rate_is_that_of_the_family(family: str, layers: int, width: int, ra
     # The size alone decides what is open here; a config of the family would need more than that.
     config = SimpleNamespace(layer_order=range(layers), hidden_size=width, family=FAMILIES[family])
     found, reason = default_rate(settings(), cast(BertConfig, config))
-    assert (found, reason) == (rate, f"default for a base of {layers} layers, {width} wide")
+    assert (found, reason) == (rate, f"default for {family} of {layers} layers, {width} wide")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -94,7 +94,7 @@ def test_little_data_is_passed_over_more_often(steps_an_epoch: int, epochs: int)
 def test_the_choice_is_said_with_its_reasons() -> None:
     said = make_recipe(settings(), shape(6, 384), 1260, 40).sentence(200, 20)
     assert said == (
-        "learning_rate 2e-4 (default for a base of 6 layers, 384 wide), "
+        "learning_rate 2e-4 (default for bert of 6 layers, 384 wide), "
         "epochs 5 (default for 1,260 examples in batches of 32): 200 steps, 20 of them warm-up"
     )
 
