@@ -113,7 +113,7 @@ class FinetuneTrainer(Trainer):
         self._note_command()
 
     def _take_up_best(self) -> None:
-        """Have something to beat: the weights that the run starts from, or the best step of a resumed run.
+        """Score the starting weights first, or restore the best score of a resumed run.
 
         An earlier version may have compared by another score, so that of its best step is taken from the record.
         """
@@ -163,7 +163,10 @@ class FinetuneTrainer(Trainer):
         super().on_step(numbers)
 
     def evaluate(self) -> bool:
-        """Score, keep the best; return whether patience is at its end, which equal scores wear out too."""
+        """Score and keep the best; return True after `patience` evaluations without improvement.
+
+        A tie is not an improvement.
+        """
         with self.ema.in_place() if self.ema else nullcontext():
             progress = self.loop.progress
             score, loss = self._score(self.settings.eval_limit, progress.step)
@@ -234,7 +237,7 @@ class FinetuneTrainer(Trainer):
         return (_mean(values) if self.dev else float(step)), loss
 
     def _leaders_mean(self, losses: Sequence[float]) -> float | None:
-        """Return the mean of the leading process: another kind of CPU may round otherwise, and keep another step."""
+        """Return the leader's mean, because other CPUs may round differently and would keep another step."""
         share = float(self.processes.leads)
         return _mean(self.processes.sum([share * loss for loss in losses])) if losses else None
 
@@ -301,7 +304,7 @@ def is_better(score: float | None, progress: Progress) -> bool:
 
 
 def wins_tie(score: float | None, loss: float | None, progress: Progress) -> bool:
-    """Tell whether the later of two equal scores is kept: unless its loss is known to be the higher one."""
+    """Return whether the later of two equal scores replaces the earlier: its loss is not higher, or a loss is unknown."""
     if score != progress.best_score:
         return False
     return loss is None or progress.best_loss is None or loss <= progress.best_loss
