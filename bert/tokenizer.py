@@ -16,7 +16,7 @@ from bert.errors import CheckpointError, InputError, TextTooLongError
 from bert.files import atomic_write, read_regular
 from bert.text import byte_level_bpe, wordpiece
 from bert.text.cuts import cut_pattern
-from bert.text.damage import check_charsmaps, damage_refused
+from bert.text.damage import check_normalizer, damage_refused
 from bert.text.letter_shapes import SHAPES, piece_shapes
 from bert.text.offsets import extend_over_marks, offsets_of, trim_spaces, word_ids
 from bert.text.post_processor import pair_form
@@ -98,7 +98,7 @@ class Tokenizer:
     def parse(cls, content: bytes, file: Path) -> "Tokenizer":
         """Read the content of a `tokenizer.json`; raises CheckpointError, which names the file."""
         with damage_refused(file, "a tokenizer"):
-            check_charsmaps(content)
+            json.loads(content, object_hook=check_normalizer)
             return cls(tokenizers.Tokenizer.from_buffer(content))
 
     def save(self, folder: Path, *, segments: bool = True, max_tokens: int | None = None) -> None:

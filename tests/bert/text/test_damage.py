@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import CheckpointError
-from bert.text.damage import check_charsmap, damage_refused
+from bert.text.damage import damage_refused
 from bert.tokenizer import Tokenizer
 from tests.support.sentencepiece_files import charsmap
 from tests.support.tokenizers import tokenizer_json
@@ -63,10 +63,23 @@ def test_a_normalisation_that_is_read_never_panics(changes: list[tuple[int, int]
     assert len(tokenizer.pieces(TEXTS)) == len(TEXTS)
 
 
-def test_a_whole_normalisation_is_read() -> None:
-    check_charsmap(CHARSMAP)
-    tokenizer = Tokenizer.parse(with_charsmap(CHARSMAP), Path("t.json"))
+ESCAPES = [(b"/", rb"\/"), (b"charsmap", rb"charsm\u0061p")]
+
+
+@pytest.mark.parametrize("escape", [(b"", b""), *ESCAPES])
+def test_a_whole_normalisation_is_read_however_it_is_escaped(escape: tuple[bytes, bytes]) -> None:
+    content = with_charsmap(CHARSMAP)
+    assert escape[0] in content
+    tokenizer = Tokenizer.parse(content.replace(*escape), Path("t.json"))
     assert tokenizer.ids(["ＡＡ"]) == tokenizer.ids(["AA"])
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_a_damaged_normalisation_is_refused_however_it_is_escaped(escape: tuple[bytes, bytes]) -> None:
+    content = with_charsmap(struct.pack("<II", 4, 1 << 20) + b"???")  # which has a slash in base64
+    assert escape[0] in content
+    with pytest.raises(CheckpointError, match="points beyond its end"):
+        Tokenizer.parse(content.replace(*escape), Path("t.json"))
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
