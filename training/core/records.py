@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +19,7 @@ LOG = "log.jsonl"
 STEP_NUMBERS = ("loss", "lr", "grad_norm", "tokens_per_second", "mfu")
 """Numbers of a step that TensorBoard gets, beside the parts of a loss that is a sum."""
 MOST_STEPS = 10_000
-"""Steps that a report keeps in memory; of a longer run, neighbours are taken together."""
+"""Steps that a report keeps in memory; of a longer run, every n-th."""
 
 
 class Records:
@@ -175,45 +176,26 @@ def read_steps(file: Path) -> list[dict[str, Any]]:
 
 
 def bounded(steps: Iterable[dict[str, Any]], most: int = MOST_STEPS) -> list[dict[str, Any]]:
-    """Return the numbers of each step; of more than `most` (even) those of equally many consecutive steps together.
+    """Return the numbers of each step; of more than `most`, those of every n-th step and of the last.
 
-    Memory does not grow with the number of steps. Together they are at the last step and its tokens, with the means of
-    the other numbers and the speed over all of the steps, so that sums of time and means over a run stay what they were.
+    Memory does not grow with the number of steps. The speed is then that since the kept step before, so that the seconds
+    of a run stay what they were.
     """
-    kept: list[dict[str, Any]] = []
-    waiting: list[dict[str, Any]] = []
-    size = 1
-    for step in steps:
+    # Number of the step, tokens and seconds until then, its numbers.
+    kept: list[tuple[int, float, float, dict[str, Any]]] = []
+    every, done, seconds = 1, 0.0, 0.0
+    for number, step in enumerate(steps, 1):
+        tokens, speed = step.get("tokens") or done, step.get("tokens_per_second")
+        done, seconds = tokens, seconds + ((tokens - done) / speed if speed else 0.0)
+        if kept and kept[-1][0] % every:
+            kept.pop()  # it was only the last so far
         if len(kept) == most:
-            joined: list[dict[str, Any]] = []
-            for place in range(0, most, 2):
-                joined.append(_together(kept[place : place + 2], joined))
-            kept, size = joined, 2 * size
-        waiting.append(step)
-        if len(waiting) == size:
-            kept.append(_together(waiting, kept))
-            waiting = []
-    return [*kept, _together(waiting, kept)] if waiting else kept
-
-
-def _together(steps: list[dict[str, Any]], before: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the numbers of consecutive steps as one; `before` are those that come before them."""
-    if len(steps) == 1:
-        return steps[0]
-    names = [name for name in steps[-1] if all(name in step for step in steps)]
-    means = {name: sum(step[name] for step in steps) / len(steps) for name in names}
-    if "tokens_per_second" in means:
-        means["tokens_per_second"] = _speed(steps, before[-1]["tokens"] if before else 0)
-    return {**means, **{name: steps[-1][name] for name in ("step", "tokens") if name in means}}
-
-
-def _speed(steps: list[dict[str, Any]], tokens: float) -> float:
-    """Return the tokens a second over consecutive steps; `tokens` are those of the run before them."""
-    seconds, done = 0.0, tokens
-    for step in steps:
-        read, done = step["tokens"] - done, step["tokens"]
-        seconds += read / step["tokens_per_second"] if step["tokens_per_second"] else 0.0
-    return (done - tokens) / seconds if seconds else 0.0
+            kept, every = kept[1::2], 2 * every
+        kept.append((number, done, seconds, step))
+    if every > 1:
+        for (_, begun, since, _), (_, done, until, step) in pairwise([(0, 0.0, 0.0, {}), *kept]):
+            step["tokens_per_second"] = (done - begun) / (until - since) if until > since else 0.0
+    return [step for *_, step in kept]
 
 
 def _stays(line: Mapping[str, Any], done_steps: int) -> bool:
