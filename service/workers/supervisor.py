@@ -238,7 +238,14 @@ class Supervisor:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # inherited
         try:
             return subprocess.Popen(
-                [sys.executable, "-P", "-c", code, "bert-serve", kind],  # -P: no modules of the working directory
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    code,
+                    "bert-serve",
+                    kind,
+                ],  # -P: no modules of the working directory
                 stdin=subprocess.PIPE,
                 env={**os.environ, SHARED: str(self.runtime_dir)},
                 process_group=0,  # Ctrl-C reaches only this process, which passes it on
