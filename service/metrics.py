@@ -40,7 +40,7 @@ RATIOS = (0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0)
 
 REJECTIONS = (
     *("queue_full", "too_large", "deadline", "not_ready", "unauthorized", "client_gone"),
-    *("too_many_connections", "too_many_pipelined", "bodies_full"),
+    *("too_many_connections", "too_many_pipelined", "bodies_full", "responses_full"),
 )
 
 

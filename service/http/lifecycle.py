@@ -14,11 +14,12 @@ from starlette.requests import Request
 from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
-from service.engine.memory import release_free_memory
+from service.engine.memory import give_large_blocks_back, release_free_memory
 from service.engine.model_registry import Registry
 from service.http.body_budget import BodyBudget
 from service.http.streams.spool import SpoolFile
 from service.http.streams.window import Window
+from service.http.unsent_responses import UnsentResponses
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
@@ -76,6 +77,7 @@ class Service:
         """Load nothing yet; `open_models` does that later."""
         self.settings, self.metrics, self._open = settings, Metrics(), open_models
         self.bodies = BodyBudget(settings.max_bodies_bytes or HELD_BODIES * settings.max_body_bytes)
+        self.unsent = UnsentResponses(settings.max_response_bytes)
         self.on_ready: Callable[[], None] = lambda: None
         """Called when requests can be answered."""
         self.on_failure: Callable[[Exception], None] = log_failure
@@ -146,11 +148,16 @@ class Service:
     async def load(self) -> None:
         """Load the models and warm them up; the service is ready then. Raises what prevents that."""
         began = time.monotonic()
+        give_large_blocks_back()
         engines = await self._open(self.settings, self.metrics)
         registry = engines.registry
         waiting = WAITING_BODIES * self.settings.max_body_bytes
         pipeline = Pipeline(
-            engines.scheduler, self.tokenizer_threads, waiting, self.settings.max_response_bytes
+            engines.scheduler,
+            self.tokenizer_threads,
+            waiting,
+            self.settings.max_response_bytes,
+            self.unsent.room,
         )
         window = Window(max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1))
         spool_file = SpoolFile(self.settings.stream_spool_bytes)

@@ -19,6 +19,7 @@ from service.http.lingering import LingeringProtocol
 from service.http.middleware import BEGAN, UNCOUNTED, choose_request_id
 from service.http.problems import ProblemError, problem_response
 from service.http.request_body import BODY_ERROR
+from service.http.unsent_responses import UnsentResponses
 from service.metrics import Metrics
 
 MAX_HEAD_BYTES = 2**16
@@ -41,6 +42,7 @@ class BoundedProtocol(LingeringProtocol):
     metrics: Metrics
     """Metrics in which connections and refused requests are counted."""
     bodies: BodyBudget
+    unsent: UnsentResponses
     """Bound on what is received and not yet read, and on what requests have read."""
     max_connections = 900
     """Maximum connections; those beyond get a 503, except for /health and /metrics."""
@@ -65,6 +67,7 @@ class BoundedProtocol(LingeringProtocol):
         self.metrics.open_connections.set(len(self.connections))
         self._open = deque[RequestResponseCycle]()
         self._buffer = self.bodies.share()
+        self.unsent.transports.add(transport)
         excess = len(self.connections) - self.max_connections
         self._is_excess = excess > 0
         if excess > RESERVED_CONNECTIONS:
@@ -146,6 +149,7 @@ class BoundedProtocol(LingeringProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, and notify the running request; uvicorn notifies only the last of a pipeline."""
         super().connection_lost(exc)
+        self.unsent.transports.discard(self.transport)
         self.metrics.open_connections.set(len(self.connections))
         self._stop_arrival()
         for cycle in self._open:

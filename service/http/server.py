@@ -23,6 +23,7 @@ from service.http.embedding_schemas import SimilarityRequest
 from service.http.lifecycle import Service, log_failure
 from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest
 from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
+from service.http.unsent_responses import UnsentResponses
 from service.listener import drop_new_connections
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -42,7 +43,7 @@ HANDSHAKE_S = 0.1
 
 
 def protocol(
-    settings: ServeSettings, metrics: Metrics, bodies: BodyBudget
+    settings: ServeSettings, metrics: Metrics, bodies: BodyBudget, unsent: UnsentResponses
 ) -> type[asyncio.Protocol] | Literal["h11"]:
     """Return the HTTP protocol; without httptools (Windows) h11, which limits request heads by itself."""
     if find_spec("httptools") is None:
@@ -52,6 +53,7 @@ def protocol(
     limits = {
         "metrics": metrics,
         "bodies": bodies,
+        "unsent": unsent,
         "max_connections": settings.max_connections,
         "answer_timeout_s": settings.answer_timeout_ms / 1000,
         "head_timeout_s": settings.body_timeout_ms / 1000,
@@ -86,7 +88,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(settings, service.metrics, service.bodies),
+                http=protocol(settings, service.metrics, service.bodies, service.unsent),
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -1,6 +1,7 @@
 """Texts to results: tokenise, run through the scheduler, decode. One method per task."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -62,6 +63,8 @@ MAX_SHOWN_TOKENS = 2**14
 SHOWN_RULE = "/tokenize shows at most {}"
 INLINE_RESULTS = 500
 """Maximum results (labels, answers, similarities) decoded and serialised on the event loop, within 2 ms."""
+SMALL_RESPONSE_BYTES = 2**16
+"""Largest response for which no room is asked; `max_connections` bounds what those take together."""
 INLINE_RESPONSE_BYTES = 2**18
 """Largest response that is serialised on the event loop, within 1 ms."""
 INLINE_VECTORS = 32
@@ -94,12 +97,19 @@ class Pipeline:
     """Runs requests through loaded models."""
 
     def __init__(
-        self, scheduler: SchedulerProtocol, threads: int, max_characters: int, max_response_bytes: int
+        self,
+        scheduler: SchedulerProtocol,
+        threads: int,
+        max_characters: int,
+        max_response_bytes: int,
+        room: Callable[[int], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """Tokenise in `threads` threads; at most `max_characters` wait for them.
 
-        What would take more than `max_response_bytes` in a response is refused with an InvalidRequestError.
+        What would take more than `max_response_bytes` in a response is refused with an InvalidRequestError. A response is
+        made inside `room(bytes)`, which raises if there is none.
         """
+        self._room = room
         self._scheduler, self._max_response_bytes = scheduler, max_response_bytes
         self._threads = Threads(threads, max_characters)
 
@@ -314,10 +324,15 @@ class Pipeline:
         function: Callable[[], Result],
         max_inline: int = INLINE_RESULTS,
     ) -> Result:
-        """Serialise a response, in a thread if it is large or has more than `max_inline` results."""
-        if results <= max_inline and request.response_bytes <= INLINE_RESPONSE_BYTES:
-            return function()
-        return await self.run_in_thread(function)
+        """Serialise a response, in a thread if it is large or has more than `max_inline` results.
+
+        Raises what `room` does.
+        """
+        size = request.response_bytes
+        with self._room(size) if size > SMALL_RESPONSE_BYTES else nullcontext():
+            if results <= max_inline and size <= INLINE_RESPONSE_BYTES:
+                return function()
+            return await self.run_in_thread(function)
 
     async def close(self) -> None:
         """End the threads."""

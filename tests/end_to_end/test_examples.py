@@ -139,7 +139,8 @@ def test_the_fields_on_the_page_are_those_of_the_schemas(endpoint: TaskEndpoint)
     request, _, answer = shape[0].partition("→")
     fields = {name: not optional for name, optional in re.findall(r'"(\w+)"(\?)?', request)}
     assert fields == {name: field.is_required() for name, field in endpoint.request.model_fields.items()}
-    everywhere = {"model", "results", "usage", "tokens"}
+    # The page describes what every response has, and may have, above the endpoints.
+    everywhere = {"model", "results", "usage", "tokens", "warnings", "field", "message"}
     schema = endpoint.response.model_json_schema()
     known = {name for part in (schema, *schema["$defs"].values()) for name in part["properties"]}
     assert set(re.findall(r'"(\w+)"', answer)) | everywhere == known

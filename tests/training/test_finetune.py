@@ -138,10 +138,10 @@ def test_the_command_ends_with_the_commands_that_export_and_serve(
     main()
     *_, said, first, second = capsys.readouterr().err.splitlines()
     assert said == "next:"
-    assert shlex.split(second) == ["bert-serve", "--bundles", "bundles"]
+    assert shlex.split(second) == ["bert-serve", "--bundles", "my-bundles"]
     command, *arguments = shlex.split(first)
     assert command == "bert-export" and export([*arguments, "--precision", "fp32"]) == 0
-    assert read_bundle(tmp_path / "bundles/my run").manifest.name == "my run"
+    assert read_bundle(tmp_path / "my-bundles/my run").manifest.name == "my run"
 
 
 def trained_weights(settings: FinetuneSettings) -> dict[str, torch.Tensor]:

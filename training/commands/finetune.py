@@ -26,7 +26,7 @@ def main() -> None:
 
 def next_commands(best: Path, name: str) -> list[str]:
     """Return the commands that export a checkpoint and serve it."""
-    bundles = Path("bundles")
+    bundles = Path("my-bundles")  # not bundles/, where the demo models would answer in its place
     export = ["bert-export", "--checkpoint", str(best), "--out", str(bundles / name)]
     return [shlex.join(export), shlex.join(["bert-serve", "--bundles", str(bundles)])]
 

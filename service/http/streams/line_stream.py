@@ -29,6 +29,7 @@ from service.http.problems import (
 )
 from service.http.responses import JsonResponse
 from service.http.streams.body_lines import BodyLines
+from service.http.unsent_responses import RESPONSES_FULL
 from service.logs import LOGGER
 from service.pipeline.inputs import RequestContext
 
@@ -87,7 +88,13 @@ class LineStream:
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         finally:
+            self._count(-self._unwritten)
             self._lines.spool.close()
+
+    def _count(self, size: int) -> None:
+        """Count bytes of responses that wait to be written, or were if negative."""
+        self._unwritten += size
+        self._service.unsent.of_lines += size
 
     async def _receive(self) -> None:
         try:
@@ -136,11 +143,11 @@ class LineStream:
         record(self._service.metrics, context, context.endpoint, status)
         self._context.tokens += context.tokens
         self._context.model = context.model or self._context.model
-        self._unwritten += len(body)
+        self._count(len(body))
         return body
 
     async def _answer_with_patience(self, line: bytes, state: dict[str, Any]) -> Response:
-        """Return a line's response. While too much else waits, or the engine is away, try again later."""
+        """Return a line's response. While too much else waits, or is left unread, or the engine is away, try again later."""
         began = time.monotonic()
         while True:
             state |= {"context": self._new_context(began)}
@@ -150,6 +157,10 @@ class LineStream:
                 if self._ending is not None:
                     raise
                 wait_s = error.retry_after_s if isinstance(error, QueueFullError) else MAX_RETRY_S
+            except ProblemError as problem:
+                if problem.code != RESPONSES_FULL or self._ending is not None:
+                    raise
+                wait_s = MAX_RETRY_S
             await asyncio.sleep(min(max(wait_s, MIN_RETRY_S), MAX_RETRY_S))
 
     def _new_context(self, began: float) -> RequestContext:
@@ -178,7 +189,7 @@ class LineStream:
         if parts:
             await self._send(send, b"\n".join([*parts, b""]))
             self._scope["state"][ANSWERED_LINES] += len(parts)
-            self._unwritten -= sum(map(len, parts))
+            self._count(-sum(map(len, parts)))
             self._unanswered -= len(parts)
             parts.clear()
             self._written.set()

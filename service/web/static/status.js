@@ -302,6 +302,9 @@ function models() {
 
 /** Return the first number of a score, with its name. */
 function score(scores) {
+  if (typeof scores.metric === "string" && isNumber(scores.after)) {
+    return html`${scores.after.toFixed(3)} <small>${scores.metric.replaceAll("_", " ")}</small>`;
+  }
   const [name, value] = Object.entries(scores).find(([, each]) => typeof each === "number") ?? [];
   return name ? html`${value.toFixed(3)} <small>${name.replaceAll("_", " ")}</small>` : "–";
 }

@@ -4,6 +4,8 @@ import contextlib
 import http.client
 import os
 import resource
+import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from tests.support.fleet import Fleet, fleet, frozen, kill, soon
 from tests.support.live import Client, Reply, serving
 from tests.support.mixed_requests import mixed_requests, same
 from tests.support.problems import TEXT, kind
+from tests.support.process import ROOT, started
 from tests.support.tiny import SPECS
 
 SETTINGS: dict[str, Any] = {
@@ -219,3 +222,22 @@ def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(severa
         assert several.post("/embed", TEXT).status == 200
         assert several.metric(name, endpoint="/embed") == counted + 21
     assert sorted(several.temporary.glob("*/*.db")) == files, "a scrape reads no more than before"
+
+
+def test_files_of_the_working_directory_are_not_run(bundles: Path, tmp_path: Path) -> None:
+    """As the console script is started, which does not look there itself."""
+    (tmp_path / "signal.py").write_text("raise SystemExit('this file was run')")
+    command = [
+        "env",
+        "-C",
+        str(tmp_path),
+        sys.executable,
+        "-P",
+        "-c",
+        "import sys; from service.cli import main; sys.exit(main())",
+    ]
+    arguments = ("--port", "0", "--frontends", "1", "--bundles", str(bundles / "mood"))
+    with started(*arguments, command=command, PYTHONPATH=str(ROOT)) as process:
+        process.until("Ready at")
+        process.popen.send_signal(signal.SIGTERM)
+        assert process.popen.wait(60) == 0

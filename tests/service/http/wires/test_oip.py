@@ -235,3 +235,35 @@ def test_no_bytes_break_the_service(wired: Live, tail: bytes, head: int, count: 
     body = body[:size] + tail
     for length in (size, min(head, len(body))):
         assert infer(wired, body, **{HEADER: str(length)}).status in (200, 400, 413)
+
+
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a film"]}
+FLAG = "must be true or false, not a string"
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"inputs": [TENSOR, TENSOR | {"data": ["dull"]}]}, "inputs: has 'text' more than once"),
+        ({"inputs": [TENSOR | {"shape": ["1"]}]}, "inputs.0.shape.0: must be a whole number"),
+        ({"inputs": [TENSOR | {"shape": [True]}]}, "inputs.0.shape.0: must be a whole number"),
+        (
+            {"inputs": [TENSOR], "parameters": {"binary_data_output": "false"}},
+            f"binary_data_output: {FLAG}",
+        ),
+        (
+            {"inputs": [TENSOR], "outputs": [{"name": "label", "parameters": {"binary_data": "false"}}]},
+            f"label.binary_data: {FLAG}",
+        ),
+    ],
+)
+def test_two_inputs_of_one_name_and_wrong_types_are_refused(
+    wired: Live, asked: dict[str, object], message: str
+) -> None:
+    reply = wired.post("/v2/models/mood/infer", asked)
+    assert reply.status == 400 and reply.json["error"].startswith(message), reply.json
+
+
+def test_a_probe_without_a_key_does_not_learn_the_version(keyed: Live) -> None:
+    reply = keyed.get("/v2/models/meaning/versions/99/ready")
+    assert (reply.status, reply.json["error"]) == (404, "there is no model 'meaning/99'")
