@@ -1,5 +1,6 @@
 """Small tokenizers of each kind, trained on a few texts of many scripts, as their families publish them."""
 
+import base64
 import json
 import string
 from collections.abc import Callable
@@ -190,3 +191,11 @@ def write_tokenizer(folder: Path, kind: str) -> int:
     (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     size: int = backend_of(kind).get_vocab_size()
     return size
+
+
+def with_compiled_normalizer(content: object) -> bytes:
+    """Return a `tokenizer.json` whose normalisation is compiled (`precompiled_charsmap`)."""
+    values = json.loads(tokenizer_json("unigram"))
+    encoded = base64.b64encode(content).decode() if isinstance(content, bytes) else content
+    values["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": encoded}
+    return json.dumps(values).encode()

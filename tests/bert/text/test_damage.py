@@ -1,7 +1,5 @@
 """Damaged tokenizer files: refused by name, and no panic of the library at a text."""
 
-import base64
-import json
 import struct
 from pathlib import Path
 
@@ -13,19 +11,11 @@ from bert.errors import CheckpointError
 from bert.text.damage import damage_refused
 from bert.tokenizer import Tokenizer
 from tests.support.sentencepiece_files import charsmap
-from tests.support.tokenizers import tokenizer_json
+from tests.support.tokenizers import with_compiled_normalizer
 
 CHARSMAP = charsmap({"Ａ": "A", "ﬁ": "fi", "é": "e", "㍿": "株式会社"})
 TEXTS = ["Ａ ﬁ é ㍿ 가 🙂", "".join(map(chr, range(0x20, 0x3000))), "\U00010ffff"]
 ARRAY = 4 + int.from_bytes(CHARSMAP[:4], "little")
-
-
-def with_charsmap(content: object) -> bytes:
-    """Return a `tokenizer.json` whose normalisation is compiled."""
-    values = json.loads(tokenizer_json("unigram"))
-    encoded = base64.b64encode(content).decode() if isinstance(content, bytes) else content
-    values["normalizer"] = {"type": "Precompiled", "precompiled_charsmap": encoded}
-    return json.dumps(values).encode()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +34,7 @@ def with_charsmap(content: object) -> bytes:
 )
 def test_a_damaged_normalisation_is_refused_by_name(damaged: object, reason: str) -> None:
     with pytest.raises(CheckpointError, match=rf"t\.json cannot be read as a tokenizer: .*{reason}"):
-        Tokenizer.parse(with_charsmap(damaged), Path("t.json"))
+        Tokenizer.parse(with_compiled_normalizer(damaged), Path("t.json"))
 
 
 @given(
@@ -57,7 +47,7 @@ def test_a_normalisation_that_is_read_never_panics(changes: list[tuple[int, int]
     for at, value in changes:
         damaged[at] = value
     try:
-        tokenizer = Tokenizer.parse(with_charsmap(bytes(damaged)), Path("t.json"))
+        tokenizer = Tokenizer.parse(with_compiled_normalizer(bytes(damaged)), Path("t.json"))
     except CheckpointError:
         return
     assert len(tokenizer.pieces(TEXTS)) == len(TEXTS)
@@ -68,7 +58,7 @@ ESCAPES = [(b"/", rb"\/"), (b"charsmap", rb"charsm\u0061p")]
 
 @pytest.mark.parametrize("escape", [(b"", b""), *ESCAPES])
 def test_a_whole_normalisation_is_read_however_it_is_escaped(escape: tuple[bytes, bytes]) -> None:
-    content = with_charsmap(CHARSMAP)
+    content = with_compiled_normalizer(CHARSMAP)
     assert escape[0] in content
     tokenizer = Tokenizer.parse(content.replace(*escape), Path("t.json"))
     assert tokenizer.ids(["ＡＡ"]) == tokenizer.ids(["AA"])
@@ -76,7 +66,7 @@ def test_a_whole_normalisation_is_read_however_it_is_escaped(escape: tuple[bytes
 
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_a_damaged_normalisation_is_refused_however_it_is_escaped(escape: tuple[bytes, bytes]) -> None:
-    content = with_charsmap(struct.pack("<II", 4, 1 << 20) + b"???")  # which has a slash in base64
+    content = with_compiled_normalizer(struct.pack("<II", 4, 1 << 20) + b"???")  # which has a slash in base64
     assert escape[0] in content
     with pytest.raises(CheckpointError, match="points beyond its end"):
         Tokenizer.parse(content.replace(*escape), Path("t.json"))

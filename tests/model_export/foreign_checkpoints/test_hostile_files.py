@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bert.errors import CheckpointError
-from tests.bert.text.test_damage import with_charsmap
 from tests.support.process import ROOT
 from tests.support.published import read, write_embedder
+from tests.support.tokenizers import with_compiled_normalizer
 
 NAMES = (
     "config.json",
@@ -75,7 +75,7 @@ def test_an_export_of_a_pipe_ends_with_one_line(tmp_path: Path) -> None:
 
 def test_an_export_of_a_damaged_normalisation_ends_with_one_line(tmp_path: Path) -> None:
     write_embedder(tmp_path / "model")
-    (tmp_path / "model/tokenizer.json").write_bytes(with_charsmap(struct.pack("<II", 4, 1 << 20)))
+    (tmp_path / "model/tokenizer.json").write_bytes(with_compiled_normalizer(struct.pack("<II", 4, 1 << 20)))
     found = export(tmp_path / "model")
     assert found.returncode == 1 and "Traceback" not in found.stderr and "panicked" not in found.stderr
     assert re.search(
