@@ -14,7 +14,7 @@ from starlette.requests import Request
 from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
-from service.engine.memory import give_large_blocks_back, release_free_memory
+from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
 from service.http.body_budget import BodyBudget
 from service.http.streams.spool import SpoolFile
@@ -148,7 +148,6 @@ class Service:
     async def load(self) -> None:
         """Load the models and warm them up; the service is ready then. Raises what prevents that."""
         began = time.monotonic()
-        give_large_blocks_back()
         engines = await self._open(self.settings, self.metrics)
         registry = engines.registry
         waiting = WAITING_BODIES * self.settings.max_body_bytes

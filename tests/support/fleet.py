@@ -40,8 +40,14 @@ class Fleet(Client):
     @property
     def engine(self) -> int:
         """Wait until there is one, and return its process."""
-        soon(lambda: len(self.children(ENGINE)) == 1)
-        return self.children(ENGINE)[0]
+        found = list[int]()
+
+        def is_there() -> bool:
+            found[:] = self.children(ENGINE)
+            return len(found) == 1
+
+        soon(is_there)
+        return found[0]
 
     @property
     def frontends(self) -> list[int]:
