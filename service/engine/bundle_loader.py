@@ -41,7 +41,7 @@ class LoadedBundles:
     """The bundles of a start: opened, and left out."""
 
     found: dict[Path, OpenedModel | LeftOut]
-    """What became of the bundle in each folder, in their order."""
+    """Folder → the opened model, or the bundle that was left out, in the order of the folders."""
     failed: list[LeftOut]
     """Models without a bundle."""
     files: dict[Path, FileStates]
@@ -56,7 +56,7 @@ class LoadedBundles:
 
     @property
     def left_out(self) -> list[LeftOut]:
-        """What is not served."""
+        """The bundles that were left out, and the models without a bundle."""
         return [each for each in (*self.found.values(), *self.failed) if isinstance(each, LeftOut)]
 
     @property

@@ -20,4 +20,4 @@ class ServedModels:
     slots: int = 1
     """Batches in the engine at once."""
     changes: "AsyncIterator[ServedModels] | None" = None
-    """What is served from later on, whenever that changes; None if it never does."""
+    """Yields the served models whenever they change; None if they never do."""

@@ -1,4 +1,4 @@
-"""What an engine process tells the next one: the bundles that it found, some of which may be damaged by then."""
+"""The record of the bundles that an engine process found, which the next one reads to open the same folders."""
 
 import json
 from contextlib import suppress

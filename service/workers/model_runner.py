@@ -24,7 +24,7 @@ MIN_QUEUE_TOKENS, MAX_QUEUE_TOKENS = 16_384, 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class ModelRunner:
-    """What a scheduler knows of each model, by name. It reads these dictionaries, so an added model runs at once."""
+    """Engines, budgets and limits of a scheduler by model. The scheduler reads them, so an added model runs at once."""
 
     settings: ServeSettings
     layout: SlotLayout

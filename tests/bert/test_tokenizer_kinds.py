@@ -135,7 +135,7 @@ def test_the_blank_before_a_word_is_its_head_and_a_line_break_is_not(kind: str) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_first_piece_of_a_word_is_the_one_that_run_ner_labels(kind: str) -> None:
-    """Of words given one by one, `transformers` labels the first piece, which is a lone blank before many signs."""
+    """`transformers` labels the first piece of each given word, which is a lone blank before many signs."""
     words = ["Ada", "☃", "met", "北", "京", "Ω", "in", "漢"]
     reference = PreTrainedTokenizerFast(tokenizer_object=backend_of(kind), add_prefix_space=True)
     theirs = reference(words, is_split_into_words=True, add_special_tokens=False)

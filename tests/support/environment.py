@@ -1,4 +1,4 @@
-"""What tests would take from whoever starts them: signals, umask, variables and HOME. The suite sets all of it."""
+"""Signals, umask, variables and HOME of the tests: the suite sets them, whoever starts it."""
 
 import atexit
 import os

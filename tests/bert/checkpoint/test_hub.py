@@ -154,7 +154,7 @@ def test_the_space_is_looked_at_before_a_download(monkeypatch: pytest.MonkeyPatc
 def test_a_cache_that_cannot_be_looked_at_does_not_end_the_look_at_the_space(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As in a home of another user; for root a name that is too long fails in the same way."""
+    """The home of another user cannot be looked into; for root a name that is too long fails in the same way."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / ("a" * 300) / "hub"))
     downloads._check_space(HubName("org/tiny"), 1)
 

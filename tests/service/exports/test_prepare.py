@@ -182,7 +182,7 @@ def test_a_cache_that_cannot_be_written_is_named(checkpoint: Path, tmp_path: Pat
 def test_a_cache_in_a_home_that_the_user_lacks_is_named(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container whose user is only a number."""
+    """A container may run as a user that is only a number."""
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("os.getuid", lambda: 2**31 - 7)
     with pytest.raises(

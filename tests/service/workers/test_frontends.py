@@ -225,7 +225,7 @@ def test_a_frontend_that_is_killed_comes_back_and_others_answer_meanwhile(severa
 
 
 def test_files_of_the_working_directory_are_not_run(bundles: Path, tmp_path: Path) -> None:
-    """As the console script is started, which does not look there itself."""
+    """The console script does not look there itself, and neither may its children."""
     (tmp_path / "signal.py").write_text("raise SystemExit('this file was run')")
     command = [
         "env",
