@@ -74,12 +74,12 @@ screenshots: venv ## the pictures of the pages in docs/images, from the demo bun
 
 bench: venv ## requests per second and latency against a loop that calls the engine directly
 	@scripts/make_bundles.sh
-	@$(BIN)/python -m benchmarks.serving.closed_loop bundles/sentiment $(ARGS)
+	@$(BIN)/python -m benchmarks.serve.closed_loop bundles/sentiment $(ARGS)
 
 bench-compare: venv ## every server in turn on the same weights and texts: a table, a plot (an hour)
 	@$(BIN)/bert-export --checkpoint models/sentiment --out runs/compare-fp32/sentiment --precision fp32 --overwrite
 	@scripts/make_bench_venvs.sh
-	@$(BIN)/python -m benchmarks.serving.compare runs/compare-fp32/sentiment --baselines-python .venv-bench/bin/python \
+	@$(BIN)/python -m benchmarks.serve.compare runs/compare-fp32/sentiment --baselines-python .venv-bench/bin/python \
 		--infinity-python .venv-infinity/bin/python $(ARGS)
 
 # It sets nothing up: a GPU machine may have no network, and its torch and onnxruntime are what is to be tried.

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.common.machine import machine_line
+from benchmarks.common import machine_line
 from benchmarks.demo.cases import PATHS
 from benchmarks.demo.misses import Miss, find_misses, report, write_misses
-from benchmarks.serving.closed_loop import running_service
+from benchmarks.serve.closed_loop import running_service
 from bert.bundle import read_bundle
 
 

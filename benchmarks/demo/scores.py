@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common.machine import machine_line
-from benchmarks.serving.closed_loop import running_service
+from benchmarks.common import machine_line
+from benchmarks.serve.closed_loop import running_service
 from bert.bundle import read_bundle
 from bert.data.conll import read_conll
 from bert.data.examples import QaExample, WordsExample

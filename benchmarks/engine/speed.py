@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.common.machine import machine_line
-from benchmarks.common.timing import least_seconds
+from benchmarks.common import least_seconds, machine_line
 from benchmarks.engine import timeline
 from benchmarks.engine.padded_torch import PaddedTorch, Scores, matmul_flops
 from benchmarks.engine.shapes import MODELS, flops, random_model, write_random_bundle

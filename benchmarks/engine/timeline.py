@@ -1,7 +1,6 @@
 """Time of one batch by part: kernels on a GPU, operators on a CPU, as torch's profiler sees them.
 
-On a GPU it sees the kernels of every library in the process, ONNX Runtime's too. On a CPU it sees PyTorch's only;
-`benchmarks.engine.operators` has ours there.
+On a GPU it sees the kernels of every library in the process, ONNX Runtime's too. On a CPU it sees PyTorch's only.
 """
 
 from collections.abc import Callable, Sequence

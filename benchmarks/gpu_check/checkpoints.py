@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.serving.baselines.encoder_shapes import SPECIAL_PIECES, write_tokenizer
+from benchmarks.serve.baselines.encoder_shapes import SPECIAL_PIECES, write_tokenizer
 from bert.checkpoint.tensor_names import needed_shapes
 from bert.config import BertConfig
 from bert.nn.checkpoint import save_weights

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.serving.baselines.encoder_shapes import SPECIAL_PIECES, write_tokenizer
+from benchmarks.serve.baselines.encoder_shapes import SPECIAL_PIECES, write_tokenizer
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Document, write_index, write_shard
 

@@ -13,7 +13,7 @@ from benchmarks.gpu_check.child import FINDINGS
 from benchmarks.gpu_check.packages import ROOT
 from benchmarks.gpu_check.plan import Section
 from benchmarks.gpu_check.records import FAILED, OK, SKIPPED, TIMED_OUT, Findings, read_into
-from benchmarks.serving.load.process_tree import kill, tree
+from benchmarks.serve.load.process_tree import kill, tree
 
 CHILD = [sys.executable, "-m", "benchmarks.gpu_check.child"]
 LAST_CHARS = 1500

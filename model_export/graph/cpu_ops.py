@@ -1,6 +1,6 @@
 """The graph's parts as the CPU runs them fastest: packed rows, float32. T = R * S tokens, H wide, A heads.
 
-Which of two equal forms is written was measured (`python -m benchmarks.engine.operators`): on CPU Add + LayerNormalization
+Which of two equal forms is written was measured (docs/measurements/2026-11-22-engine.md): on CPU Add + LayerNormalization
 is several times faster than SkipLayerNormalization, and Gather + Add + LayerNormalization than EmbedLayerNormalization.
 """
 

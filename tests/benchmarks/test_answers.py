@@ -6,8 +6,8 @@ import pytest
 import torch
 import transformers
 
-from benchmarks.serving.baselines.plain_checkpoint import is_written, write_plain
-from benchmarks.serving.load.answers import (
+from benchmarks.serve.baselines.plain_checkpoint import is_written, write_plain
+from benchmarks.serve.load.answers import (
     BaselineTolerance,
     Check,
     Expected,

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.serving.baselines.padded import MOST_IN_GROUP, SLACK_TOKENS, STRETCH, groups
-from benchmarks.serving.baselines.registry import CONTENDERS, CoreSplit, Place, shapes
-from benchmarks.serving.compare import chosen, parse, planned
-from benchmarks.serving.load.answers import Prediction
-from benchmarks.serving.load.texts import made_up_texts, read_documents
-from benchmarks.serving.load.workloads import LIST, LIST_TEXTS, NAMES, TEXT, workload
+from benchmarks.serve.baselines.padded import MOST_IN_GROUP, SLACK_TOKENS, STRETCH, groups
+from benchmarks.serve.baselines.registry import CONTENDERS, CoreSplit, Place, shapes
+from benchmarks.serve.compare import chosen, parse, planned
+from benchmarks.serve.load.answers import Prediction
+from benchmarks.serve.load.texts import made_up_texts, read_documents
+from benchmarks.serve.load.workloads import LIST, LIST_TEXTS, NAMES, TEXT, workload
 
 URL = "http://127.0.0.1:1"
 SERVERS = {name: each for name, each in CONTENDERS.items() if each.serves}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import transformers
 
-from benchmarks.serving.baselines.encoder_shapes import MAX_TOKENS, SHAPES, write_encoder
-from benchmarks.serving.families import SERVERS, ModelResult, parse, summary, write
-from benchmarks.serving.load.measure import Closed, Round
+from benchmarks.serve.baselines.encoder_shapes import MAX_TOKENS, SHAPES, write_encoder
+from benchmarks.serve.families import SERVERS, ModelResult, parse, summary, write
+from benchmarks.serve.load.measure import Closed, Round
 from bert.checkpoint.weights import read_checkpoint
 from bert.config import BertConfig
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving.baselines.registry import CoreSplit, Place, RequestFormat, ServerBaseline
-from benchmarks.serving.compare import main
-from benchmarks.serving.load.answers import BaselineTolerance, Expected, Prediction
-from benchmarks.serving.load.measure import LoadPlan, Round, measure
-from benchmarks.serving.load.process_tree import tree
-from benchmarks.serving.load.running import BaselineError, free_port, process, server
-from benchmarks.serving.load.wire import ask, request_bytes
-from benchmarks.serving.load.workloads import LIST, TEXT, Workload
+from benchmarks.serve.baselines.registry import CoreSplit, Place, RequestFormat, ServerBaseline
+from benchmarks.serve.compare import main
+from benchmarks.serve.load.answers import BaselineTolerance, Expected, Prediction
+from benchmarks.serve.load.measure import LoadPlan, Round, measure
+from benchmarks.serve.load.process_tree import tree
+from benchmarks.serve.load.running import BaselineError, free_port, process, server
+from benchmarks.serve.load.wire import ask, request_bytes
+from benchmarks.serve.load.workloads import LIST, TEXT, Workload
 
 SERVER = """
 import http.server, subprocess, sys

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.serving.report.percentiles import Spread, percentile
+from benchmarks.serve.report.percentiles import Spread, percentile
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 0.999, 1.0]))

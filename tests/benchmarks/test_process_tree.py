@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.serving.load.process_tree import (
+from benchmarks.serve.load.process_tree import (
     TICKS_PER_S,
     cpu_seconds,
     memory_bytes,

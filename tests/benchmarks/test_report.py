@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.serving.load.answers import Check
-from benchmarks.serving.load.measure import Closed, EngineLoop, Open, Round
-from benchmarks.serving.report.report import EngineRow, Row, ServingComparison, as_json, notes, ratios, table
+from benchmarks.serve.load.answers import Check
+from benchmarks.serve.load.measure import Closed, EngineLoop, Open, Round
+from benchmarks.serve.report.report import EngineRow, Row, ServingComparison, as_json, notes, ratios, table
 
 OPEN = Open(0.8, 80.0, 5.0, 20.0, 40.0, 1600, 0, 0.3, False, 16, 6.0, 2**20, 0.02)
 
@@ -87,7 +87,7 @@ def test_all_figures_are_kept(tmp_path: Path) -> None:
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:
-    from benchmarks.serving.report.plot import draw
+    from benchmarks.serve.report.plot import draw
 
     failed = Row("x", "Failed", [Round(failure="it ended with 1")], False)
     draw(compared(BASE, OURS, failed), tmp_path / "plot.png")

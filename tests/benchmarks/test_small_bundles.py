@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.serving import ab_test, cold_steps, deep_queue, hot_path, mixed_traffic
-from benchmarks.serving.engine_loop import (
+from benchmarks.serve import ab_test, hot_path
+from benchmarks.serve.engine_loop import (
     WINDOWS,
     document_batches,
     document_loops,
@@ -59,46 +59,6 @@ def test_the_engine_is_looped_with_one_and_with_all_cores(mood: Path, reader: Pa
     assert all(loop.items_per_s > 0 and loop.batch_ms == sorted(loop.batch_ms) for loop in loops)
 
 
-def test_a_document_is_made_of_so_many_windows(reader: Path) -> None:
-    question, context, windows = mixed_traffic.long_document(reader, 20)
-    assert abs(windows - 20) <= 1
-    assert mixed_traffic.long_document(reader, 20) == (question, context, windows)
-    assert "Anna Weber" in context
-
-
-@pytest.mark.slow
-def test_sentences_are_measured_beside_a_document(
-    mood: Path, reader: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    brief = [
-        "--rate",
-        "20",
-        "--seconds",
-        "0.5",
-        "--rounds",
-        "1",
-        "--windows",
-        "6",
-        "--log",
-        str(tmp_path / "log"),
-    ]
-    assert mixed_traffic.main([str(mood), str(reader), *brief]) == 0
-    printed = capsys.readouterr().out
-    assert "| 1 | alone |" in printed and "| 1 | with the document |" in printed
-    assert printed.splitlines()[-1].startswith("p99 with the document over p99 alone: ")
-
-
-@pytest.mark.slow
-def test_a_deep_queue_is_measured_against_a_shallow_one(
-    mood: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    brief = ["--seconds", "0.5", "--warm-seconds", "0.1", "--rounds", "1", "--log", str(tmp_path / "log")]
-    assert deep_queue.main([str(mood), "--deep", "640", "--shallow", "64", *brief]) == 0
-    printed = capsys.readouterr().out
-    assert "| 1 | 64 |" in printed and "| 1 | 640 |" in printed
-    assert "texts/s at 640 over those at 64: " in printed
-
-
 @pytest.mark.slow
 def test_a_request_is_measured_without_its_engine(
     mood: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -122,9 +82,3 @@ def test_two_versions_of_the_service_are_asked_in_turns(
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[1:]] == ["| 1", "| 2"]
     assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in rows[1:])
-
-
-def test_steps_are_timed_hot_and_cold(mood: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cold_steps.main([str(mood), "--texts", "3"]) == 0
-    rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if line.startswith("| ")]
-    assert len(rows) == 9 and all(float(row[1]) >= 0 for row in rows[1:])

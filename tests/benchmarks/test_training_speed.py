@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import transformers
 
-from benchmarks.training import speed, trainer
-from benchmarks.training.tasks import Mark, TrainingSpeed, measured
+from benchmarks.train import speed, trainer
+from benchmarks.train.tasks import Mark, TrainingSpeed, measured
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad

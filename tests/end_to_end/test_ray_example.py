@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks.serving.load.process_tree import kill, tree
-from benchmarks.serving.load.running import free_port, last_lines, process
+from benchmarks.serve.load.process_tree import kill, tree
+from benchmarks.serve.load.running import free_port, last_lines, process
 from service.bulk.predictor import Predictor
 from tests.support.tiny import SPECS, WORDS, write_tiny_bundle
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.serving.baselines.encoder_shapes import write_encoder
+from benchmarks.serve.baselines.encoder_shapes import write_encoder
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from model_export.reference import Floats, Reference
 from model_export.verify.parity import references

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from benchmarks.common.timing import seconds_in_turns
+from benchmarks.common import seconds_in_turns
 from benchmarks.engine.shapes import random_model, write_random_bundle
 from benchmarks.engine.texts import LONGEST, random_texts
 from benchmarks.gpu_check.check import Check

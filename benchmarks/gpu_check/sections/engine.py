@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from benchmarks.common.timing import least_seconds
+from benchmarks.common import least_seconds
 from benchmarks.engine.padded_torch import PaddedTorch, matmul_flops
 from benchmarks.engine.shapes import random_model, write_random_bundle
 from benchmarks.engine.speed import LONE_TOKENS, OURS, Rate, Run, alone, measured

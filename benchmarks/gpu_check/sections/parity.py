@@ -123,7 +123,7 @@ def _since(began: float) -> str:
 
 def _demos(check: Check) -> None:
     """Export the demo models where the weights that they belong to are installed."""
-    from benchmarks.serving.load.running import ROOT
+    from benchmarks.serve.load.running import ROOT
 
     folders = sorted(file.parent for file in (ROOT / "models").glob("*/task.json"))
     for folder in folders:

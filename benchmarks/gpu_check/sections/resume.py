@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.corpus import write_corpus
 from benchmarks.gpu_check.sections.training import model_values
-from benchmarks.serving.load.running import ROOT
+from benchmarks.serve.load.running import ROOT
 from training.core.records import LOG, read_steps
 from training.pretrain import pretrain
 from training.pretraining.settings import PretrainSettings

@@ -8,11 +8,11 @@ from typing import Any
 from benchmarks.gpu_check.check import Check
 from benchmarks.gpu_check.checkpoints import shape, write_checkpoint
 from benchmarks.gpu_check.sections.parity import NARROW, SPECS, VOCABULARY
-from benchmarks.serving.baselines.registry import CONTENDERS
-from benchmarks.serving.load.load import closed_loop
-from benchmarks.serving.load.running import BaselineError, Running, free_port, last_lines, server
-from benchmarks.serving.load.service_command import service_command
-from benchmarks.serving.load.workloads import LIST_TEXTS, workload
+from benchmarks.serve.baselines.registry import CONTENDERS
+from benchmarks.serve.load.load import closed_loop
+from benchmarks.serve.load.running import BaselineError, Running, free_port, last_lines, server
+from benchmarks.serve.load.service_command import service_command
+from benchmarks.serve.load.workloads import LIST_TEXTS, workload
 from model_export.export import export
 from model_export.verify.parity import Tolerance
 

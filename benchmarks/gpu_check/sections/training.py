@@ -17,7 +17,7 @@ from benchmarks.gpu_check.checkpoints import shape, write_shape
 from benchmarks.gpu_check.corpus import write_corpus
 from benchmarks.gpu_check.records import Row
 from benchmarks.gpu_check.sections.parity import NARROW
-from benchmarks.serving.load.texts import Kinds, made_up_texts
+from benchmarks.serve.load.texts import Kinds, made_up_texts
 from bert.nn import attention
 from bert.tokenizer import Tokenizer
 from service.cpu_count import usable_cores

@@ -4,16 +4,21 @@ The two sides share the examples and nothing else. Dropout is off, so losses and
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from benchmarks.training.curves import ours
-from benchmarks.training.curves.optimizers import (
+from bert.config import BertConfig
+from bert.nn.checkpoint import save_checkpoint, save_weights
+from bert.nn.heads import BertForMaskedLM
+from tests.support.papers.loop import PAPERS, Run, TheirLoop
+from tests.support.papers.models import REST, TEACHER
+from tests.support.papers.optimizers import (
     Adam,
     Lamb,
     Schedule,
@@ -22,19 +27,16 @@ from benchmarks.training.curves.optimizers import (
     linear_from_start,
     trapezoid,
 )
-from benchmarks.training.curves.relatives import Detection
-from benchmarks.training.curves.theirs import PAPERS, Run, TheirLoop
-from bert.config import BertConfig
-from bert.nn.checkpoint import save_checkpoint
-from bert.nn.heads import BertForMaskedLM
 from training.core.distributed import Processes
 from training.core.optimizers.optim import BETA1
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
-from training.pretraining.data import Batches, masking
-from training.pretraining.examples.base import SpecialIds
+from training.pretrain import make_objective
+from training.pretraining.data import Batches, masking, stream
+from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.objectives import replaced_token
+from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import make_loop
 
@@ -134,21 +136,44 @@ def settings_of(recipe: str, data: Path, without: Sequence[str] = ()) -> Pretrai
 
 def trained_by_us(settings: PretrainSettings, start: Path, end: Path) -> list[float]:
     """Train with the project's own loop; write the weights before and after, return the losses."""
-    objective = ours.fresh_objective(settings)
-    ours.save(objective, start)
     corpus, alone = Corpus.open(settings.corpus), Processes(0, 1, torch.device("cpu"))
-    mask = masking(settings, corpus, SpecialIds.load(corpus.tokenizer_folder))
+    special = SpecialIds.load(corpus.tokenizer_folder)
+    torch.manual_seed(settings.seed)
+    objective = make_objective(settings, corpus, special)
+    save(objective, start)
+    mask = masking(settings, corpus, special)
     loop = make_loop(settings, objective, Batches(settings, corpus, mask, alone), alone)
     losses = [numbers["loss"] for numbers in loop.steps()]
-    ours.save(objective, end)
+    save(objective, end)
     return losses
+
+
+def save(objective: Objective, folder: Path) -> None:
+    """Write all weights: the model and what lies beside it as a run does, others to a file of their own."""
+    weights = {name: value.detach().clone() for name, value in objective.named_parameters()}
+    model = objective.model_weights(weights)
+    save_weights(model, objective.model.config, folder, objective.architecture, {})
+    objective.save_beside(folder, weights, {})
+    for teacher in objective.frozen:
+        assert isinstance(teacher, BertForMaskedLM)
+        save_checkpoint(teacher, folder / TEACHER, "BertForMaskedLM", {})
+    save_file(
+        {name: value for name, value in weights.items() if not name.startswith("model.")}, folder / REST
+    )
+
+
+def batches(settings: PretrainSettings) -> Iterator[list[MaskedExample]]:
+    """Yield the examples of each step."""
+    corpus = Corpus.open(settings.corpus)
+    mask = masking(settings, corpus, SpecialIds.load(corpus.tokenizer_folder))
+    examples = stream(settings, corpus, mask, settings.max_tokens, settings.seed)
+    return (batch for batch, _ in examples.batches(settings.batch_size))
 
 
 @pytest.fixture(autouse=True)
 def likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let both sides' generators propose the likeliest piece: their draws would differ."""
+    """Let generators propose the likeliest piece, as those of transformers do here: their draws would differ."""
     monkeypatch.setattr(replaced_token, "sample", lambda logits: logits.argmax(-1))
-    monkeypatch.setattr(Detection, "draw", staticmethod(lambda logits: logits.argmax(-1)))
 
 
 @pytest.mark.parametrize("recipe", PAPERS)
@@ -157,7 +182,7 @@ def test_the_first_steps_are_those_of_transformers(recipe: str, data: Path, tmp_
     expected = trained_by_us(settings, tmp_path / "start", tmp_path / "end")
     run = Run(STEPS, RATE, WARMUP, SpecialIds.load(settings.corpus).pad, DECAY)
     loop = TheirLoop.start(recipe, run, tmp_path / "start")
-    losses = list(loop.steps(ours.batches(settings)))
+    losses = list(loop.steps(batches(settings)))
     assert losses[0] == pytest.approx(expected[0], abs=1e-5)
     assert losses == pytest.approx(expected, abs=2e-5)
     same = PAPERS[recipe].model(tmp_path / "end").state_dict()

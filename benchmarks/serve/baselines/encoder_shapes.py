@@ -1,0 +1,141 @@
+"""Encoders of published shapes with random weights, as `transformers` writes them.
+
+Speed does not depend on what the weights are. All have one small WordPiece tokenizer, because it does not depend on that
+either.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+from benchmarks.serve.load.texts import COMMON
+
+_ROBERTA = {"max_position_embeddings": 514, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+_DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "pos_att_type": "p2c|c2p",
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+}
+_DEBERTA_V3 = {
+    **_DEBERTA,
+    "model_type": "deberta-v2",
+    "vocab_size": 128100,
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "minilm-l6": {
+        "model_type": "bert",
+        "hidden_size": 384,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 12,
+        "intermediate_size": 1536,
+    },
+    "distilbert-base": {"model_type": "distilbert"},
+    "ernie-3.0-medium": {
+        "model_type": "ernie",
+        "num_hidden_layers": 6,
+        "vocab_size": 40000,
+        "max_position_embeddings": 2048,
+        "type_vocab_size": 4,
+        "use_task_id": True,
+        "task_type_vocab_size": 16,
+        "layer_norm_eps": 1e-5,
+    },
+    "electra-small": {"model_type": "electra"},
+    "electra-base": {
+        "model_type": "electra",
+        "embedding_size": 768,
+        "hidden_size": 768,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "roberta-base": {"model_type": "roberta", "vocab_size": 50265, "type_vocab_size": 1, **_ROBERTA},
+    "albert-base": {
+        "model_type": "albert",
+        "hidden_size": 768,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "mpnet-base": {"model_type": "mpnet", "vocab_size": 30527, **_ROBERTA},
+    "deberta-base": {**_DEBERTA, "model_type": "deberta"},
+    "deberta-v3-base": _DEBERTA_V3,
+    "deberta-v3-small": {**_DEBERTA_V3, "num_hidden_layers": 6},
+    "deberta-v2-xlarge": {
+        **_DEBERTA_V3,
+        "hidden_size": 1536,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 24,
+        "intermediate_size": 6144,
+        "attention_head_size": 64,
+        "conv_kernel_size": 3,
+        "conv_act": "gelu",
+    },
+    "modernbert-base": {"model_type": "modernbert", "pad_token_id": 1},
+    "tiny": {
+        "model_type": "electra",
+        "embedding_size": 16,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+    },
+}
+"""Name → what differs from the defaults of its class in `transformers`."""
+LABELS = 3
+SPECIAL_PIECES = ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]")
+"""Special pieces in the order of their ids. [PAD] is 1, because MPNet's code fixes it."""
+MAX_TOKENS = 512
+
+
+def write_encoder(name: str, folder: Path, **changes: Any) -> Any:
+    """Write one of SHAPES as a text classifier of `transformers`; return the model."""
+    # Imported here: the table is read where torch is not.
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    values = {"num_labels": LABELS, **SHAPES[name], **changes}
+    config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
+    model = transformers.AutoModelForSequenceClassification.from_config(config).eval()
+    model.save_pretrained(folder)
+    write_tokenizer(folder)
+    return model
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Write the tokenizer: letters, and the words that made-up texts consist of."""
+    letters = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
+    pieces = [
+        *SPECIAL_PIECES,
+        *letters,
+        *(f"##{letter}" for letter in letters),
+        *sorted(set(COMMON) - set(letters)),
+    ]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    backend = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer(lowercase=True)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.add_special_tokens(list(SPECIAL_PIECES))
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(piece, vocabulary[piece]) for piece in ("[CLS]", "[SEP]")],
+    )
+    backend.save(str(folder / "tokenizer.json"))
+    stated = {f"{kind}_token": f"[{kind.upper()}]" for kind in ("cls", "pad", "sep", "unk", "mask")}
+    content = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": MAX_TOKENS,
+        "model_input_names": ["input_ids", "attention_mask"],  # not all of them take segments
+        **stated,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(content), encoding="utf-8")

@@ -1,1 +1,0 @@
-"""Each pretraining recipe beside the same recipe written with transformers' modules."""
