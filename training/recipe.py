@@ -19,7 +19,6 @@ SIZE_POWER = 2 / 3
 SIMILARITY_SHARE = 0.4
 """Share of BERT's rate for similarity, which has no fresh head: 2e-5 for base, RoBERTa's too (Reimers & Gurevych 2019)."""
 ADAPTER_RATE = 5e-4
-FEATURES_RATE = 1e-3
 MIN_EPOCHS, MAX_EPOCHS = 3, 20
 ENOUGH_STEPS = 200
 """Optimizer steps to reach by epochs beyond MIN_EPOCHS."""
@@ -82,8 +81,6 @@ def default_rate(settings: FinetuneSettings, config: BertConfig) -> tuple[float,
     The published rates fall with the size: 3e-4 for the miniatures (Turc et al. 2019, arXiv 1908.08962), 5e-5 for BERT
     base and 2e-5 for BERT large (Devlin et al. 2018). Other families' are beside them in `bert/families.py`.
     """
-    if settings.features:
-        return FEATURES_RATE, "default for a BiLSTM on a frozen base"
     if settings.lora:
         return ADAPTER_RATE, "default for an adapter"
     layers, width = len(config.layer_order), config.hidden_size

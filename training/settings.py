@@ -32,17 +32,6 @@ class LoraSettings(SettingsPart):
     """Dropout of what the matrices read."""
 
 
-class FeatureSettings(SettingsPart):
-    """Train a two-layer BiLSTM on the states of a frozen encoder (Devlin et al. 2018, section 5.3)."""
-
-    layers: Literal["embeddings", "second_to_last", "last", "last_four", "weighted_last_four", "weighted"] = (
-        "last_four"
-    )
-    """States that the BiLSTM reads: one layer's, the last four side by side, or a learned sum of four or all."""
-    lstm_size: Annotated[int, Field(ge=1)] = 768
-    """Width of each direction of each LSTM layer."""
-
-
 class RecaseSettings(SettingsPart):
     """Learn a share of the sentences in small letters or in capitals, other ones in each epoch."""
 
@@ -129,9 +118,6 @@ class FinetuneSettings(CommandSettings):
         "{label: factor} names some, and the others have 1",
     )
     lora: LoraSettings | None = Field(None, description="train an adapter instead of all weights")
-    features: FeatureSettings | None = Field(
-        None, description="ner: freeze the encoder and train a BiLSTM on its states"
-    )
     letter_shapes: bool = Field(
         False,
         description="ner: tell an uncased model how each word is written (lower, Capitalised, UPPER, mixed, digits), "
@@ -257,12 +243,8 @@ class FinetuneSettings(CommandSettings):
                 f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"
             )
         task = TASKS[self.task]
-        if self.features and not task.has_tags:
-            raise ValueError(f"features are read for ner, and task is {self.task!r}")
         if self.embeddings != EmbeddingSettings() and task.head is not Head.EMBEDDING:
             raise ValueError(f"embeddings are learned for similarity, and task is {self.task!r}")
-        if self.features and self.lora:
-            raise ValueError("features leave the encoder as it is, and lora changes it: give one of the two")
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
         if not task.has_tags and (self.letter_shapes or self.left_out or self.recase):
@@ -277,8 +259,6 @@ class FinetuneSettings(CommandSettings):
         for name, folder in read:
             if folder.resolve() == (self.output_dir / BEST).resolve():
                 raise ValueError(f"{name} ({folder}) is what this run writes: give it another output_dir")
-        if self.start_from and self.features:
-            raise ValueError("features train a head on a frozen encoder, and start_from is not read there")
         if self.start_from and not self.train:
             raise ValueError("start_from is a start of training, and there are no training files")
         if self.class_weights != "none" and (not task.has_problems or task.learns_numbers(self.problem)):
@@ -290,15 +270,13 @@ class FinetuneSettings(CommandSettings):
             raise ValueError("a teacher reads whole texts, and long_texts 'windows' parts of them")
         if self.teacher and task.head is Head.EMBEDDING:
             raise ValueError("a teacher's logits are learned from, and similarity has none")
-        if self.freeze_embeddings and (self.lora or self.features or self.base.startswith(RANDOM)):
-            other = "lora" if self.lora else "features" if self.features else f"base {self.base!r}"
+        if self.freeze_embeddings and (self.lora or self.base.startswith(RANDOM)):
+            other = "lora" if self.lora else f"base {self.base!r}"
             raise ValueError(
                 f"freeze_embeddings is for full fine-tuning of trained weights, and not for {other}"
             )
         if self.head_learning_rate and task.head is Head.EMBEDDING:
             raise ValueError("head_learning_rate is for a model with a head, and similarity has none")
-        if self.layer_decay != 1 and self.features:
-            raise ValueError("layer_decay is for an encoder that is trained, and features freeze it")
         if self.r_drop and not (
             task.has_tags or (task.has_problems and not task.learns_numbers(self.problem))
         ):

@@ -125,8 +125,6 @@ def read_safetensors(file: Path) -> Weights:
 
 
 def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
-    if (folder / "features.json").is_file():
-        raise CheckpointError(f"{folder} holds a BiLSTM over frozen features: it probes an encoder, no more")
     is_adapter = (folder / lora.ADAPTER_CONFIG).is_file()
     if not is_adapter and not (folder / "task.json").is_file():
         raise CheckpointError(

@@ -73,15 +73,9 @@ def test_similarity_which_has_no_fresh_head_has_a_lower_rate() -> None:
     assert make_recipe(alike, shape(2, 128), 1260, 40).learning_rate == 1e-4
 
 
-@pytest.mark.parametrize(
-    ("changes", "rate", "reason"),
-    [({"lora": {}}, 5e-4, "an adapter"), ({"features": {}}, 1e-3, "a BiLSTM on a frozen base")],
-)
-def test_what_is_trained_beside_a_frozen_base_has_a_rate_of_its_own(
-    changes: dict[str, Any], rate: float, reason: str
-) -> None:
-    recipe = make_recipe(settings(**changes), shape(6, 384), 1260, 40)
-    assert (recipe.learning_rate, recipe.reasons["learning_rate"]) == (rate, f"default for {reason}")
+def test_an_adapter_has_a_rate_of_its_own() -> None:
+    recipe = make_recipe(settings(lora={}), shape(6, 384), 1260, 40)
+    assert (recipe.learning_rate, recipe.reasons["learning_rate"]) == (5e-4, "default for an adapter")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def main() -> None:
     from training.finetune import finetune
 
     best = finetune(settings, shlex.join(["bert-finetune", *sys.argv[1:]]))
-    if os.environ.get("RANK", "0") == "0" and settings.features is None:  # a BiLSTM is not exported
+    if os.environ.get("RANK", "0") == "0":
         print("next:", *next_commands(best, settings.output_dir.resolve().name), sep="\n  ", file=sys.stderr)
 
 

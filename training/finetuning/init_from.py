@@ -30,8 +30,6 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
             raise ConfigError(
                 f"start_from {folder} has {name} {getattr(earlier, name)!r}, and this run {getattr(spec, name)!r}"
             )
-    if (folder / models.HEAD).is_file():
-        raise ConfigError(f"start_from {folder} holds a BiLSTM over frozen features, and no encoder")
     if models.is_adapted(trained):
         _check_adapter(folder, earlier, spec, trained)
         _fill_adapter(folder, trained, model.config)

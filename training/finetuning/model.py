@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from bert.checkpoint.base_models import resolve_base, weights_sha256
 from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from bert.checkpoint.weights import file_hashes
 from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.files import atomic_dir
@@ -25,8 +24,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.text.letter_shapes import SHAPES
-from training.core.optimizers.optim import trainable
-from training.settings import RANDOM, FeatureSettings, FinetuneSettings, LoraSettings
+from training.settings import RANDOM, FinetuneSettings, LoraSettings
 from training.tasks.base import FinetuneTask
 
 if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the runs that use it import it
@@ -38,8 +36,6 @@ logger = logging.getLogger(__name__)
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
 PEFT = "base_model.model."
 """Beginning of the names in a file of peft."""
-HEAD = "head.safetensors"
-"""Weights that were trained beside a frozen encoder."""
 
 
 def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.Module]:
@@ -62,8 +58,6 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
         load_into(model, folder)
     has_shapes = _reads_shapes(settings.base)
     if task.spec.letter_shapes and not has_shapes:
-        if settings.features:
-            raise ConfigError("letter_shapes are learned by an encoder, and features freeze that of the base")
         add_segments(model)
     if has_shapes and not task.spec.letter_shapes:
         logger.warning("warning: %s learned from letter shapes, and this run has none", settings.base)
@@ -75,9 +69,9 @@ def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.
 
 
 def _has_dropout(config: BertConfig, settings: FinetuneSettings) -> bool:
-    """Tell whether two readings of what is trained may differ; a frozen encoder never drops anything out."""
-    attention = 0.0 if settings.features else config.attention_probs_dropout_prob
+    """Tell whether two readings of what is trained may differ."""
     adapter = settings.lora.dropout if settings.lora else 0.0
+    attention = config.attention_probs_dropout_prob
     return any((config.hidden_dropout_prob, config.classifier_dropout, attention, adapter))
 
 
@@ -175,8 +169,6 @@ def save(
     with atomic_dir(folder) as aside:
         if is_adapted(trained):
             save_adapter(trained, aside, settings.base, model.config, task.architecture)
-        elif settings.features is not None:
-            save_head(model, aside, settings, settings.features)
         else:
             save_whole(aside, model, task)
         task.spec.write(aside)
@@ -235,18 +227,6 @@ def _renamed(weights: Mapping[str, Tensor], name_of: Callable[[str], str]) -> di
     return {f"{PEFT}{name_of(name.removeprefix(PEFT))}": tensor for name, tensor in weights.items()}
 
 
-def save_head(model: BertHead, folder: Path, settings: FinetuneSettings, features: FeatureSettings) -> None:
-    """Write what was trained beside a frozen encoder, and which encoder that was."""
-    save_file({name: p.detach().cpu().contiguous() for name, p in trainable(model).items()}, folder / HEAD)
-    content = {
-        **features.model_dump(),
-        "base": settings.base,
-        "base_files": file_hashes(base_folder(settings.base)),
-        "seed": settings.seed,  # random weights come from it
-    }
-    (folder / "features.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
 def label_maps(spec: TaskSpec) -> dict[str, object]:
     """Return what `transformers` wants in a config: labels by number and numbers by label."""
     if not spec.labels:
@@ -267,7 +247,5 @@ def restore(folder: Path, model: BertHead, trained: nn.Module) -> None:
         import peft
 
         peft.set_peft_model_state_dict(trained, read_adapter(folder, model.config))
-    elif (folder / HEAD).is_file():
-        model.load_state_dict(load_file(folder / HEAD), strict=False)
     else:
         load_into(model, folder)

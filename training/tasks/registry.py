@@ -6,7 +6,6 @@ from bert.tokenizer import Tokenizer
 from training.settings import FinetuneSettings
 from training.tasks.base import FinetuneTask
 from training.tasks.choice import ChoiceFinetuning
-from training.tasks.features import FeatureNerFinetuning
 from training.tasks.ner import NerFinetuning
 from training.tasks.qa import QaFinetuning
 from training.tasks.sequence import SequenceFinetuning
@@ -23,10 +22,7 @@ TASKS: dict[str, type[FinetuneTask]] = {
 
 def make_task(settings: FinetuneSettings, tokenizer: Tokenizer, spec: TaskSpec) -> FinetuneTask:
     """Return the settings' task. Raises ConfigError where it has no such metric."""
-    if settings.features is not None:
-        task: FinetuneTask = FeatureNerFinetuning(tokenizer, spec, settings.features)
-    else:
-        task = TASKS[settings.task](tokenizer, spec)
+    task = TASKS[settings.task](tokenizer, spec)
     if settings.metric is not None and settings.metric not in task.metrics:
         raise ConfigError(
             f"metric is {settings.metric!r}; known for {spec.task} are {', '.join(task.metrics)}"

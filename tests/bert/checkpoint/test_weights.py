@@ -42,13 +42,6 @@ def test_a_task_alone_means_its_base_as_it_is(base: Path, tmp_path: Path) -> Non
     assert_same(checkpoint.weights, model().state_dict())
 
 
-def test_a_head_over_frozen_features_is_refused_as_what_it_is(tmp_path: Path) -> None:
-    TaskSpec("ner", ("O", "B-PER")).write(tmp_path)
-    (tmp_path / "features.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="a BiLSTM over frozen features"):
-        read_checkpoint(tmp_path)
-
-
 def test_old_and_bare_names_become_todays(tmp_path: Path) -> None:
     tensors = {
         "embeddings.LayerNorm.gamma": torch.ones(2),

@@ -207,19 +207,11 @@ def test_r_drop_takes_the_dropout_of_an_adapter_for_dropout(settings_for: Make) 
     finetune(settings_for("ner", r_drop=1.0, lora={"rank": 2, "dropout": 0.1}, max_steps=1))
 
 
-def test_dropout_of_a_frozen_encoder_does_not_count(settings_for: Make) -> None:
-    frozen = {"features": {"layers": "last", "lstm_size": 4}, "attention_dropout": 0.1}
-    with pytest.raises(ConfigError, match="all dropout is 0"):
-        finetune(settings_for("ner", r_drop=1.0, **frozen))
-
-
 @pytest.mark.parametrize(
     ("task", "changes", "reason"),
     [
         ("classification", {"freeze_embeddings": True, "lora": {}}, "not for lora"),
-        ("ner", {"freeze_embeddings": True, "features": {}}, "not for features"),
         ("ner", {"freeze_embeddings": True, "base": "random:x"}, "not for base 'random:x'"),
-        ("ner", {"layer_decay": 0.9, "features": {}}, "features freeze it"),
         ("similarity", {"head_learning_rate": 1e-3}, "similarity has none"),
         ("qa", {"r_drop": 1.0}, "this is 'qa'"),
         ("classification", {"r_drop": 1.0, "problem": "regression"}, "this is 'regression'"),

@@ -37,7 +37,6 @@ def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         *((task, {}) for task in FILES),
         ("classification", {"class_weights": {"negative": 3}}),
         ("classification", {"long_texts": "windows", "max_tokens": 8}),
-        ("ner", {"features": {"layers": "last", "lstm_size": 4}}),
         ("qa", {"max_tokens": 40}),
     ],
 )

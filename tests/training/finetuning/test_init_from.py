@@ -138,7 +138,6 @@ def test_a_start_that_no_step_improves_stays_the_best(
         ("ner", {"lora": LORA}, {"lora": {**LORA, "alpha": 9}}, "has lora_alpha 8.0, and this run 9.0"),
         ("ner", {"lora": LORA}, {}, "holds an adapter: set lora as that run did"),
         ("ner", {}, {"lora": LORA}, "holds no adapter, and lora is set: leave lora out"),
-        ("ner", {"features": {"layers": "last", "lstm_size": 4}}, {}, "holds a BiLSTM over frozen features"),
     ],
 )
 def test_what_does_not_fit_is_refused(
@@ -213,15 +212,6 @@ def test_a_damaged_checkpoint_is_refused(
         begin("ner", folder, lora=lora)
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"features": {}}, "start_from is not read there"),
-        ({"train": []}, "there are no training files"),
-    ],
-)
-def test_settings_that_start_from_has_no_meaning_for_are_refused(
-    changes: dict[str, Any], reason: str, settings_for: Make, tmp_path: Path
-) -> None:
-    with pytest.raises(ValidationError, match=reason):
-        settings_for("ner", start_from=tmp_path, **changes)
+def test_a_start_without_training_files_is_refused(settings_for: Make, tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="there are no training files"):
+        settings_for("ner", start_from=tmp_path, train=[])

@@ -107,7 +107,6 @@ def test_shares_of_the_sentences_are_learned_in_other_letters(settings_for: Make
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"letter_shapes": True, "features": {"layers": "last"}}, "features freeze that of the base"),
         (
             {"letter_shapes": True, "train": ONE, "recase": {"lower": 0.4, "upper": 0.2}},
             "an epoch draws none of the 3",

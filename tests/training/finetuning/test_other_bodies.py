@@ -1,4 +1,4 @@
-"""Fine-tuning over bodies that are not BERT's: frozen features, teachers, long documents in one piece."""
+"""Fine-tuning over bodies that are not BERT's: teachers, long documents in one piece."""
 
 import json
 import logging
@@ -9,24 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import transformers
 
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import read_checkpoint
-from bert.config import BertConfig
-from bert.nn.checkpoint import load_into
 from bert.tokenizer import Tokenizer
 from model_export.reference import Reference
 from tests.support.checkpoints import SPECS
 from tests.support.families import relative
 from training.finetune import finetune
 from training.finetuning.teacher import Teacher
-from training.settings import FeatureSettings, FinetuneSettings
-from training.tasks.features import BiLstmTagger
+from training.settings import FinetuneSettings
 from training.tasks.registry import TASKS
 
 Make = Callable[..., FinetuneSettings]
-BODIES = ["modernbert", "deberta-v2", "deberta"]
 LONG, SENTENCE = 8192, "Ada lived in London . "
 TAGS = ["B-PER", "O", "O", "B-LOC", "O"]
 
@@ -43,24 +38,6 @@ def write_base(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return write
-
-
-@pytest.mark.parametrize("model_type", BODIES)
-def test_frozen_features_are_the_states_that_transformers_gives(
-    model_type: str, write_base: Callable[..., Path], settings_for: Make
-) -> None:
-    base = write_base(model_type)
-    best = finetune(settings_for("ner", base=base, max_steps=2, features={"lstm_size": 8}))
-    assert json.loads((best / "features.json").read_text())["base"] == str(base)
-    model = BiLstmTagger(BertConfig.read(base), 3, FeatureSettings(lstm_size=8)).eval()
-    load_into(model, base)
-    theirs = transformers.AutoModel.from_pretrained(base).eval()
-    ids = torch.arange(1000, 1030)[None]
-    with torch.no_grad():
-        expected = theirs(ids, output_hidden_states=True).hidden_states
-        found = list(model.bert.all_states(ids, None, torch.ones_like(ids)))
-    for ours, states in zip(found[-4:], expected[-4:], strict=True):
-        assert torch.allclose(ours, states, atol=1e-5)
 
 
 @pytest.mark.parametrize(("task", "model_type"), [("ner", "modernbert"), ("classification", "deberta-v2")])
