@@ -10,7 +10,6 @@ from pydantic import Field, model_validator
 from bert.data.compressed import stem
 from bert.data.labelled_file import LabelledFile
 from bert.settings import SettingsPart
-from training.command_line import drop_removed
 
 
 class DataFile(SettingsPart):
@@ -18,9 +17,7 @@ class DataFile(SettingsPart):
 
     path: Path
     """The file; with format hub the name of a data set, or its folder."""
-    format: Literal[
-        "auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub", "recurring_spans"
-    ] = "auto"
+    format: Literal["auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub"] = "auto"
     """Format; auto goes by the task, the ending and the content."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Columns that hold `text`, `text_pair`, `label` and the like (csv, tsv, jsonl, hub)."""
@@ -42,23 +39,11 @@ class DataFile(SettingsPart):
     """Name of a dev or test file in reports and task.json; by default the file name without its ending."""
     repeat: Annotated[float, Field(gt=0)] = 1.0
     """Draws of a training file's examples an epoch; 0.5 draws a half, another one each epoch."""
-    unlearned: list[str] = Field(default_factory=list)
-    """Words of a file (ner) whose tags are not learned: `handles`, `untagged_handles`, `capitals` (tagged O), or a type."""
-    unanswerable: Annotated[float, Field(ge=0)] = 0.0
-    """Unanswerable questions to make for each answerable one (qa), from other paragraphs."""
-    unanswerable_cut: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the answerable questions (qa) that are asked again of their paragraph without the answer's sentences."""
-    limit: Annotated[int, Field(ge=1)] | None = None
-    """Largest number of questions to make of raw text (format recurring_spans); by default no limit."""
 
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any) -> Any:
-        if isinstance(value, str | Path):
-            return {"path": value}
-        return drop_removed(
-            value, "unanswerable_edited", 0.0, "`unanswerable` makes questions without an answer"
-        )
+        return {"path": value} if isinstance(value, str | Path) else value
 
     @property
     def labelled(self) -> LabelledFile:
@@ -70,27 +55,9 @@ class DataFile(SettingsPart):
         """Name of its examples in reports and scores."""
         return self.name or stem(self.path)
 
-    @property
-    def unanswerable_name(self) -> str:
-        """Name of the questions that are made from other paragraphs."""
-        return f"{self.source_name}-unanswerable"
-
-    @property
-    def cut_name(self) -> str:
-        """Name of the questions whose answer is cut out of the paragraph."""
-        return f"{self.source_name}-cut"
-
-    @property
-    def source_names(self) -> list[str]:
-        """All names under which it has scores."""
-        made = [(self.unanswerable, self.unanswerable_name), (self.unanswerable_cut, self.cut_name)]
-        return [self.source_name, *(name for share, name in made if share)]
-
 
 def check_scored(files: Sequence[DataFile]) -> None:
-    """Raise ValueError where a file that is scored has what only training reads."""
+    """Raise ValueError for a file that is scored and asks to be drawn more or less often than once."""
     for file in files:
-        if file.unlearned:
-            raise ValueError(f"unlearned is for training files, and {file.path} is scored on all its words")
         if file.repeat != 1:
             raise ValueError(f"repeat is for training files, and each example of {file.path} is scored once")

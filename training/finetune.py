@@ -31,7 +31,7 @@ from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
 from training.finetuning.init_from import start_from
 from training.finetuning.scores import score_base
-from training.finetuning.teacher import answer_confidence, marked
+from training.finetuning.teacher import marked
 from training.finetuning.trainer import FinetuneTrainer, make_loop
 from training.recipe import Recipe, make_recipe
 from training.report.checks import unseen_labels
@@ -90,8 +90,7 @@ def _read(
     settings: FinetuneSettings, command: str, group: Processes
 ) -> tuple[list[Source], list[Source], list[Source], FinetuneTask]:
     """Read train, dev and test files, and make the task that they describe."""
-    judge = settings.unanswerable_by
-    train = read_training(settings, answer_confidence(judge, group.device) if judge else None)
+    train = read_training(settings)
     labels = find_labels(settings, train)
     dev = read_sources(settings.dev, settings, labels or None)
     test = read_sources(settings.test, settings, labels or None)
@@ -99,8 +98,6 @@ def _read(
     shared_with_training(_examples(train), _examples([*dev, *test]))
     spec = make_spec(settings, train, labels, command)
     tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
-    if settings.recase and not settings.letter_shapes and tokenizer.ids(["Ab"]) == tokenizer.ids(["ab"]):
-        raise ConfigError(f"recase changes letters that {settings.base} reads alike: set letter_shapes too")
     if TASKS[settings.task].head is Head.EMBEDDING:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
         _tell_left_out(settings.base)
@@ -183,8 +180,8 @@ def _recipe(settings: FinetuneSettings, config: BertConfig, data: Dataset) -> Re
     batches = data.batches(settings, 0)
     if not batches:
         raise ConfigError(
-            f"an epoch draws none of the {len(data.features)} training examples: the shares that repeat and recase ask "
-            "for are less than one"
+            f"an epoch draws none of the {len(data.features)} training examples: the share that repeat asks for is "
+            "less than one"
         )
     saves = CheckpointStore(settings.output_dir / CHECKPOINTS).newest_first() if settings.resume else ()
     return make_recipe(settings, config, sum(map(len, batches)), len(batches), planned(saves))

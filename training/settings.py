@@ -32,21 +32,6 @@ class LoraSettings(SettingsPart):
     """Dropout of what the matrices read."""
 
 
-class RecaseSettings(SettingsPart):
-    """Learn a share of the sentences in small letters or in capitals, other ones in each epoch."""
-
-    lower: Annotated[float, Field(ge=0, le=1)] = 0.25
-    """Share in small letters."""
-    upper: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share in capitals."""
-
-    @model_validator(mode="after")
-    def _fit_together(self) -> "RecaseSettings":
-        if self.lower + self.upper > 1:
-            raise ValueError(f"lower ({self.lower:g}) and upper ({self.upper:g}) are shares of one whole")
-        return self
-
-
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str | Path) else value
 
@@ -127,19 +112,11 @@ class FinetuneSettings(CommandSettings):
         default_factory=list,
         description="ner: kinds of words that no entity has: symbols such as emoji, and names after an at sign",
     )
-    recase: RecaseSettings | None = Field(
-        None, description="ner: share of the sentences that are learned in small letters, or in capitals"
-    )
     embeddings: EmbeddingSettings = Field(
         default_factory=lambda: EmbeddingSettings(), description="similarity: the loss, and what it needs"
     )
     teacher: TeacherSettings | None = Field(
         None, description="checkpoints of the same task whose logits are learned beside the labels"
-    )
-    unanswerable_by: Path | None = Field(
-        None,
-        description="qa: checkpoint that chooses which questions are asked of other paragraphs: those of which it is surest "
-        "to have found an answer, wrongly",
     )
     epochs: float | None = Field(
         None,
@@ -247,18 +224,12 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(f"embeddings are learned for similarity, and task is {self.task!r}")
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
-        if not task.has_tags and (self.letter_shapes or self.left_out or self.recase):
-            raise ValueError(f"letter_shapes, left_out and recase are for ner, and task is {self.task!r}")
-        if self.unanswerable_by and not any(file.unanswerable for file in self.train):
-            raise ValueError(
-                "unanswerable_by chooses unanswerable questions, and no training file asks for any"
-            )
-        # A resumed run asks both again; what it started from is in its saves.
-        read = [("teacher", folder) for folder in (self.teacher.checkpoint if self.teacher else [])]
-        read += [("unanswerable_by", self.unanswerable_by)] if self.unanswerable_by else []
-        for name, folder in read:
+        if not task.has_tags and (self.letter_shapes or self.left_out):
+            raise ValueError(f"letter_shapes and left_out are for ner, and task is {self.task!r}")
+        # A resumed run asks its teachers again; what it started from is in its saves.
+        for folder in self.teacher.checkpoint if self.teacher else []:
             if folder.resolve() == (self.output_dir / BEST).resolve():
-                raise ValueError(f"{name} ({folder}) is what this run writes: give it another output_dir")
+                raise ValueError(f"teacher ({folder}) is what this run writes: give it another output_dir")
         if self.start_from and not self.train:
             raise ValueError("start_from is a start of training, and there are no training files")
         if self.class_weights != "none" and (not task.has_problems or task.learns_numbers(self.problem)):
@@ -283,7 +254,6 @@ class FinetuneSettings(CommandSettings):
             kind = self.problem if task.has_problems else self.task
             raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
         _check_names([*self.dev, *self.test])
-        _check_made([*self.train, *self.dev, *self.test], self.task)
         check_scored([*self.dev, *self.test])
         return self
 
@@ -292,26 +262,13 @@ def _check_names(files: Sequence[DataFile]) -> None:
     """Raise ValueError where the scores of two files would have one name: the later would take the earlier's place."""
     owners: dict[str, DataFile] = {}
     for file in files:
-        for name in file.source_names:
-            if name in owners:
-                raise ValueError(
-                    f"the scores of {owners[name].path} and {file.path} would both be called {name!r}: "
-                    "give one of the files another `name`"
-                )
-            owners[name] = file
-
-
-def _check_made(files: Sequence[DataFile], task: Task) -> None:
-    """Raise ValueError where questions are to be made of what are none."""
-    for file in files:
-        if file.unlearned and not TASKS[task].has_tags:
-            raise ValueError(f"unlearned is for ner, and the task of {file.path} is {task!r}")
-        if file.limit is not None and file.format != "recurring_spans":
-            raise ValueError(f"limit is for the format recurring_spans, and {file.path} has {file.format!r}")
-        if not TASKS[task].has_questions and (file.unanswerable or file.unanswerable_cut):
+        name = file.source_name
+        if name in owners:
             raise ValueError(
-                f"unanswerable questions are made for qa, and the task of {file.path} is {task!r}"
+                f"the scores of {owners[name].path} and {file.path} would both be called {name!r}: "
+                "give one of the files another `name`"
             )
+        owners[name] = file
 
 
 def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:

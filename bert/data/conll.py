@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from bert.data.examples import UNLEARNED, WordsExample
+from bert.data.examples import WordsExample
 from bert.data.files import Problems, read_lines
 from bert.errors import DataError
 
@@ -52,9 +52,7 @@ def read_conll(
 
 def bio_labels(examples: Sequence[WordsExample]) -> tuple[str, ...]:
     """Return O and then B- and I- of every type that occurs, by name: the order of a model's labels."""
-    types = sorted(
-        {label[2:] for example in examples for label in example.labels if label not in ("O", UNLEARNED)}
-    )
+    types = sorted({label[2:] for example in examples for label in example.labels if label != "O"})
     return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 

@@ -19,13 +19,9 @@ class TextExample:
     """Texts that do not belong to `text`, as `text_pair` does (similarity). None: the label says how alike two are."""
 
 
-UNLEARNED = "?"
-"""Label of a word from which nothing is learned."""
-
-
 @dataclass(frozen=True, slots=True)
 class WordsExample:
-    """One sentence as words, with one BIO label a word, or UNLEARNED."""
+    """One sentence as words, with one BIO label a word."""
 
     words: tuple[str, ...]
     labels: tuple[str, ...]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from bert.errors import ConfigError
 
-FORMATS = ("auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub", "recurring_spans")
+FORMATS = ("auto", "glue", "csv", "tsv", "jsonl", "conll", "squad", "codah", "swag", "hub")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ FORMATS = {
     "classification": ("glue", "csv", "tsv", "jsonl", "hub"),
     "similarity": ("glue", "csv", "tsv", "jsonl", "hub"),
     "ner": ("conll", "jsonl", "hub"),
-    "qa": ("squad", "hub", "recurring_spans"),
+    "qa": ("squad", "hub"),
     "multiple_choice": ("codah", "swag", "jsonl", "hub"),
 }
 """Task → formats that hold its examples."""
@@ -79,7 +79,7 @@ def _read(
 ) -> list[Any]:
     if kind in others:
         return others[kind]()
-    if kind in ("hub", "codah", "swag", "recurring_spans"):
+    if kind in ("hub", "codah", "swag"):
         what = "is no file here" if kind == "hub" else f"is of the format {kind!r}"
         raise ConfigError(f"{file.path} {what}, and only bert-finetune reads such data")
     readers: dict[str, Reader] = {

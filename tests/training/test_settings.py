@@ -40,17 +40,15 @@ def test_command_line_wins_over_environment_over_yaml(monkeypatch: pytest.Monkey
     monkeypatch.setenv("BERT_FINETUNE_EPOCHS", "7")
     monkeypatch.setenv("BERT_FINETUNE_BATCH_SIZE", "7")
     settings = read_settings(
-        FinetuneSettings, ["--config", str(ROOT / "configs/demo-ner.yaml"), "--epochs", "9"]
+        FinetuneSettings, ["--config", str(ROOT / "configs/demo-similarity.yaml"), "--epochs", "9"]
     )
     assert (settings.epochs, settings.batch_size) == (9, 7)
 
 
 def test_the_environment_can_name_the_yaml_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BERT_FINETUNE_CONFIG", str(ROOT / "configs/demo-ner.yaml"))
-    assert (read_settings(FinetuneSettings, []).task, read_settings(FinetuneSettings, []).stride) == (
-        "ner",
-        64,
-    )
+    monkeypatch.setenv("BERT_FINETUNE_CONFIG", str(ROOT / "configs/demo-similarity.yaml"))
+    settings = read_settings(FinetuneSettings, [])
+    assert (settings.task, settings.max_tokens) == ("similarity", 256)
     other = tmp_path / "other.yaml"
     other.write_text("task: qa\noutput_dir: x\n", encoding="utf-8")
     assert read_settings(FinetuneSettings, ["--config", str(other)]).task == "qa"
@@ -100,7 +98,6 @@ def test_a_value_that_breaks_a_rule_is_refused(changes: dict[str, float], messag
         ([{"path": "a/dev.tsv"}], [{"path": "b/dev.tsv"}], "dev"),
         ([{"path": "glue"}], [{"path": "glue", "hub_split": "test"}], "glue"),
         ([], [{"path": "a.tsv", "name": "same"}, {"path": "b.tsv", "name": "same"}], "same"),
-        ([{"path": "a.json", "unanswerable": 0.5}, {"path": "a-unanswerable.json"}], [], "a-unanswerable"),
     ],
 )
 def test_two_files_whose_scores_would_have_one_name_are_refused(
@@ -112,28 +109,11 @@ def test_two_files_whose_scores_would_have_one_name_are_refused(
         FinetuneSettings(task="qa", output_dir=Path("x"), dev=dev, test=test)
 
 
-def test_questions_are_made_of_questions_only() -> None:
-    train: list[Any] = [{"path": "a.csv", "unanswerable": 0.5}]
-    assert FinetuneSettings(task="qa", output_dir=Path("x"), train=train).train
-    with pytest.raises(ValidationError, match=r"are made for qa, and the task of a\.csv is 'classification'"):
-        FinetuneSettings(task="classification", output_dir=Path("x"), train=train)
-    with pytest.raises(ValidationError, match="Input should be"):
-        FinetuneSettings(task="qa", output_dir=Path("x"), train=[{**train[0], "unanswerable": -1}])
-
-
-def test_edited_questions_are_refused_as_removed() -> None:
-    asked: list[Any] = [{"path": "a.json", "unanswerable_edited": 0.5}]
-    with pytest.raises(ValidationError, match=r"unanswerable_edited \(0\.5\) was removed in version 0\.1\.0"):
-        FinetuneSettings(task="qa", output_dir=Path("x"), train=asked)
-    saved: list[Any] = [{"path": "a.json", "unanswerable_edited": 0.0}]
-    assert FinetuneSettings(task="qa", output_dir=Path("x"), train=saved).train[0].path == Path("a.json")
-
-
 def test_files_that_are_named_or_only_trained_on_may_share_a_file_name() -> None:
     train: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv"}]
-    dev: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv", "name": "other", "unanswerable": 1}]
+    dev: list[Any] = [{"path": "a/dev.tsv"}, {"path": "b/dev.tsv", "name": "other"}]
     settings = FinetuneSettings(task="qa", output_dir=Path("x"), train=train, dev=dev)
-    assert [file.source_names for file in settings.dev] == [["dev"], ["other", "other-unanswerable"]]
+    assert [file.source_name for file in settings.dev] == ["dev", "other"]
 
 
 @pytest.mark.parametrize(

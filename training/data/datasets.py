@@ -1,17 +1,14 @@
 """Examples of a run, read from its files by their format."""
 
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bert.data.conll import bio_labels
-from bert.data.examples import QaExample, TextExample
+from bert.data.examples import TextExample
 from bert.data.read import Labels, Reader, read_labelled, text_columns
-from bert.errors import ConfigError, DataError
+from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
-from training.corpus.datasets import list_files
-from training.corpus.readers import DocumentReader, text_of
 from training.data.choice import read_choice
 from training.data.hub import (
     HubData,
@@ -21,18 +18,10 @@ from training.data.hub import (
     read_hub_texts,
     read_hub_words,
 )
-from training.data.recurring_spans import recurring_questions
-from training.data.unanswerable import cut_answers, make_unanswerable, surest
-from training.data.unlearned import unlearned
 from training.data.validate import class_labels, validate_training
 from training.data_file import DataFile
-from training.settings import FinetuneSettings, RecaseSettings
+from training.settings import FinetuneSettings
 
-logger = logging.getLogger(__name__)
-Confidence = Callable[[Sequence[QaExample]], Sequence[float]]
-"""Function from questions to how much a model prefers its best answer to none."""
-CANDIDATES = 3
-"""Unanswerable questions that a model reads for each one that is kept."""
 _CHOICE_FORMATS = {"multiple_choice": ("codah", "swag", "jsonl")}
 
 
@@ -46,106 +35,31 @@ class Source:
 
 
 def read_sources(
-    files: Sequence[DataFile],
-    settings: FinetuneSettings,
-    labels: Labels = None,
-    confidence: Confidence | None = None,
+    files: Sequence[DataFile], settings: FinetuneSettings, labels: Labels = None
 ) -> list[Source]:
     """Read files in order; with `labels`, any other label is an error.
 
-    With `confidence` a model chooses the unanswerable questions: of CANDIDATES times as many, those that it would answer
-    most surely.
     Raises DataError with file, line and reason, before anything is trained.
     """
-    sources = []
-    for file in files:
-        examples = read_examples(file, settings, labels)
-        sources.append(Source(file.source_name, examples, file.repeat))
-        made: dict[str, list[QaExample]] = {}
-        if file.unanswerable:
-            made[file.unanswerable_name] = _unanswerable(
-                examples, file.unanswerable, settings.seed, confidence
-            )
-        if file.unanswerable_cut:
-            made[file.cut_name] = cut_answers(examples, file.unanswerable_cut, settings.seed)
-        for name, questions in made.items():
-            if questions:
-                sources.append(Source(name, questions, file.repeat))
-            else:
-                logger.warning(
-                    "%s: no questions were made for %s: there are too few, or no paragraph to ask them of",
-                    file.path, name,
-                )  # fmt: skip
-    return sources
+    return [Source(file.source_name, read_examples(file, settings, labels), file.repeat) for file in files]
 
 
-def _unanswerable(
-    examples: Sequence[QaExample], share: float, seed: int, confidence: Confidence | None
-) -> list[QaExample]:
-    if confidence is None:
-        return make_unanswerable(examples, share, seed)
-    made = make_unanswerable(examples, share * CANDIDATES, seed)
-    count = round(share * sum(bool(example.answers) for example in examples))  # a few paragraphs make fewer
-    return surest(made, confidence(made), count)
-
-
-def read_training(settings: FinetuneSettings, confidence: Confidence | None = None) -> list[Source]:
+def read_training(settings: FinetuneSettings) -> list[Source]:
     """Read the training files and refuse those from which nothing can be learned."""
-    sources = read_sources(settings.train, settings, confidence=confidence)
-    if any(file.unlearned for file in settings.train):  # a file of ner has one source
-        sources = [
-            replace(source, examples=unlearned(source.examples, file.unlearned, file.path))
-            for source, file in zip(sources, settings.train, strict=True)
-        ]
-    if settings.recase:
-        sources = [part for source in sources for part in _recased(source, settings.recase)]
+    sources = read_sources(settings.train, settings)
     if sources:
         everything = [example for source in sources for example in source.examples]
         validate_training(", ".join(str(file.path) for file in settings.train), everything)
     return sources
 
 
-def _recased(source: Source, recase: RecaseSettings) -> list[Source]:
-    """Split a file's draws in three: sentences as they are, in small letters, and in capitals."""
-    shares: list[tuple[str, float, Callable[[str], str]]] = [
-        ("", 1 - recase.lower - recase.upper, lambda word: word),
-        ("-lower", recase.lower, str.lower),
-        ("-upper", recase.upper, str.upper),
-    ]
-    return [
-        Source(
-            f"{source.name}{suffix}",
-            [replace(example, words=tuple(map(change, example.words))) for example in source.examples],
-            source.repeat * share,
-        )
-        for suffix, share, change in shares
-        if share
-    ]
-
-
 def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = None) -> list[Any]:
     """Read one file by its format."""
     others: dict[str, Reader] = {
         "hub": lambda: read_hub(file, settings, labels),
-        "recurring_spans": lambda: read_recurring(file, settings.seed),
         **dict.fromkeys(_CHOICE_FORMATS.get(settings.task, ()), lambda: list(read_choice(file.path))),
     }
     return read_labelled(file.labelled, settings.task, settings.problem, labels, others)
-
-
-def read_recurring(file: DataFile, seed: int) -> list[Any]:
-    """Make questions of raw text, of a file or folder in the formats that bert-prepare reads."""
-    return recurring_questions(_whole_texts(file), file.limit, seed)
-
-
-def _whole_texts(file: DataFile) -> Iterator[str]:
-    for found in list_files([str(file.path)]):
-        reader = DocumentReader(found)
-        for record in reader.records():
-            try:
-                yield text_of(found, record.data)
-            except ValueError as error:
-                raise DataError(found.path, record.line, str(error)) from None
 
 
 def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bert.data.examples import UNLEARNED, ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.errors import DataError
 from training.data.summary import label_counts
 
@@ -28,8 +28,8 @@ def validate_training(path: str | Path, examples: Sequence[Example]) -> None:
         raise DataError(path, None, "has no examples")
     reason = _fault([e for e in examples if isinstance(e, TextExample)])
     words = [example for example in examples if isinstance(example, WordsExample)]
-    if words and not any(set(example.labels) - {"O", UNLEARNED} for example in words):
-        reason = "has no entity to learn: every label is O, or unlearned"
+    if words and not any(set(example.labels) - {"O"} for example in words):
+        reason = "has no entity to learn: every label is O"
     questions = [example for example in examples if isinstance(example, QaExample)]
     if questions and not any(example.answers for example in questions):
         reason = "has no answerable question"

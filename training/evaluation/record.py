@@ -82,7 +82,7 @@ def carry_out(
 
 def read_result(settings: FinetuneSettings, spec: TaskSpec) -> EvaluationResult:
     """Read the scores of a checkpoint's `task.json`."""
-    tests = {name for file in settings.test for name in file.source_names}
+    tests = {file.source_name for file in settings.test}
     dev = {name: scores for name, scores in spec.scores.items() if name not in tests}
     tokenizer = Tokenizer.load(base_folder(settings.base))
     task = make_task(settings, tokenizer, spec)

@@ -14,11 +14,9 @@ from bert.nn.heads import BertHead
 from bert.tasks import registry as tasks
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
-from training.data.datasets import Confidence
 from training.finetuning.scores import predict
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
-from training.tasks.qa import QaFinetuning
 from training.tasks.registry import TASKS
 
 
@@ -87,21 +85,6 @@ def loaded(checkpoint: Checkpoint, task: FinetuneTask, device: torch.device) -> 
     weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
     model.load_state_dict(weights, strict=False)
     return model.to(device).eval()
-
-
-def answer_confidence(folder: Path, device: torch.device) -> Confidence:
-    """Return the function that tells how surely a checkpoint answers questions: the best span's score less that of none.
-
-    Raises ConfigError for a checkpoint of another task.
-    """
-    checkpoint = read_checkpoint(folder)
-    if checkpoint.spec.task != "qa":
-        raise ConfigError(f"unanswerable_by {folder} is a model for {checkpoint.spec.task}, not for qa")
-    task = QaFinetuning(checkpoint.tokenizer, checkpoint.spec)
-    model = loaded(checkpoint, task, device)
-    return lambda examples: task.confidence(
-        lambda rows: predict(model, rows, checkpoint.tokenizer.pad_id, device), examples
-    )
 
 
 def _check_match(folder: Path, checkpoint: Checkpoint, student: FinetuneTask) -> None:

@@ -3,18 +3,16 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bert.config import BertConfig
-from bert.data.examples import UNLEARNED, WordsExample
+from bert.data.examples import WordsExample
 from bert.metrics.entities import entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
 from bert.tasks.ner import (
     given_tags,
-    given_words,
     head_positions,
     merge_windows,
     word_heads,
@@ -61,20 +59,15 @@ class NerFinetuning(FinetuneTask):
         features = []
         for example, (pieces, windows) in zip(examples, self._windows(examples), strict=True):
             targets = np.full(len(pieces), IGNORED, np.int64)
-            targets[word_heads(pieces)] = self._targets(example, pieces)
+            targets[word_heads(pieces)] = word_targets(
+                example.words, example.labels, pieces, self.spec.labels
+            )
             for window in windows:
                 if window.stop > window.start:
                     row = np.full(len(window.encoding), IGNORED, np.int64)
                     row[1:-1] = targets[window.start : window.stop]
                     features.append(Feature((window.encoding,), row))
         return features
-
-    def _targets(self, example: WordsExample, pieces: Pieces) -> NDArray[np.int64]:
-        """Return the label number of each word, IGNORED where nothing is learned from it."""
-        plain = ["O" if label == UNLEARNED else label for label in example.labels]
-        targets = word_targets(example.words, plain, pieces, self.spec.labels)
-        is_unlearned = np.array([label == UNLEARNED for label in example.labels])
-        return np.where(is_unlearned[given_words(example.words, pieces)], IGNORED, targets)
 
     def loss(self, logits: Tensor, batch: FeatureBatch) -> Loss:
         """Compute the cross entropy at the first piece of each word."""

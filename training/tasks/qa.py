@@ -101,10 +101,6 @@ class QaFinetuning(FinetuneTask):
         texts = [answer.best.text if answer.best else "" for answer in answers]
         return self._scored(Predicted(examples, texts, [answer.null_margin for answer in answers]))
 
-    def confidence(self, predict: Predict, examples: Sequence[QaExample]) -> list[float]:
-        """Return how much the best span's score passes that of no answer, for each question."""
-        return [-answer.null_margin for answer in self._answers(predict, examples)]
-
     def tune(self, found: Sequence[Evaluation]) -> dict[str, Any]:
         """Choose one threshold of "no answer" for all files together, where any has a question without one."""
         files: list[Predicted] = [each.predictions for each in found]

@@ -186,21 +186,6 @@ def test_a_data_set_of_the_hub_has_its_triplets_and_nli_read(tmp_path: Path) -> 
         assert (example.text, example.text_pair, example.negatives) == ("a", "b", ("c",))
 
 
-def test_a_file_of_which_no_questions_can_be_made_goes_on_without_them(
-    settings_for: Callable[..., FinetuneSettings], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A file without questions could not be scored, and would be found after the first epoch."""
-    answer = {"text": "Warsaw", "answer_start": 18}
-    asked = {"id": "1", "question": "Where?", "answers": [answer]}
-    paragraph = {"context": "Curie was born in Warsaw.", "qas": [asked]}
-    path = tmp_path / "one.json"
-    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}), encoding="utf-8")
-    settings = settings_for("qa", dev=[{"path": path, "unanswerable": 1, "unanswerable_cut": 1}])
-    assert [source.name for source in read_sources(settings.dev, settings)] == ["one"]
-    for name in ("one-unanswerable", "one-cut"):
-        assert f"{path}: no questions were made for {name}: there are too few" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("task", "labels", "missing"),
     [

@@ -90,7 +90,7 @@ def test_a_task_can_be_a_file_of_bert_finetune(make: Make, tmp_path: Path) -> No
         ),
         ({"tasks": {"x": {"task": "ner"}}}, "task 'x' names no dev files"),
         ({"tasks": {"x": {"task": "ner", "config": "y.yaml"}}}, "task 'x' names a `config`"),
-        ({"tasks": {"x": {"task": "qa", "letter_shapes": True}}}, "task 'x': letter_shapes, left_out and"),
+        ({"tasks": {"x": {"task": "qa", "letter_shapes": True}}}, "task 'x': letter_shapes and left_out are"),
         (
             {"overrides": {"epochs": float("inf")}},
             r"task 'ner': epochs: .* a finite number \(given: inf\)",

@@ -18,14 +18,10 @@ from bert.nn.checkpoint import load_into, save_checkpoint
 from bert.nn.losses import IGNORED
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from tests.support.finetuning import files
 from training.core.train_loop import StepData
-from training.data.datasets import CANDIDATES, read_training
-from training.data.unanswerable import make_unanswerable, surest
 from training.finetune import finetune
 from training.finetuning.batches import Dataset, EpochBatches
 from training.finetuning.model import label_maps
-from training.finetuning.teacher import answer_confidence
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.base import Feature, collate
@@ -206,46 +202,7 @@ def test_similarity_has_no_teacher(settings_for: Make) -> None:
         settings_for("similarity", teacher={"checkpoint": "x"})
 
 
-def test_a_checkpoint_chooses_the_unanswerable_questions_that_it_would_answer(
-    settings_for: Make, tmp_path: Path, runs: list[FinetuneTrainer]
-) -> None:
-    folder = save_teacher(tmp_path / "judge", TaskSpec("qa", max_tokens=48, max_question_tokens=20))
-    train = [{**files("qa", "train")[0], "unanswerable": 0.5}]
-    finetune(settings_for("qa", train=train, unanswerable_by=folder))
-    (file,) = (source for source in runs[-1].data if source.name.endswith("-unanswerable"))
-    settings = settings_for("qa", train=train)
-    answered, plain = read_training(settings)
-    everything = make_unanswerable(answered.examples, 0.5 * CANDIDATES, settings.seed)
-    sure = answer_confidence(folder, torch.device("cpu"))(everything)
-    chosen = surest(everything, sure, file.examples)
-    assert len(plain.examples) >= file.examples > 1
-    limit = sorted(sure, reverse=True)[file.examples - 1]
-    assert {each.id for each in chosen} == {
-        each.id for each, value in zip(everything, sure, strict=True) if value >= limit
-    }
-
-
-def test_few_paragraphs_give_as_many_questions_to_a_checkpoint_as_without_it(settings_for: Make) -> None:
-    settings = settings_for("qa", train=[{**files("qa", "train")[0], "unanswerable": 2}])
-    chosen, plain = (read_training(settings, judge)[1] for judge in (lambda made: [0.0] * len(made), None))
-    assert len(chosen.examples) == len(plain.examples)
-
-
-def test_a_checkpoint_of_another_task_cannot_choose_questions(settings_for: Make, tmp_path: Path) -> None:
-    folder = save_teacher(tmp_path / "judge", TaskSpec("ner", ("O", "B-PER", "I-PER"), max_tokens=48))
-    train = [{**files("qa", "train")[0], "unanswerable": 0.5}]
-    with pytest.raises(ConfigError, match="is a model for ner, not for qa"):
-        finetune(settings_for("qa", train=train, unanswerable_by=folder))
-    with pytest.raises(ValueError, match="no training file asks for any"):
-        settings_for("qa", unanswerable_by=folder)
-
-
-@pytest.mark.parametrize("name", ["teacher", "unanswerable_by"])
-def test_a_run_cannot_ask_the_checkpoint_that_it_writes(
-    name: str, settings_for: Make, tmp_path: Path
-) -> None:
-    """It would go on with another teacher, or from other data, than it began with."""
-    own = tmp_path / "run/best"
-    train = [{"path": "a.json", "unanswerable": 1}]
-    with pytest.raises(ValidationError, match=rf"{name} \(.*best\) is what this run writes"):
-        settings_for("qa", train=train, **{name: {"checkpoint": own} if name == "teacher" else own})
+def test_a_run_cannot_learn_from_the_checkpoint_that_it_writes(settings_for: Make, tmp_path: Path) -> None:
+    """It would go on with another teacher than it began with."""
+    with pytest.raises(ValidationError, match=r"teacher \(.*best\) is what this run writes"):
+        settings_for("qa", teacher={"checkpoint": tmp_path / "run/best"})

@@ -6,8 +6,9 @@ import pytest
 
 from bert.data.examples import QaExample
 from bert.data.squad import read_squad
-from training.data.unanswerable import cut_answers, make_unanswerable
+from scripts.make_unanswerable import cut_answers, main, make_unanswerable
 
+QUESTIONS = Path(__file__).parents[1] / "examples/data/qa-train.json"
 RIVERS = {
     "Rhine": "The Rhine rises in the Alps and flows through six countries.",
     "Danube": "The Danube rises in the Black Forest and flows through ten countries.",
@@ -84,11 +85,6 @@ def test_nothing_is_made_of_nothing() -> None:
     assert make_unanswerable(examples()[1:2], 1.0, seed=0) == []  # there is no other paragraph
 
 
-def test_a_negative_number_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"per_answerable \(-1\) must not be negative"):
-        make_unanswerable(examples(), -1, seed=0)
-
-
 def test_chinese_paragraphs_are_compared_by_pairs_of_characters() -> None:
     near, far = "莱茵河流经六个国家。", "面包是用面粉做的。"
     paragraphs = [
@@ -138,3 +134,17 @@ def test_a_share_of_the_answerable_questions_is_cut() -> None:
     assert 150 < len(cut_answers(many, 0.5, seed=1)) < 250
     assert cut_answers(many, 0.5, seed=1) == cut_answers(many, 0.5, seed=1)
     assert cut_answers([replace(TOLD, answers=())], 1.0, seed=1) == []
+
+
+def test_the_command_writes_questions_that_are_read_back(tmp_path: Path) -> None:
+    made = tmp_path / "made.json"
+    main([str(QUESTIONS), str(made), "--share", "0.5", "--cut", "0.5"])
+    examples = read_squad(QUESTIONS)
+    assert read_squad(made) == make_unanswerable(examples, 0.5, 42) + cut_answers(examples, 0.5, 42)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--share", "-1"], ["--cut", "2"]])
+def test_the_command_refuses_what_makes_no_questions(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main([str(QUESTIONS), str(tmp_path / "made.json"), *arguments])
+    assert not (tmp_path / "made.json").exists()

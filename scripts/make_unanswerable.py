@@ -1,19 +1,27 @@
-"""Unanswerable questions made from answerable ones, by cutting the answer out or by asking of another paragraph.
+"""Write unanswerable questions, made from the answerable ones of a SQuAD file, into another SQuAD file.
 
-The other paragraph shares words with the question, holds none of the answers, and is of the same article if possible. So the
-model learns that words in common are not yet an answer. Random paragraphs would differ by their subject alone.
+    python -m scripts.make_unanswerable train.json unanswerable.json --share 0.7 --cut 0.3
+
+`--share` asks questions of other paragraphs, so many for each answerable question. Such a paragraph shares words with the
+question, holds none of its answers, and is of the same article if possible. So a model learns that words in common are
+not yet an answer; random paragraphs would differ by their subject alone. `--cut` asks a share of the questions again of
+their own paragraph, without the sentences that hold an answer.
 """
 
+import argparse
+import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bert.data.examples import QaExample
+from bert.data.squad import read_squad
 from training.corpus.sentences import split_sentences
 
 _WORD = re.compile(r"[^\W_]+")
@@ -24,14 +32,58 @@ POOL = 3
 """Best paragraphs to draw from, so that a very general one does not serve for every question."""
 
 
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the command line, make the questions and write them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("questions", type=Path, help="SQuAD file with answerable questions")
+    parser.add_argument("output", type=Path, help="file to write, which holds the new questions alone")
+    parser.add_argument("--share", type=float, default=0.0, help="new questions for each answerable one")
+    parser.add_argument(
+        "--cut", type=float, default=0.0, help="share of the questions to ask of cut paragraphs"
+    )
+    parser.add_argument("--seed", type=int, default=42)
+    given = parser.parse_args(arguments)
+    if given.share < 0 or not 0 <= given.cut <= 1:
+        parser.error("--share must be 0 or more, and --cut from 0 to 1")
+    examples = read_squad(given.questions)
+    made = make_unanswerable(examples, given.share, given.seed) + cut_answers(examples, given.cut, given.seed)
+    if not made:
+        parser.error(
+            f"no questions can be made of {given.questions}: too few, or no paragraph to ask them of"
+        )
+    write_squad(given.output, made)
+    print(f"{given.output}: {len(made):,} questions")
+
+
+def write_squad(path: Path, examples: Sequence[QaExample]) -> None:
+    """Write unanswerable questions as SQuAD 2.0 has them, in their order."""
+    articles = [
+        {
+            "title": title,
+            "paragraphs": [
+                {
+                    "context": context,
+                    "qas": [
+                        {"id": e.id, "question": e.question, "answers": [], "is_impossible": True}
+                        for e in asked
+                    ],
+                }
+                for context, asked in groupby(article, key=lambda e: e.context)
+            ],
+        }
+        for title, article in groupby(examples, key=lambda e: e.title)
+    ]
+    path.write_text(json.dumps({"version": "v2.0", "data": articles}, ensure_ascii=False), encoding="utf-8")
+
+
 def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed: int) -> list[QaExample]:
     """Return about `per_answerable` new unanswerable questions for each answerable one in `examples`.
 
     Their ids are `ID-no-1`, `ID-no-2`, ...; the same seed gives the same questions. Fewer come back where no
-    paragraph is without the answer. Raises ValueError when `per_answerable` is negative.
+    paragraph is without the answer.
     """
-    if per_answerable < 0:
-        raise ValueError(f"per_answerable ({per_answerable}) must not be negative")
     answerable = [example for example in examples if example.answers]
     if not answerable or per_answerable == 0:
         return []
@@ -43,12 +95,6 @@ def make_unanswerable(examples: Sequence[QaExample], per_answerable: float, seed
             drawn = _draw(index, example, int(wanted), rng)
             made += [_without_answer(example, index, place, n) for n, place in enumerate(drawn, 1)]
     return made
-
-
-def surest(examples: Sequence[QaExample], confidence: Sequence[float], count: int) -> list[QaExample]:
-    """Return the `count` unanswerable questions that a model would answer most surely."""
-    order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")[:count]
-    return [examples[i] for i in np.sort(order)]
 
 
 def cut_answers(examples: Sequence[QaExample], share: float, seed: int) -> list[QaExample]:
@@ -152,3 +198,7 @@ class _Index:
             if word in self.postings:
                 scores[self.postings[word]] += self.weights[word]
         return scores * self.scale + self.tie
+
+
+if __name__ == "__main__":
+    main()
