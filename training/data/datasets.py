@@ -1,23 +1,16 @@
 """Examples of a run, read from its files by their format."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bert.data.conll import bio_labels
 from bert.data.examples import TextExample
-from bert.data.read import Labels, Reader, read_labelled, text_columns
+from bert.data.read import Labels, Reader, read_labelled
 from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from training.data.choice import read_choice
-from training.data.hub import (
-    HubData,
-    hub_columns,
-    read_hub_choices,
-    read_hub_questions,
-    read_hub_texts,
-    read_hub_words,
-)
+from training.data.hub import read_hub
 from training.data.validate import class_labels, validate_training
 from training.data_file import DataFile
 from training.settings import FinetuneSettings
@@ -60,34 +53,6 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
         **dict.fromkeys(_CHOICE_FORMATS.get(settings.task, ()), lambda: list(read_choice(file.path))),
     }
     return read_labelled(file.labelled, settings.task, settings.problem, labels, others)
-
-
-def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:
-    """Read a data set of the hub, or a local folder of one."""
-    data = HubData(str(file.path), file.hub_split, file.hub_config, file.hub_revision)
-    readers: dict[str, Callable[[], Iterable[Any]]] = {
-        "qa": lambda: read_hub_questions(data),
-        "ner": lambda: read_hub_words(
-            data, **file.columns, label_map=file.label_map, labels=labels, label_names=file.label_names
-        ),
-        "multiple_choice": lambda: read_hub_choices(data, **choice_columns(file)),
-    }
-    return list(readers.get(settings.task, lambda: _read_hub_texts(file, settings, labels, data))())
-
-
-def _read_hub_texts(
-    file: DataFile, settings: FinetuneSettings, labels: Labels, data: HubData
-) -> Iterable[TextExample]:
-    columns = text_columns(file.labelled, settings.task, settings.problem, labels, hub_columns(data))
-    return read_hub_texts(data, columns)
-
-
-def choice_columns(file: DataFile) -> dict[str, Any]:
-    """Return the columns to read; `choices` names one that holds a list, or several, separated by commas."""
-    named: dict[str, Any] = dict(file.columns)
-    if "choices" in named:
-        named["choices"] = tuple(name.strip() for name in named["choices"].split(","))
-    return named
 
 
 def check_pairs(sources: Sequence[Source]) -> None:

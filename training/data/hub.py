@@ -1,7 +1,6 @@
 """Labelled data sets of the hub, or local folders of them, read into examples."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,60 +9,82 @@ from bert.data.conll import to_bio
 from bert.data.entity_json import UnnamedTagsError, named_tags
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.data.files import Problems
-from bert.data.rows import TextColumns, text_examples
+from bert.data.read import Labels, text_columns
+from bert.data.rows import text_examples
 from bert.data.squad import Question, squad_examples
 from bert.data.tables import refuse_missing
 from bert.errors import DataError
 from training.corpus.open_dataset import open_dataset
-from training.data.choice import Raw, choice_examples
+from training.data.choice import SWAG_ENDINGS, Raw, choice_examples
+from training.data_file import DataFile
+from training.settings import FinetuneSettings
 
 Row = Mapping[str, Any]
 _FILE_ENDINGS = (".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".conll", ".arrow")
 
 
-@dataclass(frozen=True)
 class HubData:
-    """Data set of the hub (`glue`), or a local folder of files or of `save_to_disk`, and the part of it to read."""
+    """One split of a data set of the hub (`glue`), or of a local folder of files or of `save_to_disk`."""
 
-    name: str
-    split: str = "train"
-    config: str | None = None
-    """Part of a data set that has several, such as sst2 of glue."""
-    revision: str | None = None
-    """Commit, tag or branch of the hub; the data of a commit cannot change under a run."""
+    def __init__(self, file: DataFile) -> None:
+        """Load it. Raises DataError."""
+        name = str(file.path)
+        self.source = "/".join(part for part in (name, file.hub_config, file.hub_split) if part)
+        """Name of the data in messages."""
+        if reason := _not_of_the_hub(name):
+            raise DataError(self.source, None, reason)
+        if file.hub_revision is not None and file.path.exists():
+            raise DataError(
+                self.source, None, f"is a folder here, which has no revision {file.hub_revision!r}"
+            )
+        self._data = open_dataset(
+            name, file.hub_split, file.hub_config, file.hub_revision, source=self.source
+        )
 
     @property
-    def source(self) -> str:
-        """Name of the data in messages."""
-        return "/".join(part for part in (self.name, self.config, self.split) if part)
+    def columns(self) -> frozenset[str]:
+        """Names of the columns."""
+        return frozenset(self._data.column_names)
+
+    def rows(self, *needed: str) -> Iterator[Row]:
+        """Yield the rows, class numbers already named. Raises DataError where a needed column is missing."""
+        refuse_missing(self.source, needed, self._data.column_names, None)
+        names = _class_names(self._data.features)
+        for row in self._data:
+            yield {column: _named(value, names.get(column)) for column, value in row.items()}
 
 
-def read_hub_texts(data: HubData, columns: TextColumns) -> list[TextExample]:
-    """Read texts; class numbers become the names that the data set gives them, and -1 is no label.
+def read_hub(file: DataFile, settings: FinetuneSettings, labels: Labels) -> list[Any]:
+    """Read a data set; with `labels`, any other label is an error.
 
-    Raises DataError, with the number of the row where one is at fault.
+    Class numbers become the names that the data set gives them, and -1 is no label. Raises DataError, with the number of
+    the row where one is at fault.
     """
-    rows = _open(data, columns.named)
-    return text_examples(data.source, enumerate(rows, 1), columns, Problems(data.source))
+    readers: dict[str, Callable[[], Iterable[Any]]] = {
+        "qa": lambda: _read_questions(HubData(file)),
+        "ner": lambda: _read_words(HubData(file), file, labels),
+        "multiple_choice": lambda: _read_choices(HubData(file), file.columns),
+    }
+    read = readers.get(settings.task, lambda: _read_texts(HubData(file), file, settings, labels))
+    return list(read())
 
 
-def read_hub_words(
-    data: HubData,
-    words: str = "tokens",
-    tags: str = "ner_tags",
-    label_map: Mapping[str, str | None] | None = None,
-    labels: tuple[str, ...] | None = None,
-    label_names: Sequence[str] = (),
-) -> list[WordsExample]:
-    """Read sentences, a list of words and one of tags a row.
+def _read_texts(
+    data: HubData, file: DataFile, settings: FinetuneSettings, labels: Labels
+) -> list[TextExample]:
+    columns = text_columns(file.labelled, settings.task, settings.problem, labels, data.columns)
+    rows = enumerate(data.rows(*columns.named), 1)
+    return text_examples(data.source, rows, columns, Problems(data.source))
 
-    `label_names` name tags that are bare numbers. The other arguments are `read_conll`'s.
-    """
+
+def _read_words(data: HubData, file: DataFile, labels: Labels) -> list[WordsExample]:
+    """Read sentences, a list of words and one of tags a row."""
+    words, tags = file.columns.get("words", "tokens"), file.columns.get("tags", "ner_tags")
     problems, examples = Problems(data.source), []
-    for number, row in enumerate(_open(data, (words, tags)), 1):
+    for number, row in enumerate(data.rows(words, tags), 1):
         try:
-            named = named_tags(row[tags], tags, label_names)
-            example = _words_example(row[words], named, str(number), label_map, labels)
+            named = named_tags(row[tags], tags, file.label_names)
+            example = _words_example(row[words], named, str(number), file.label_map, labels)
         except UnnamedTagsError as error:
             raise DataError(data.source, None, str(error)) from None
         except ValueError as error:
@@ -77,49 +98,50 @@ def read_hub_words(
     return examples
 
 
-def read_hub_questions(data: HubData) -> list[QaExample]:
-    """Read rows as `squad` and `squad_v2` have them: id, title, context, question, answers."""
-    rows = _open(data, ("id", "context", "question", "answers"))
+def _words_example(
+    words: list[Any], tags: list[str], row_id: str, label_map: Mapping[str, str | None], labels: Labels
+) -> WordsExample:
+    """Build one sentence. Raises ValueError with the reason."""
+    if len(words) != len(tags):
+        raise ValueError(f"has {len(words)} words and {len(tags)} tags")
+    found = to_bio(tags, label_map)
+    unknown = [tag for tag in found if labels is not None and tag not in labels]
+    if unknown:
+        raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(labels or ())}")
+    return WordsExample(tuple(map(str, words)), tuple(found), row_id)
+
+
+def _read_questions(data: HubData) -> list[QaExample]:
+    """Read rows as `squad` and `squad_v2` have them."""
+    rows = data.rows("id", "context", "question", "answers")
     return squad_examples(map(_question, rows), Problems(data.source), lambda _: None)
 
 
-def read_hub_choices(
-    data: HubData,
-    prompt: str = "sent1",
-    choices: tuple[str, ...] = ("ending0", "ending1", "ending2", "ending3"),
-    label: str = "label",
-    start: str | None = None,
-) -> list[ChoiceExample]:
-    """Read a prompt and its choices: a column each, or one column with a list of them.
+def _question(row: Row) -> Question:
+    """Turn columns of texts and of starts into the list of answers that the json has."""
+    answers = row["answers"] or {"text": [], "answer_start": []}
+    pairs = zip(answers["text"], answers["answer_start"], strict=True)
+    listed = [{"text": text, "answer_start": start} for text, start in pairs]
+    question = {"id": row["id"], "question": row["question"], "answers": listed}
+    return str(row.get("title") or ""), row["context"], question
+
+
+def _read_choices(data: HubData, columns: Mapping[str, str]) -> list[ChoiceExample]:
+    """Read a prompt and its choices: a column each, separated by commas, or one column with a list of them.
 
     `start` is a column that goes before every choice; `swag` needs start="sent2".
     """
-    needed = (prompt, *choices, label, *([start] if start else []))
-    rows = _open(data, needed)
-    raw = (_choice(number, row, prompt, choices, label, start) for number, row in enumerate(rows, 1))
-    return choice_examples(raw, Problems(data.source))
+    prompt, label, start = columns.get("prompt", "sent1"), columns.get("label", "label"), columns.get("start")
+    choices = [name.strip() for name in columns.get("choices", ",".join(SWAG_ENDINGS)).split(",")]
 
+    def raw(number: int, row: Row) -> Raw:
+        values = row[choices[0]] if len(choices) == 1 else [row[name] for name in choices]
+        before = f"{row[start]} " if start else ""
+        texts = [f"{before}{value}" if value else "" for value in values]  # an empty one must stay empty
+        return number, str(row[prompt]), texts, str(row[label])
 
-def hub_columns(data: HubData) -> frozenset[str]:
-    """Return the names of a data set's columns. Raises DataError."""
-    return frozenset(_load(data).column_names)
-
-
-def _open(data: HubData, needed: tuple[str, ...]) -> Iterator[Row]:
-    """Open the data set and yield its rows, class numbers already named. Raises DataError."""
-    dataset = _load(data)
-    refuse_missing(data.source, needed, dataset.column_names, None)
-    names = _class_names(dataset.features)
-    for row in dataset:
-        yield {column: _named(value, names.get(column)) for column, value in row.items()}
-
-
-def _load(data: HubData) -> Any:
-    if reason := _not_of_the_hub(data.name):
-        raise DataError(data.source, None, reason)
-    if data.revision is not None and Path(data.name).exists():
-        raise DataError(data.source, None, f"is a folder here, which has no revision {data.revision!r}")
-    return open_dataset(data.name, data.split, data.config, data.revision, source=data.source)
+    rows = enumerate(data.rows(prompt, *choices, label, *([start] if start else [])), 1)
+    return choice_examples((raw(number, row) for number, row in rows), Problems(data.source))
 
 
 def _not_of_the_hub(name: str) -> str | None:
@@ -145,38 +167,3 @@ def _named(value: Any, names: list[str] | None) -> Any:
     if isinstance(value, list):
         return [_named(item, names) for item in value]
     return names[value] if value >= 0 else None  # the hub writes -1 where a test set has no label
-
-
-def _words_example(
-    words: list[Any],
-    tags: list[str],
-    row_id: str,
-    label_map: Mapping[str, str | None] | None,
-    labels: tuple[str, ...] | None,
-) -> WordsExample:
-    """Build one sentence; raises ValueError with the reason."""
-    if len(words) != len(tags):
-        raise ValueError(f"has {len(words)} words and {len(tags)} tags")
-    found = to_bio(tags, label_map)
-    unknown = [tag for tag in found if labels is not None and tag not in labels]
-    if unknown:
-        raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(labels or ())}")
-    return WordsExample(tuple(map(str, words)), tuple(found), row_id)
-
-
-def _question(row: Row) -> Question:
-    """Turn columns of texts and of starts into the list of answers that the json has."""
-    answers = row["answers"] or {"text": [], "answer_start": []}
-    pairs = zip(answers["text"], answers["answer_start"], strict=True)
-    listed = [{"text": text, "answer_start": start} for text, start in pairs]
-    question = {"id": row["id"], "question": row["question"], "answers": listed}
-    return str(row.get("title") or ""), row["context"], question
-
-
-def _choice(
-    number: int, row: Row, prompt: str, choices: tuple[str, ...], label: str, start: str | None
-) -> Raw:
-    values: Iterable[Any] = row[choices[0]] if len(choices) == 1 else [row[name] for name in choices]
-    before = f"{row[start]} " if start else ""
-    texts = [f"{before}{value}" if value else "" for value in values]  # an empty one must stay empty
-    return number, str(row[prompt]), texts, str(row[label])
