@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError
-from bert.files import MAX_FILE_BYTES, absence, atomic_dir, open_regular, put_back, read_regular
+from bert.files import MAX_FILE_BYTES, absence, atomic_dir, file_sha256, put_back, read_regular
 from bert.manifest import SHA256, Manifest, own_sha256
 
 MANIFEST, MODEL, TOKENIZER = "bundle.json", "model.onnx", "tokenizer.json"
@@ -168,8 +168,7 @@ def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> No
         return
     for name, expected in manifest.files.items():
         try:
-            with open_regular(folder / name) as stream:
-                found = hashlib.file_digest(stream, "sha256").hexdigest()
+            found = file_sha256(folder / name)
         except OSError as error:
             raise BundleIntegrityError(f"{folder / name} cannot be read: {error.strerror}") from None
         _check_hash(folder / name, found, expected)

@@ -1,4 +1,4 @@
-"""Reads of regular files only, and atomic writes.
+"""Reads of regular files only, JSON and hashes among them, and atomic writes.
 
 A file or folder is written aside and renamed into place, so that readers see the old or the new one. Names beside a folder
 NAME: `.NAME.partial-*` is being written, `.NAME.previous` is the old one between two renames. A lock on a partial folder
@@ -6,6 +6,8 @@ shows that its writer is alive; process numbers would not: in containers all pro
 """
 
 import errno
+import hashlib
+import json
 import os
 import secrets
 import shutil
@@ -15,7 +17,9 @@ from contextlib import contextmanager
 from glob import escape
 from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from bert.errors import CheckpointError
 
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 # Opening a pipe waits for its writer without the first, where there is one; Windows needs the second.
@@ -47,6 +51,38 @@ def read_regular(file: Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
             return stream.read()
         except MemoryError:
             raise OSError(errno.ENOMEM, "it does not fit into the memory", str(file)) from None
+
+
+def file_sha256(file: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
+    """Return the hash of a file's content, read in parts. Raises OSError as `open_regular` does."""
+    with open_regular(file, max_bytes) as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_json(file: Path) -> Any:
+    """Return the content of a checkpoint's JSON file.
+
+    Raises FileNotFoundError where there is none, CheckpointError, which names the file, where it is damaged.
+    """
+    try:
+        return json.loads(read_regular(file))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} is not JSON: {error}") from None
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, {} where there is none. Raises CheckpointError for anything but an object."""
+    try:
+        content = read_json(file)
+    except FileNotFoundError:
+        return {}
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file} holds {type(content).__name__}, not an object")
+    return content
 
 
 def absence(file: Path) -> str:

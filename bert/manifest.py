@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
-from bert.model_name import check_model_name
+from bert.names import check_model_name
 from bert.packing import CostModel
 from bert.tasks.spec import TaskSpec
 

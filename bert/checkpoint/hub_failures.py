@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from bert.checkpoint.hub_answers import endpoint, no_hub
 from bert.errors import BertError, CheckpointError
-from bert.hub_name import HubName
+from bert.names import HubName
 
 _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
-from bert.json_files import read_object
+from bert.files import read_object
 from bert.relatives.family import POSITIONS, SEGMENTS, Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"

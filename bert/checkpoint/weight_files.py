@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from bert.errors import CheckpointError, displayed
-from bert.files import absence
-from bert.json_files import read_json
+from bert.files import absence, read_json
 
 _DESCRIPTIONS = ("config.json", "adapter_config.json", "task.json")
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -1,6 +1,5 @@
 """Checkpoint folders as numpy weights under one set of names; adapters are merged on the way. No torch."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from bert.checkpoint.torch_files import read_torch_file, widen_bfloat16
 from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_files
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
-from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, open_regular, read_regular
+from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, read_regular
 from bert.relatives.config_file import read_values
 from bert.relatives.family import SEGMENTS
 from bert.tasks.registry import TASKS
@@ -83,7 +82,11 @@ def file_hashes(folder: Path) -> dict[str, str]:
         files |= set(weight_files(folder))
     if (pickled := folder / lora.ADAPTER_PICKLED).is_file():
         files.add(pickled)
-    return {file.relative_to(folder).as_posix(): _sha256(file) for file in sorted(files)}
+    limits = {".safetensors": MAX_FILE_BYTES, ".bin": MAX_FILE_BYTES}
+    return {
+        file.relative_to(folder).as_posix(): file_sha256(file, limits.get(file.suffix, MAX_TEXT_BYTES))
+        for file in sorted(files)
+    }
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -223,12 +226,6 @@ def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
                 f"task.json has {name} {getattr(spec, name)!r}, and {folder / MODULES} {getattr(own, name)!r}: "
                 "make them agree"
             )
-
-
-def _sha256(file: Path) -> str:
-    is_text = file.suffix not in (".safetensors", ".bin")
-    with open_regular(file, MAX_TEXT_BYTES if is_text else MAX_FILE_BYTES) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 _TO_FLOAT32: dict[str, Callable[[bytes], NDArray[np.float32]]] = {

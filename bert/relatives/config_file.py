@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
-from bert.json_files import read_json
+from bert.files import read_json
 from bert.relatives.family import Family
 
 # Keys whose presence says that a file with `model_type: bert` holds another graph (MosaicBERT and code on the hub).

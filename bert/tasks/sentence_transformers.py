@@ -12,7 +12,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from bert.errors import ConfigError
-from bert.json_files import read_json
+from bert.files import read_json
 from bert.tasks.spec import POOLINGS, SIMILARITIES, DenseLayer, TaskSpec
 from bert.tokenizer import Tokenizer
 

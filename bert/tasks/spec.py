@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import CheckpointError, ConfigError
-from bert.json_files import read_json
+from bert.files import read_json
 
 TASK_NAMES = ("classification", "ner", "qa", "similarity", "multiple_choice", "fill_mask")
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")

@@ -9,7 +9,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from bert.errors import CheckpointError
-from bert.json_files import read_object
+from bert.files import read_object
 
 _BESIDE = {"cls": "bos", "sep": "eos"}
 """Other names of RoBERTa's first and last piece, <s> and </s>, in some files."""

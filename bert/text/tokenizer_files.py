@@ -5,7 +5,7 @@ from pathlib import Path
 import tokenizers
 
 from bert.errors import CheckpointError
-from bert.json_files import read_object
+from bert.files import read_object
 from bert.text import byte_level_bpe, sentencepiece, wordpiece
 from bert.text.stated import StatedTokens
 

@@ -22,7 +22,7 @@ from urllib.parse import quote
 from bert.bundle import read_bundle
 from bert.errors import BundleError, BundleIntegrityError
 from bert.files import atomic_write
-from bert.hub_name import HubName
+from bert.names import HubName
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from bert.checkpoint.weight_files import find_checkpoint
 from bert.errors import BundleError, ConfigError
-from bert.hub_name import HubName
-from bert.model_name import check_model_name
+from bert.names import HubName, check_model_name
 
 _ALIAS = re.compile(r"(?P<alias>\w[\w.-]*)=(?P<checkpoint>.+)")
 

@@ -6,7 +6,6 @@ A checkpoint is written aside, flushed to the disk and renamed. A kill at any mo
 """
 
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import ConfigError, TrainingError
-from bert.files import atomic_dir
+from bert.files import atomic_dir, file_sha256
 
 MANIFEST = "checkpoint.json"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -118,7 +117,7 @@ def damage_of(folder: Path) -> str | None:
     try:
         files = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         for name, sha256 in files.items():
-            if _sha256(folder / name) != sha256:
+            if file_sha256(folder / name) != sha256:
                 return f"{name} is not what was written (its sha256 differs)"
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         return f"it is not whole ({error!r})"
@@ -145,10 +144,5 @@ def step_of(folder: Path) -> int:
 
 def _seal(folder: Path, step: int) -> None:
     """Write the hashes beside the files."""
-    files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
+    files = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
     (folder / MANIFEST).write_text(json.dumps({"step": step, "files": files}, indent=1), encoding="utf-8")
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

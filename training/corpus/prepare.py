@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import DataError, TrainingError
+from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
 from training.core.subprocesses import deaf_children
@@ -26,7 +27,7 @@ from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.prepare_progress import PrepareProgress, usable_cores
 from training.corpus.readers import text_of
 from training.corpus.settings import PrepareSettings
-from training.corpus.shards import SPLITS, Shard, file_sha256, write_index
+from training.corpus.shards import SPLITS, Shard, write_index
 from training.corpus.unigram_vocabulary import train_unigram_vocabulary
 from training.corpus.vocabulary import Texts, train_vocabulary
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block

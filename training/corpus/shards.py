@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.errors import DataError
-from bert.files import atomic_file, atomic_write
+from bert.files import atomic_file, atomic_write, file_sha256
 
 SCHEMA_VERSION = 1
 SPLITS = ("train", "held_out")
@@ -228,12 +228,6 @@ def write_index(folder: Path, info: Mapping[str, Any]) -> None:
 def write_json(file: Path, content: Mapping[str, Any]) -> None:
     """Write a json file atomically."""
     atomic_write(file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-
-
-def file_sha256(file: Path) -> str:
-    """Return the hash of a file, read in pieces."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _map(file: Path, kind: np.dtype[Any], length: int) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from bert.checkpoint import cached_files
 from bert.checkpoint import hub as downloads
 from bert.checkpoint.weights import file_hashes
 from bert.errors import CheckpointError
-from bert.hub_name import HubName
+from bert.names import HubName
 from tests.support.checkpoints import SPECS
 from tests.support.families import write_relative
 from tests.support.hub_process import RESOLVE, resolve, start

@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from bert.model_name import ROUTE_WORDS
+from bert.names import ROUTE_WORDS
 from service.http.app import create_app
 from service.settings import ServeSettings
 from service.workers.open_models import open_models

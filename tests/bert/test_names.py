@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.hub_name import HubName
+from bert.names import HubName
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
-"""Names of models on the Hugging Face hub, told apart from folders.
+"""Names of models: those of the Hugging Face hub, told apart from folders, and those in paths of the service.
 
-The rule, for every setting that takes either: a folder that exists is a folder. Any other text of the form `org/name` or
-`name`, each with an optional `@revision`, names a model of the hub. What has another form (`./name`, `/path`, `a/b/c`) is
-a path.
+The rule for every setting that takes a folder or a model of the hub: a folder that exists is a folder. Any other text of
+the form `org/name` or `name`, each with an optional `@revision`, names a model of the hub. What has another form
+(`./name`, `/path`, `a/b/c`) is a path.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from bert.errors import ConfigError
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._-]*"
 _NAME = re.compile(rf"(?P<repo>(?:{_PART}/)?{_PART})(?:@(?P<revision>[A-Za-z0-9_][A-Za-z0-9._/+-]*))?")
@@ -47,3 +49,32 @@ class HubName:
 
     def __str__(self) -> str:
         return f"{self.repo}@{self.revision}" if self.revision else self.repo
+
+
+ROUTE_WORDS = frozenset(
+    (
+        "decode",
+        "embed",
+        "embed_all",
+        "embed_sparse",
+        "health",
+        "info",
+        "ping",
+        "predict",
+        "rerank",
+        "tokenize",
+    )
+)
+"""Words W of which /tei/W is a route of its own, so that it cannot be the address of a model.
+
+/tei/similarity is the address of a model of that name wherever one is loaded.
+"""
+
+
+def check_model_name(name: str) -> None:
+    """Raise ConfigError for a name that is also a word of a route."""
+    if name in ROUTE_WORDS:
+        words = ", ".join(sorted(ROUTE_WORDS))
+        raise ConfigError(
+            f"a model cannot be called {name!r}, because /tei/{name} is a route; the words that routes take are {words}"
+        )
