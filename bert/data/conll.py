@@ -1,14 +1,13 @@
-"""Columns of words and tags (CoNLL 2003 and its like) to sentences, and any scheme of tags to BIO."""
+"""Columns of words and tags (CoNLL 2003 and its like) to sentences."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bert.data.examples import WordsExample
 from bert.data.files import Problems, read_lines
+from bert.data.tagged_words import LabelMap, check_known, is_tag, split_tag, to_bio
 from bert.errors import DataError
 
-_STARTS, _INSIDE = "BSU", "IELM"  # BIO, BIOES, BILOU, BMES
 NO_COLUMNS = (
     "no line is a word with its tag; ner reads CoNLL columns, and json with spans or with tokens and tags"
 )
@@ -19,7 +18,7 @@ Report = Callable[[int, str], None]
 
 def read_conll(
     path: str | Path,
-    label_map: Mapping[str, str | None] | None = None,
+    label_map: LabelMap | None = None,
     labels: Sequence[str] | None = None,
 ) -> list[WordsExample]:
     """Read sentences of one word a line, parted by blank lines or -DOCSTART-; columns by tabs or blanks.
@@ -37,8 +36,10 @@ def read_conll(
     for sentence in sentences(read_lines(path), problems.add):
         tags = to_bio([tag for _, _, tag in sentence], label_map)
         for (number, _, _), tag in zip(sentence, tags, strict=True):
-            if labels is not None and tag not in labels:
-                problems.add(number, f"unknown label {tag!r}; known are {', '.join(labels)}")
+            try:
+                check_known([tag], labels)
+            except ValueError as error:
+                problems.add(number, str(error))
         words = tuple(word for _, word, _ in sentence)
         examples.append(WordsExample(words, tuple(tags), str(sentence[0][0])))
     if not examples and problems.first:
@@ -48,12 +49,6 @@ def read_conll(
         problems.add(None, "has no sentences")
     problems.raise_if_any()
     return examples
-
-
-def bio_labels(examples: Sequence[WordsExample]) -> tuple[str, ...]:
-    """Return O and then B- and I- of every type that occurs, by name: the order of a model's labels."""
-    types = sorted({label[2:] for example in examples for label in example.labels if label != "O"})
-    return ("O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI"))
 
 
 def sentences(lines: Iterable[str], report: Report) -> Iterator[list[Line]]:
@@ -74,33 +69,6 @@ def sentences(lines: Iterable[str], report: Report) -> Iterator[list[Line]]:
         yield sentence
 
 
-def to_bio(tags: Sequence[str], label_map: Mapping[str, str | None] | None = None) -> list[str]:
-    """Normalise the tags of one sentence to BIO, then rename types. Raises ValueError for what is no tag.
-
-    Tags may be BIO, IOB1, BIOES, BILOU or BMES. In this order, so that two types that get one name stay two entities
-    where they meet; a type renamed None becomes O.
-    """
-    out, previous = [], ""
-    for tag in tags:
-        prefix, kind = _parted(tag)
-        starts = prefix in _STARTS or kind != previous
-        name = (label_map or {}).get(kind, kind)
-        out.append(f"{'B' if starts else 'I'}-{name}" if name else "O")
-        # After the end of an entity (E, L, S, U) even an I- of the same type is a new one.
-        previous = "" if prefix in "ELSU" else kind
-    return out
-
-
-@lru_cache(maxsize=1024)  # a file has millions of words and a dozen tags
-def _parted(tag: str) -> tuple[str, str]:
-    if tag == "O":
-        return "O", ""
-    prefix, dash, kind = tag.partition("-")
-    if not dash or not kind or len(prefix) != 1 or prefix not in _STARTS + _INSIDE:
-        raise ValueError(f"{tag!r} is no tag like O, B-PER or I-PER")
-    return prefix, kind
-
-
 def _columns(line: str) -> list[str]:
     """Part a line. With a tab anywhere only tabs part it, since a word may then hold a blank (tweets' do)."""
     if "\t" in line:
@@ -110,21 +78,13 @@ def _columns(line: str) -> list[str]:
 
 def _is_comment(line: str, last: str) -> bool:
     """Tell `# sent_id = 7` from the word # with its tag."""
-    return line.startswith("# ") and not _is_tag(last)
+    return line.startswith("# ") and not is_tag(last)
 
 
 def is_tagged_word(line: str) -> bool:
     """Tell whether a line is a word, perhaps other columns, and a tag."""
     columns = _columns(line)
-    return len(columns) > 1 and _is_tag(columns[-1])
-
-
-def _is_tag(text: str) -> bool:
-    try:
-        _parted(text)
-    except ValueError:
-        return False
-    return True
+    return len(columns) > 1 and is_tag(columns[-1])
 
 
 def _word(number: int, columns: list[str], report: Report) -> list[Line]:
@@ -133,7 +93,7 @@ def _word(number: int, columns: list[str], report: Report) -> list[Line]:
         return []
     word, tag = columns[0], columns[-1]
     try:
-        _parted(tag)
+        split_tag(tag)
     except ValueError as error:
         report(number, str(error))
         return []

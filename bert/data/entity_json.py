@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bert.data.compressed import ending, opened
-from bert.data.conll import is_tagged_word, to_bio
+from bert.data.conll import is_tagged_word
 from bert.data.examples import WordsExample
 from bert.data.files import (
     NOT_UNICODE,
@@ -32,6 +32,7 @@ from bert.data.files import (
 )
 from bert.data.labelled_file import LabelledFile
 from bert.data.spans import LabelledSpan, SpannedWords, read_span
+from bert.data.tagged_words import UnnamedTagsError, check_known, tagged_words
 from bert.errors import DataError
 from bert.text.offsets import word_bounds
 
@@ -64,25 +65,6 @@ def read_entity_json(file: LabelledFile, labels: Sequence[str] | None = None) ->
     Raises DataError with all of them, and where most spans had to be moved.
     """
     return _Reader(file, labels).read()
-
-
-class UnnamedTagsError(ValueError):
-    """Tags are numbers, and nothing says what they stand for."""
-
-
-def named_tags(tags: Sequence[Any], column: str, names: Sequence[str]) -> list[str]:
-    """Return tags as text, numbers by their names. Raises ValueError, and UnnamedTagsError where there are no names."""
-    if all(isinstance(tag, str) for tag in tags):
-        return list(tags)
-    if not all(type(tag) is int for tag in tags):
-        raise ValueError(f"{column!r} holds something that is neither text nor number")
-    if not names:
-        raise UnnamedTagsError(
-            f"{column!r} holds numbers: say what they stand for, label_names: [O, B-PER, I-PER, ...] for this file"
-        )
-    if (wrong := next((tag for tag in tags if not 0 <= tag < len(names)), None)) is not None:
-        raise ValueError(f"{column!r} holds {wrong}, and label_names names 0 to {len(names) - 1}")
-    return [names[tag] for tag in tags]
 
 
 class _Reader:
@@ -147,18 +129,15 @@ class _Reader:
         words, tags = row[self.words_field], row.get(name)
         if not isinstance(tags, list):
             raise ValueError(f"has {self.words_field!r} and no list {name!r} of a tag for each")
-        if len(words) != len(tags):
-            raise ValueError(f"has {len(words)} words and {len(tags)} tags")
-        if any(not isinstance(word, str) for word in words):
-            raise ValueError(f"{self.words_field!r} holds something that is not text")
-        labels = to_bio(named_tags(tags, name, self.file.label_names), self.file.label_map)
-        if lost := next(
-            (tag for word, tag in zip(words, labels, strict=True) if not word.strip() and tag != "O"), None
-        ):
-            raise ValueError(f"has the tag {lost} but no word")
-        self._check_known(labels)
-        kept = [(word, tag) for word, tag in zip(words, labels, strict=True) if word.strip()]
-        return WordsExample(tuple(word for word, _ in kept), tuple(tag for _, tag in kept), str(place))
+        return tagged_words(
+            words,
+            tags,
+            place,
+            columns=(self.words_field, name),
+            names=self.file.label_names,
+            label_map=self.file.label_map,
+            labels=self.labels,
+        )
 
     def _spans(self, row: Mapping[str, Any]) -> Any:
         name = self.file.columns.get("spans") or next((name for name in _SPANS if name in row), None)
@@ -215,7 +194,7 @@ class _Reader:
             label = self.file.label_map.get(span.label, span.label)
             if label is not None:
                 try:
-                    self._check_known([f"B-{label}"])
+                    check_known([f"B-{label}"], self.labels)
                     words.lay(span, label)
                 except ValueError as error:
                     self.problems.add(place, str(error))
@@ -223,11 +202,6 @@ class _Reader:
         self.count["trimmed"] += words.trimmed
         self.moved += words.moved
         return WordsExample(tuple(text[start:end] for start, end in bounds), tuple(words.tags), str(place))
-
-    def _check_known(self, tags: Sequence[str]) -> None:
-        known = self.labels
-        if known is not None and (unknown := [tag for tag in tags if tag not in known]):
-            raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(known)}")
 
     def _tell(self) -> None:
         """Warn of what was changed or left out. Raises DataError where most spans were moved."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert.data.conll import bio_labels
 from bert.data.examples import TextExample
 from bert.data.read import Labels, Reader, read_labelled
+from bert.data.tagged_words import bio_labels
 from bert.errors import ConfigError
 from bert.tasks.registry import TASKS
 from training.data.choice import read_choice

@@ -5,14 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from bert.data.compressed import COMPRESSED, ending
-from bert.data.conll import to_bio
-from bert.data.entity_json import UnnamedTagsError, named_tags
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.data.files import Problems
 from bert.data.read import Labels, text_columns
 from bert.data.rows import text_examples
 from bert.data.squad import Question, squad_examples
 from bert.data.tables import refuse_missing
+from bert.data.tagged_words import UnnamedTagsError, tagged_words
 from bert.errors import DataError
 from training.corpus.open_dataset import open_dataset
 from training.data.choice import SWAG_ENDINGS, Raw, choice_examples
@@ -83,8 +82,15 @@ def _read_words(data: HubData, file: DataFile, labels: Labels) -> list[WordsExam
     problems, examples = Problems(data.source), []
     for number, row in enumerate(data.rows(words, tags), 1):
         try:
-            named = named_tags(row[tags], tags, file.label_names)
-            example = _words_example(row[words], named, str(number), file.label_map, labels)
+            example = tagged_words(
+                row[words],
+                row[tags],
+                number,
+                columns=(words, tags),
+                names=file.label_names,
+                label_map=file.label_map,
+                labels=labels,
+            )
         except UnnamedTagsError as error:
             raise DataError(data.source, None, str(error)) from None
         except ValueError as error:
@@ -96,19 +102,6 @@ def _read_words(data: HubData, file: DataFile, labels: Labels) -> list[WordsExam
         problems.add(None, "has no sentences")
     problems.raise_if_any()
     return examples
-
-
-def _words_example(
-    words: list[Any], tags: list[str], row_id: str, label_map: Mapping[str, str | None], labels: Labels
-) -> WordsExample:
-    """Build one sentence. Raises ValueError with the reason."""
-    if len(words) != len(tags):
-        raise ValueError(f"has {len(words)} words and {len(tags)} tags")
-    found = to_bio(tags, label_map)
-    unknown = [tag for tag in found if labels is not None and tag not in labels]
-    if unknown:
-        raise ValueError(f"unknown label {unknown[0]!r}; known are {', '.join(labels or ())}")
-    return WordsExample(tuple(map(str, words)), tuple(found), row_id)
 
 
 def _read_questions(data: HubData) -> list[QaExample]:

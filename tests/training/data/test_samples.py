@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert.data.conll import bio_labels, read_conll
+from bert.data.conll import read_conll
 from bert.data.entity_json import read_entity_json
 from bert.data.glue import read_glue
 from bert.data.labelled_file import LabelledFile
@@ -14,6 +14,7 @@ from bert.data.read import read_labelled
 from bert.data.rows import TextColumns
 from bert.data.squad import read_squad
 from bert.data.tables import read_table
+from bert.data.tagged_words import bio_labels
 from bert.tasks.spec import TaskSpec
 from training.data.choice import read_choice
 from training.data.validate import Example, class_labels, shared_with_training, validate_training
