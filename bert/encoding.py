@@ -190,6 +190,35 @@ class Window:
     stop: int
     """One past its last piece."""
 
+    @property
+    def first_token(self) -> int:
+        """Index in the encoding of the window's first piece; the last token is the closing [SEP]."""
+        return len(self.encoding) - 1 - (self.stop - self.start)
+
+    def context(self) -> NDArray[np.float64]:
+        """Return how much of its surroundings the window shows of each of its pieces, (stop - start,).
+
+        It is google-research/bert's rule (`_check_is_max_context`): the smaller of the number of pieces to the left and to
+        the right inside the window, plus a hundredth of the window's length.
+        """
+        pieces = self.stop - self.start
+        to_the_left = np.arange(pieces)
+        return np.minimum(to_the_left, to_the_left[::-1]) + 0.01 * pieces
+
+
+def owned_pieces(windows: Sequence[Window]) -> list[NDArray[np.bool_]]:
+    """Return which pieces of each window, (stop - start,), have the most context in it; the first wins a tie."""
+    if len(windows) == 1:
+        return [np.ones(windows[0].stop - windows[0].start, np.bool_)]
+    pieces = max((window.stop for window in windows), default=0)
+    most, owner = np.full(pieces, -1.0), np.full(pieces, -1)
+    for index, window in enumerate(windows):
+        span, here = slice(window.start, window.stop), window.context()
+        better = here > most[span]
+        most[span][better] = here[better]
+        owner[span][better] = index
+    return [owner[window.start : window.stop] == index for index, window in enumerate(windows)]
+
 
 def _lay(around: Ints, parts: Sequence[Ints]) -> Ints:
     """Put one or two texts' values where their pieces are: after the first token, and before the last."""

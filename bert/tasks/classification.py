@@ -7,15 +7,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import (
     Compared,
     Floats,
     Head,
-    Positions,
     Task,
-    first_token,
     sigmoid,
     softmax,
     top_of_two_or_more,
@@ -178,10 +175,6 @@ class ClassificationTask(Task):
     has_one_position = True
     has_problems = True
     may_read_pairs = True
-
-    def head_positions(self, encoding: Encoding) -> Positions:
-        """Return the position of [CLS]."""
-        return first_token(encoding)
 
     def learns_numbers(self, problem_type: str) -> bool:
         """Tell whether it is a regression."""

@@ -194,7 +194,6 @@ class FillMaskTask(Task):
     head = Head.VOCABULARY
     architectures = ("BertForMaskedLM", "BertForPreTraining")
     reads_words = True
-    judges_labels = False
 
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return 0: the head is as wide as the vocabulary."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Floats, Head, Positions, Reads, Task, first_token, softmax
+from bert.tasks.task import Compared, Floats, Head, Reads, Task, softmax
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +45,6 @@ class MultipleChoice(Task):
     def head_outputs(self, spec: TaskSpec) -> int:
         """Return 1: a choice has one score."""
         return 1
-
-    def head_positions(self, encoding: Encoding) -> Positions:
-        """Return the position of [CLS]."""
-        return first_token(encoding)
 
     def reads(self, spec: TaskSpec) -> Reads:
         """Return CHOICES."""

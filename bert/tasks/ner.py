@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
 from bert.tasks import tag_sequence
-from bert.tasks.max_context import context, first_token
 from bert.tasks.spec import TaskSpec
 from bert.tasks.tag_sequence import SYMBOLS, has_symbols, without_symbols
 from bert.tasks.tags import TagScheme
@@ -57,7 +56,7 @@ def merge_windows(windows: Sequence[Window], logits: Sequence[Floats]) -> Floats
     merged: Floats = np.zeros((words, logits[0].shape[1]), logits[0].dtype)
     for window, rows in zip(windows, logits, strict=True):
         heads = head_positions(window.encoding)
-        here, word = context(window)[heads - first_token(window)], window.encoding.word_ids[heads]
+        here, word = window.context()[heads - window.first_token], window.encoding.word_ids[heads]
         better = here > most[word]
         most[word[better]], merged[word[better]] = here[better], rows[better]
     return merged[most >= 0.0]

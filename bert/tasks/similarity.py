@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec
-from bert.tasks.task import Compared, Floats, Head, Positions, Task, first_token
+from bert.tasks.task import Compared, Floats, Head, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,6 @@ class SimilarityTask(Task):
     def output(self, spec: TaskSpec, hidden_size: int, vocab_size: int) -> tuple[str, int]:
         """Return the graph's output: vectors, each as wide as the poolings together or as the last dense layer."""
         return "embeddings", spec.vector_size(hidden_size)
-
-    def head_positions(self, encoding: Encoding) -> Positions:
-        """Return the position of [CLS]."""
-        return first_token(encoding)
 
     def learns_numbers(self, problem_type: str) -> bool:
         """Return True: a number says how alike two texts are."""

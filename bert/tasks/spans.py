@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.encoding import Window
-from bert.tasks.max_context import first_token, owned_pieces
+from bert.encoding import Window, owned_pieces
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Floats, softmax
 from bert.text.offsets import MarkEnds, span_bounds
@@ -143,7 +142,7 @@ def _window_spans(
     A span counts only where this window owns its first piece. Several pairs of pieces are the same span where a
     character is written in several pieces or a blank in one, so pairs are taken until there are n_best spans.
     """
-    first = first_token(window)
+    first = window.first_token
     start_logits = np.where(owned, logits[first:-1, 0], -np.inf).astype(np.float64)  # (n,)
     end_logits = logits[first:-1, 1].astype(np.float64)  # (n,)
     bounds_from, bounds_to = span_bounds(window.encoding.offsets[first:-1])

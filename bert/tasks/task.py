@@ -1,6 +1,5 @@
 """Base class of all tasks; `bert.tasks.registry` lists them. P is the number of positions, K of scores."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
@@ -43,7 +42,7 @@ class Compared(Enum):
     NOTHING = "nothing that would tell how good the model stays"
 
 
-class Task(ABC):
+class Task:
     """A task: how it encodes, where its head looks, what its scores mean. Labels and limits are in TaskSpec."""
 
     name: str
@@ -70,8 +69,6 @@ class Task(ABC):
     """A model reads one text or two; its spec says which."""
     needs_pairs = False
     """Each labelled example has two texts."""
-    judges_labels = True
-    """Changed labels count against an 8-bit graph. Of a whole vocabulary's pieces the best are often equally good."""
     judged_together = 1
     """Inputs of a model that have one answer together; export keeps them side by side."""
     kept_share = 0.98
@@ -85,9 +82,9 @@ class Task(ABC):
         """Return the graph's output: its name, and how many numbers it gives for each position or text."""
         return "logits", self.head_outputs(spec)
 
-    @abstractmethod
     def head_positions(self, encoding: Encoding) -> Positions:
-        """Return the positions (P,) of a text, among its own tokens, where the head is evaluated."""
+        """Return the positions (P,) of a text, among its own tokens, where the head is evaluated: that of [CLS]."""
+        return np.zeros(1, np.intp)
 
     def usual_stride(self, max_tokens: int) -> int:
         """Return the tokens that neighbouring windows of a long text share where nothing else is said."""
@@ -131,11 +128,6 @@ class Task(ABC):
     def self_test_scores(self, outputs: Sequence[Floats]) -> list[Floats]:
         """Return the part of an engine's outputs that a bundle's self-test compares."""
         return list(outputs)
-
-
-def first_token(_: Encoding) -> Positions:
-    """Return the position of [CLS]."""
-    return np.zeros(1, np.intp)
 
 
 def top_of_two_or_more(outputs: Sequence[Floats]) -> NDArray[np.intp] | None:

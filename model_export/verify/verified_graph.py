@@ -10,6 +10,7 @@ from bert.checkpoint.weights import Checkpoint
 from bert.data.labelled_file import LabelledFile
 from bert.errors import BertError
 from bert.tasks.registry import TASKS
+from bert.tasks.task import Compared
 from model_export.graph.graph_checks import check_structure
 from model_export.progress import say, step
 from model_export.reference import Floats, Reference
@@ -171,7 +172,7 @@ def _check_labels(
     if changes is None:
         return {}
     allowed = tolerance.changed_share(spec.task)
-    if TASKS[spec.task].judges_labels:
+    if TASKS[spec.task].compared(spec) is Compared.LABELS:
         labelled = Changes("labels", scores.get("labels", 0), scores.get("changed_labels", 0))
         if can_show(labelled.count, allowed):
             labelled.check(allowed)

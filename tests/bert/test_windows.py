@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert.tasks.max_context import context, first_token, owned_pieces
-from bert.tokenizer import Window
+from bert.encoding import Window, owned_pieces
 from tests.support.reading import character_tokenizer, read
 
 TOKENIZER = character_tokenizer()
@@ -46,6 +45,6 @@ def test_every_piece_is_owned_once_by_googles_rule(
 def test_the_first_token_of_the_text_is_found_after_the_question(pieces: int, question: bool) -> None:
     for window in cut(pieces, 20, 4, question=question):
         text = np.flatnonzero(window.encoding.sequence_ids == int(question))
-        assert len(text) == len(context(window))
+        assert len(text) == len(window.context())
         if len(text):
-            assert first_token(window) == text[0]
+            assert window.first_token == text[0]
