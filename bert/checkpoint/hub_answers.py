@@ -62,7 +62,7 @@ def check_answers() -> None:
     from huggingface_hub import get_session, set_client_factory
 
     own = get_session().event_hooks["request"]  # of the library: they end every request where it is offline
-    hooks = {"request": [*own, _limit], "response": [_check]}
+    hooks: dict[str, list[Any]] = {"request": [*own, _limit], "response": [_check]}
     set_client_factory(lambda: Client(event_hooks=hooks, follow_redirects=True))
 
 

@@ -5,36 +5,20 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, equal, from_numpy
 
-from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER, bert_weights
-from bert.checkpoint.torch_files import read_torch_file
-from bert.checkpoint.weight_files import WEIGHTS, weight_files
+from bert.checkpoint import weights as arrays
+from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER
+from bert.checkpoint.weight_files import WEIGHTS
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.nn.heads import BertHead
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """Read the folder's weights, whole or in shards, under BERT's names.
-
-    Raises CheckpointError for what is missing or damaged.
-    """
-    weights: dict[str, Tensor] = {}
-    for file in weight_files(folder):
-        weights |= {name: tensor.float() for name, tensor in _read_file(file).items()}
-    return bert_weights(weights, folder)
-
-
-def _read_file(file: Path) -> dict[str, Tensor]:
-    if file.suffix == ".bin":
-        return {name: from_numpy(values) for name, values in read_torch_file(file).items()}
-    try:
-        return load_file(file)
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{file} cannot be read: {error}") from None
+    """Return the arrays of `bert.checkpoint.weights.read_weights` as tensors. Raises CheckpointError as that does."""
+    return {name: from_numpy(values) for name, values in arrays.read_weights(folder).items()}
 
 
 def load_into(model: BertHead, folder: Path) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 from bert.errors import CheckpointError, ConfigError
 from bert.files import read_json
@@ -18,21 +18,22 @@ DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
 LEFT_OUT = ("symbols", "handles")
 """Kinds of words that an entity can be denied: emoji and other symbols, and names after an at sign."""
-SCORE_ACTIVATIONS = ("", "sigmoid", "identity")
 LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _WITH_LABELS = ("classification", "ner")
-_TEXTS = (
-    "task", "problem_type", "activation", "pooling", "similarity", "default_prompt_name", "long_texts", "command",
-)  # fmt: skip
-_FLAGS = ("normalize", "allows_no_answer", "letter_shapes", "viterbi")
-_WHOLE = ("max_tokens", "stride", "max_question_tokens", "max_answer_tokens", "n_best")
+_KINDS: dict[Any, str] = {str: "a text", bool: "true or false", int: "a whole number", dict: "an object"}
+"""Type of a field → the words for it."""
+_KNOWN = {
+    "task": TASK_NAMES, "problem_type": PROBLEM_TYPES, "long_texts": LONG_TEXTS, "similarity": SIMILARITIES,
+    "activation": ("sigmoid", "identity"),
+}  # fmt: skip
+"""Field → its possible values. An empty `activation` is none."""
+_AT_LEAST = {"max_tokens": 3, "max_question_tokens": 1, "max_answer_tokens": 1, "n_best": 1}
 _FIELDS = {"problem": "problem_type"}
 """Keys of `task.json` that have another name here."""
-_OBJECTS = ("base", "scores", "data", "prompts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,30 +109,20 @@ class TaskSpec:
     def __post_init__(self) -> None:
         """Raise ConfigError for a value that breaks a rule."""
         self._check_types()
-        if self.task not in TASK_NAMES:
-            raise ConfigError(f"task is {self.task!r}; known are {', '.join(TASK_NAMES)}")
-        if self.problem_type not in PROBLEM_TYPES:
-            raise ConfigError(f"problem_type is {self.problem_type!r}; known are {', '.join(PROBLEM_TYPES)}")
-        if self.activation not in SCORE_ACTIVATIONS:
-            raise ConfigError(f"activation is {self.activation!r}; known are sigmoid and identity")
-        if self.long_texts not in LONG_TEXTS:
-            raise ConfigError(f"long_texts is {self.long_texts!r}; known are {', '.join(LONG_TEXTS)}")
-        self._check_embedding()
-        self._check_tags()
-        if self.task in _WITH_LABELS and not self.labels:
-            raise ConfigError(f"a {self.task} task needs labels")
-        if len(set(self.labels)) != len(self.labels):
-            raise ConfigError(f"labels must differ from one another: {list(self.labels)}")
-        if "" in self.labels:
-            raise ConfigError(f"label {self.labels.index('')} is empty; name it")
-        self._check_can_be_written()
-        if self.max_tokens < 3:
-            raise ConfigError(f"max_tokens ({self.max_tokens}) must be at least 3")
+        for name, known in _KNOWN.items():
+            value = getattr(self, name)
+            if value not in known and (value or name != "activation"):
+                raise ConfigError(f"{name} is {value!r}; known are {', '.join(known)}")
+        for name, least in _AT_LEAST.items():
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} ({getattr(self, name)}) must be at least {least}")
         if not 0 <= self.stride < self.max_tokens - 2:
             raise ConfigError(f"stride ({self.stride}) must be at least 0 and below max_tokens - 2")
-        for name in ("max_question_tokens", "max_answer_tokens", "n_best"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} ({getattr(self, name)}) must be at least 1")
+        self._check_embedding()
+        self._check_labels()
+        for text in (*self.labels, *self.prompts, *self.prompts.values()):
+            if _SURROGATE.search(text):  # no file could hold it
+                raise ConfigError(f"{text!r} among the labels and prompts is no valid Unicode")
 
     @property
     def poolings(self) -> tuple[str, ...]:
@@ -142,12 +133,6 @@ class TaskSpec:
         """Return how many numbers an embedding has."""
         return self.dense[-1].out_features if self.dense else hidden_size * len(self.poolings)
 
-    def _check_can_be_written(self) -> None:
-        """Raise ConfigError for a label or prompt with half a surrogate pair, which no file can hold."""
-        for text in (*self.labels, *self.prompts, *self.prompts.values()):
-            if _SURROGATE.search(text):
-                raise ConfigError(f"{text!r} among the labels and prompts is no valid Unicode")
-
     def _check_embedding(self) -> None:
         if not set(self.poolings) <= set(POOLINGS):
             raise ConfigError(
@@ -155,8 +140,6 @@ class TaskSpec:
             )
         if not all(isinstance(layer, DenseLayer) for layer in self.dense):
             raise ConfigError(f"dense ({self.dense!r}) must be a list of layers")
-        if self.similarity not in SIMILARITIES:
-            raise ConfigError(f"similarity is {self.similarity!r}; known are {', '.join(SIMILARITIES)}")
         for name, text in self.prompts.items():
             if not isinstance(name, str) or not isinstance(text, str):
                 raise ConfigError(f"prompts must be texts by name: {name!r} is {text!r}")
@@ -165,24 +148,24 @@ class TaskSpec:
                 f"default_prompt_name is {self.default_prompt_name!r}; known are {', '.join(self.prompts) or 'none'}"
             )
 
-    def _check_tags(self) -> None:
+    def _check_labels(self) -> None:
+        if self.task in _WITH_LABELS and not self.labels:
+            raise ConfigError(f"a {self.task} task needs labels")
+        if len(set(self.labels)) != len(self.labels):
+            raise ConfigError(f"labels must differ from one another: {list(self.labels)}")
+        if "" in self.labels:
+            raise ConfigError(f"label {self.labels.index('')} is empty; name it")
         if unknown := sorted(set(self.left_out) - set(LEFT_OUT)):
             raise ConfigError(f"left_out names {', '.join(unknown)}; known are {', '.join(LEFT_OUT)}")
         if self.task != "ner" and (self.letter_shapes or self.viterbi or self.left_out):
             raise ConfigError(f"letter_shapes, viterbi and left_out are for ner, and task is {self.task!r}")
 
     def _check_types(self) -> None:
-        kinds: tuple[tuple[tuple[str, ...], type, str], ...] = (
-            (_TEXTS, str, "a text"),
-            (_FLAGS, bool, "true or false"),
-            (_WHOLE, int, "a whole number"),
-            (_OBJECTS, dict, "an object"),
-        )
-        for names, kind, what in kinds:
-            for name in names:
-                value = getattr(self, name)
-                if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-                    raise ConfigError(f"{name} ({value!r}) must be {what}")
+        for each in fields(self):
+            kind: Any = get_origin(each.type) or each.type
+            value = getattr(self, each.name)
+            if kind in _KINDS and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+                raise ConfigError(f"{each.name} ({value!r}) must be {_KINDS[kind]}")
         if not isinstance(self.pair, bool | None):
             raise ConfigError(f"pair ({self.pair!r}) must be true, false or null")
         if not _is_number(self.null_threshold):
@@ -205,27 +188,22 @@ class TaskSpec:
         if unknown or "task" not in values:
             wrong = f"unknown keys {sorted(unknown)}" if unknown else "no key 'task'"
             raise ConfigError(f"task.json has {wrong}")
-        labels = values.get("labels", ())
-        if not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels):
-            raise ConfigError(f"labels must be a list of texts: {labels!r}")
-        left_out = values.get("left_out", ())
-        if not isinstance(left_out, list | tuple) or not all(isinstance(kind, str) for kind in left_out):
-            raise ConfigError(f"left_out must be a list of texts: {left_out!r}")
-        given = {key: value for key, value in values.items() if key in known}
-        lists = {
-            "labels": tuple(labels),
-            "left_out": tuple(left_out),
-            "dense": _dense(values.get("dense", ())),
-        }
-        return cls(**{**given, **lists})
+        lists: dict[str, Any] = {"dense": _dense(values.get("dense", ()))}
+        for name in ("labels", "left_out"):
+            texts = values.get(name, ())
+            if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+                raise ConfigError(f"{name} must be a list of texts: {texts!r}")
+            lists[name] = tuple(texts)
+        return cls(**{key: value for key, value in values.items() if key in known} | lists)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a `task.json`."""
         keys = {name: key for key, name in _FIELDS.items()}
-        values = {keys.get(name, name): value for name, value in asdict(self).items()}
-        values["dense"] = [asdict(layer) for layer in self.dense]
-        lists = {"labels": list(self.labels), "left_out": list(self.left_out)}
-        return {"schema_version": SCHEMA_VERSION, **values, **lists}
+        values = {
+            keys.get(name, name): list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+        return {"schema_version": SCHEMA_VERSION, **values}
 
     @classmethod
     def read(cls, folder: Path) -> "TaskSpec":
