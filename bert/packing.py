@@ -15,7 +15,7 @@ from itertools import accumulate
 class CostModel:
     """Expected time of a run, in units of one token outside attention.
 
-    The service fits both numbers to each model and machine (`service.autotune`).
+    The service fits both numbers to each model and machine (`service.engine.measure`).
     """
 
     attention_width: float = 1000.0

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from service.exit_signals import FAILURE, INTERRUPTED, exit_on_stop
 from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:
+    from service.engine.bundle_folders import FoundBundles
     from service.settings import ServeSettings
 
 SAGEMAKER_PORT, SAGEMAKER_MODEL = 8080, Path("/opt/ml/model")
@@ -90,7 +92,7 @@ def _versions() -> str:
 
 def _tune(settings: "ServeSettings") -> int:
     """Print what was measured; returns 130 after Ctrl-C."""
-    from service.autotune.tune import print_curves
+    from service.engine.tune import print_curves
     from service.exports.prepare import prepare
 
     with exit_on_stop(INTERRUPTED):
@@ -100,23 +102,28 @@ def _tune(settings: "ServeSettings") -> int:
 
 def serve(settings: "ServeSettings") -> int:
     """Serve until a signal, in one process or several; returns the exit code. Raises BertError if it cannot start."""
-    from service.http.app import create_app
-    from service.http.server import Server
+    from service.engine.bundle_folders import find_bundles
     from service.listener import address, listen
-    from service.workers.open_models import open_models
-    from service.workers.supervisor import Supervisor
 
     sources = [str(path) for path in settings.bundles] if not settings.model else settings.model
     if settings.model:
         settings = _with_bundles(settings)
-    check_settings(settings)
+    found = find_bundles(settings.bundles, strict=settings.strict)
+    check_settings(settings, found)
     listener = listen(settings)
     url = address(listener)
     if settings.log_format == "text":
         print(f"Loading models from {', '.join(sources)}; listening on {url}", flush=True)
+    # A supervisor needs neither HTTP nor an engine.
     if frontends := count_frontends(settings):
-        return Supervisor(settings, listener, frontends).run()
-    app = create_app(settings, open_models)
+        from service.workers.supervisor import Supervisor
+
+        return Supervisor(settings, found, listener, frontends).run()
+    from service.http.app import create_app
+    from service.http.server import Server
+    from service.workers.open_models import open_models
+
+    app = create_app(settings, partial(open_models, found=found))
     return Server(app, app.service, url).serve_until_signal(listener)
 
 
@@ -129,21 +136,18 @@ def _with_bundles(settings: "ServeSettings") -> "ServeSettings":
     return prepare(settings)
 
 
-def check_settings(settings: "ServeSettings") -> None:
+def check_settings(settings: "ServeSettings", found: "FoundBundles") -> None:
     """Check what can be checked before anything is loaded.
 
-    Raises ConfigError for settings that this machine or these bundles cannot have. Raises BundleError if there are no
-    bundles, no folder for the processes' sockets, or, with `strict`, a manifest that cannot be read.
+    Raises ConfigError for settings that this machine or these bundles cannot have, ServiceError if there is no folder for
+    the processes' sockets.
     """
     from bert.errors import ServiceError
-    from service.autotune.warmup import slot_layout
-    from service.engine.bundle_folders import read_manifests
-    from service.engine.loaded_model import LeftOut
     from service.engine.model_registry import default_names
+    from service.engine.slot_layout import slot_layout
 
-    slot_layout(settings, usable_cores())
-    found = read_manifests(settings.bundles, strict=settings.strict)
-    names = [(each.name, each.task if isinstance(each, LeftOut) else each.task.task) for each in found]
+    slot_layout(settings, usable_cores(), found)
+    names = [(each.name, each.task) for each in found.values()]
     default_names([*names, *((name, "") for name in settings.failed_models)], settings.default_models)
     if settings.frontends and not can_make_runtime_dir():
         raise ServiceError(

@@ -26,8 +26,7 @@ from benchmarks.serve.load.running import ROOT, Running, free_port, prepare_proc
 from benchmarks.serve.load.texts import FACTS, SENTENCES, made_up_texts
 from benchmarks.serve.load.wire import Request, request_bytes
 from benchmarks.serve.report.percentiles import Spread
-from bert.bundle import read_bundle
-from service.engine.bundle_folders import bundle_folders
+from service.engine.bundle_folders import find_bundles
 
 GOAL_US = 400
 LIST_TEXTS = 64
@@ -53,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(machine_line())
     command = " ".join(sys.argv[1:] if arguments is None else arguments)
     print(f"Command: python -m benchmarks.serve.hot_path {command}", flush=True)
-    folders = bundle_folders(args.bundles)
-    tasks = {read_bundle(folder, verify_hashes=False).manifest.task.task for folder in folders}
+    found = find_bundles(args.bundles)
+    tasks = {each.task for each in found.values()}
     kinds = [kind for kind in args.kinds.split(",") if TASK_OF[kind] in tasks]
     checkouts = [ROOT, *([args.against.resolve()] if args.against else [])]
     with ExitStack() as stack:
-        services = [stack.enter_context(_service(folders, checkout, args)) for checkout in checkouts]
+        services = [stack.enter_context(_service(list(found), checkout, args)) for checkout in checkouts]
         print(
             f"\n| request | connections | requests/s | CPU us/request (goal {GOAL_US}) | of it the event loop |"
             f"{' there | ratio |' if args.against else ''}\n|---|---|---|---|---|{'---|---|' if args.against else ''}"

@@ -26,8 +26,8 @@ from bert.manifest import CUDA
 from service.bulk.batch_scheduler import BatchScheduler
 from service.bulk.tasks import BulkTask, Fields, bulk_task, sample_of
 from service.cpu_count import usable_cores
-from service.engine.bundle_folders import all_on_gpu
-from service.engine.bundle_loader import load_models
+from service.engine.bundle_folders import all_on_gpu, find_bundles
+from service.engine.bundle_loader import BundleLoader
 from service.engine.slot_layout import lay_out_slots
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
@@ -77,21 +77,16 @@ class Predictor:
         settings are those of `bert-serve`. `options` are the task's, by the names of its endpoint: top_k, truncate, ...
         (`OPTIONS` of service.bulk.options); one that is None counts as left out. Raises BundleError and ConfigError.
         """
+        found = find_bundles([bundle], strict=True)
         layout = lay_out_slots(
-            usable_cores(), engine_slots, engine_threads_per_slot, on_gpu=all_on_gpu([bundle])
+            usable_cores(), engine_slots, engine_threads_per_slot, on_gpu=all_on_gpu(found)
         )
-        loaded = load_models(
-            [bundle],
-            threads=layout.threads,
-            verify_hashes=verify_hashes,
-            workers=1,
-            strict=True,
-        )
-        if len(loaded.models) > 1:
-            names = ", ".join(model.name for model in loaded.models)
+        if len(found) > 1:
+            names = ", ".join(each.name for each in found.values())
             raise BundleError(f"{bundle} holds several bundles ({names}): name the folder of one")
-        model = loaded.models[0]
-        self.model = model.closed()
+        (folder,) = found
+        model = BundleLoader(found, threads=layout.threads, verify_hashes=verify_hashes).open(folder)
+        self.model = model.without_engine()
         self._columns = dict(columns or {})
         if unknown := sorted(set(self._columns) - set(FIELDS)):
             raise ConfigError(

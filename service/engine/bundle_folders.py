@@ -1,79 +1,85 @@
-"""Bundle folders among the configured paths, and their manifests."""
+"""Bundle folders among the configured paths, and what their manifests say."""
 
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from bert.bundle import MANIFEST, MODEL, TOKENIZER, creation_time, read_bundle
-from bert.errors import BertError, BundleError
+from bert.errors import BundleError
 from bert.files import read_regular
-from bert.manifest import CUDA, PROVIDER_OF_LAYOUT, Manifest
+from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
 from bert.tasks.spec import TASK_NAMES
-from service.engine.loaded_model import LeftOut
 
 NAME_IN_MANIFEST = re.compile(r'\A\s*\{\s*"name":\s*"([^"\\]+)"')
 TASK_IN_MANIFEST = re.compile(r'"task":\s*\{[^{}]*?"task":\s*"(\w+)"')
 
-Known = Mapping[Path, tuple[str, str]]
-"""Folder → name and task of each bundle that an earlier engine process found, in its order."""
-NONE_KNOWN: Known = {}
 FileStates = Mapping[str, tuple[int, int]]
 """Name → size and time of each file in a folder."""
 
 
-def bundle_folders(paths: Iterable[Path], known: Known = NONE_KNOWN) -> list[Path]:
-    """Return the bundle folders among the paths and directly inside them, the oldest first inside a path.
+@dataclass(frozen=True, slots=True)
+class FoundBundle:
+    """What the manifest in a folder says, or as much of it as can be read."""
 
-    The first of a task is its default, so a bundle added later does not become it. If any are `known` these are returned,
-    whatever is there by now: an engine process that starts again serves what was served before. Raises BundleError for
-    a path without a bundle.
+    name: str
+    """Name in the manifest, or the folder's if that cannot be read."""
+    task: str = ""
+    """Task in the manifest; empty if that cannot be read."""
+    provider: str = ""
+    """Execution provider of its graph; empty if the bundle cannot be read."""
+    created: str = ""
+    """Time at which the folder first got a bundle."""
+
+
+FoundBundles = Mapping[Path, FoundBundle]
+"""Bundles by their folders, in the order that decides which is the default of its task."""
+
+
+def find_bundles(paths: Iterable[Path], *, strict: bool = False) -> dict[Path, FoundBundle]:
+    """Return the bundles among the paths and directly inside them, the oldest first inside a path.
+
+    The first of a task is its default, so a bundle added later does not become it. Reads each manifest once, and no other
+    file. Raises BundleError for a path without a bundle and, with `strict`, for a bundle that cannot be read.
     """
-    if known:
-        return list(known)
-    found: list[Path] = []
+    found = dict[Path, FoundBundle]()
     for path in paths:
         if (path / MANIFEST).is_file():
-            found.append(path)
+            found.setdefault(path, _found_in(path, strict=strict))
             continue
         # A folder that has other files of a bundle but no manifest was copied in part: report it instead of skipping it.
         parts = (file.parent for name in (MANIFEST, MODEL, TOKENIZER) for file in path.glob(f"*/{name}"))
-        inside = sorted(
-            {folder for folder in parts if not folder.name.startswith(".")},
-            key=lambda folder: (creation_time(folder), folder.name),
-        )
+        inside = {
+            folder: _found_in(folder, strict=strict)
+            for folder in set(parts)
+            if not folder.name.startswith(".")
+        }
         if not inside:
             what = "holds no bundle" if path.is_dir() else "is no folder"
             raise BundleError(
                 f"{path} {what}: make one with bert-export, or the demo ones with `bert-export --demo "
                 f"--out {path}`"
             )
-        found += inside
-    return list(dict.fromkeys(found))
-
-
-def read_manifests(
-    paths: Iterable[Path], *, strict: bool = False, known: Known = NONE_KNOWN
-) -> list[Manifest | LeftOut]:
-    """Read the manifest of each bundle and no other file.
-
-    A bundle that cannot be read is left out, or raised if `strict`. Raises BundleError if there are no bundles.
-    """
-    found = list[Manifest | LeftOut]()
-    for folder in bundle_folders(paths, known):
-        try:
-            found.append(read_bundle(folder, verify_hashes=False).manifest)
-        except Exception as error:
-            if strict:
-                raise
-            found.append(left_out(folder, error))
+        by_age = sorted(inside, key=lambda folder: (inside[folder].created, folder.name))
+        found = {**found, **{folder: inside[folder] for folder in by_age}}
     return found
 
 
-def left_out(folder: Path, error: Exception, known: Known = NONE_KNOWN) -> LeftOut:
-    """Describe a bundle that could not be loaded; what its manifest does not say is as it was known."""
-    reason = str(error) if isinstance(error, BertError) else f"{folder} cannot be loaded: {error!r}"
-    name, task = known.get(folder, (folder.resolve().name, ""))
+def _found_in(folder: Path, *, strict: bool) -> FoundBundle:
+    try:
+        manifest = read_bundle(folder, verify_hashes=False).manifest
+    except Exception:
+        if strict:
+            raise
+        return readable_part(folder)
+    provider = PROVIDER_OF_LAYOUT[manifest.layout]
+    return FoundBundle(manifest.name, manifest.task.task, provider, manifest.created)
+
+
+def readable_part(folder: Path, known: FoundBundle | None = None) -> FoundBundle:
+    """Describe a bundle that could not be loaded; what its manifest does not say is as it was `known`."""
+    name, task = (known.name, known.task) if known else (folder.resolve().name, "")
     with suppress(OSError):
         # A manifest that was cut off is searched too, so that the bundle stays the default of its task.
         text = read_regular(folder / MANIFEST).decode("utf-8", "replace")
@@ -81,13 +87,12 @@ def left_out(folder: Path, error: Exception, known: Known = NONE_KNOWN) -> LeftO
             name = found[1]
         if (found := TASK_IN_MANIFEST.search(text)) is not None and found[1] in TASK_NAMES:
             task = found[1]
-    return LeftOut(name, task, reason)
+    return FoundBundle(name, task, created=creation_time(folder))
 
 
-def all_on_gpu(paths: Iterable[Path], known: Known = NONE_KNOWN) -> bool:
-    """Tell whether every readable bundle is for a GPU. Raises BundleError if there are none."""
-    manifests = [found for found in read_manifests(paths, known=known) if isinstance(found, Manifest)]
-    return bool(manifests) and all(PROVIDER_OF_LAYOUT[each.layout] == CUDA for each in manifests)
+def all_on_gpu(found: FoundBundles) -> bool:
+    """Tell whether every readable bundle is for a GPU."""
+    return {each.provider for each in found.values() if each.provider} == {CUDA}
 
 
 def file_states(folder: Path) -> FileStates:
@@ -99,29 +104,11 @@ def file_states(folder: Path) -> FileStates:
     return {}
 
 
-class LeftOutFolders:
-    """Folders of bundles that could not be loaded, and their files as they were then."""
+def settled(
+    now: Mapping[Path, FileStates], seen: Mapping[Path, FileStates], tried: Mapping[Path, FileStates]
+) -> list[Path]:
+    """Return the folders to try again: their files have changed since then, but not since they were last `seen`.
 
-    def __init__(self, files: Mapping[Path, FileStates]) -> None:
-        """Take the files with which each bundle was tried."""
-        self._tried, self._seen = dict(files), dict(files)
-
-    def __bool__(self) -> bool:
-        """Tell whether any is left."""
-        return bool(self._tried)
-
-    def changed(self) -> list[Path]:
-        """Return the folders to try again: their files have changed, and stayed the same since the last call.
-
-        A bundle that is still being copied is thus not read over and over.
-        """
-        now = {folder: file_states(folder) for folder in self._tried}
-        found = [
-            folder for folder, files in now.items() if files == self._seen[folder] != self._tried[folder]
-        ]
-        self._seen, self._tried = now, self._tried | {folder: now[folder] for folder in found}
-        return found
-
-    def remove(self, folder: Path) -> None:
-        """Forget a folder whose bundle was loaded."""
-        del self._tried[folder]
+    A bundle that is still being copied is thus not read over and over.
+    """
+    return [folder for folder, files in now.items() if files == seen[folder] != tried[folder]]

@@ -1,4 +1,4 @@
-"""Data of a loaded model, and of a bundle that was left out."""
+"""Data of a loaded model, and of a bundle that was skipped."""
 
 from dataclasses import dataclass, field
 
@@ -73,13 +73,13 @@ class OpenedModel(Model):
     multi_slot_engine: Engine | None = field(default=None, kw_only=True)
     """The same graph with the threads of several slots, if enabled."""
 
-    def closed(self) -> Model:
+    def without_engine(self) -> Model:
         """Return the model without its engines."""
         return Model(self.bundle, self.tokenizer_json, self.tokenizer, self.why_fallback)
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedBundle:
     """A bundle that is not served, and why."""
 
     name: str

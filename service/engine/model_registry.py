@@ -1,8 +1,7 @@
 """Loaded models by name, and the default model of each task."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from bert.errors import (
     ConfigError,
@@ -12,7 +11,7 @@ from bert.errors import (
     NoDefaultModelError,
     UnknownModelError,
 )
-from service.engine.loaded_model import LeftOut, Model
+from service.engine.loaded_model import Model, SkippedBundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,28 +21,22 @@ class Registry:
     models: Mapping[str, Model]
     defaults: Mapping[str, str]
     """Task → name; the name may be that of a bundle that was left out."""
-    left_out: Sequence[LeftOut] = ()
+    left_out: Sequence[SkippedBundle] = ()
     first: str = ""
     """Name of the first bundle, the default for requests that name no task; it may be left out."""
-    folders: Mapping[Path, tuple[str, str]] = field(default_factory=dict)
-    """Name and task of each bundle by its folder, those left out included; empty in a frontend."""
 
     @staticmethod
-    def of(
-        found: Mapping[Path, Model | LeftOut], failed: Sequence[LeftOut], chosen: Mapping[str, str]
-    ) -> "Registry":
-        """Return the registry of what was found in each folder, beside models without a bundle.
+    def of(every: Sequence[Model | SkippedBundle], chosen: Mapping[str, str]) -> "Registry":
+        """Return the registry of all bundles, the skipped ones included.
 
         Raises ConfigError for a `chosen` default that is not there.
         """
-        every = [*found.values(), *failed]
         names = [(each.name, each.task) for each in every]
         return Registry(
             {each.name: each for each in every if isinstance(each, Model)},
             default_names(names, chosen),
-            [each for each in every if isinstance(each, LeftOut)],
+            [each for each in every if isinstance(each, SkippedBundle)],
             names[0][0],
-            {folder: (each.name, each.task) for folder, each in found.items()},
         )
 
     def find(self, name: str | None, task: str | None) -> Model:

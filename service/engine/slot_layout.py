@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from bert.errors import ConfigError
+from service.engine.bundle_folders import FoundBundles, all_on_gpu
+from service.settings import ServeSettings
 
 GPU_SLOTS = 2
 """Batches at once on a GPU: one runs while the next is packed and copied."""
@@ -21,6 +23,12 @@ class SlotLayout:
     def slots_for_one_text(self) -> int:
         """Return the number of slots that a text alone in the engine may use together; 1 if that gains nothing."""
         return min(self.slots, MAX_SLOTS_FOR_ONE_TEXT) if self.threads == 1 else 1
+
+
+def slot_layout(settings: ServeSettings, cores: int, found: FoundBundles) -> SlotLayout:
+    """Divide the cores, or a GPU if all models are for one. Raises ConfigError."""
+    slots, threads = settings.engine_slots, settings.engine_threads_per_slot
+    return lay_out_slots(cores, slots, threads, on_gpu=all_on_gpu(found))
 
 
 def lay_out_slots(

@@ -10,9 +10,8 @@ import fcntl
 import hashlib
 import importlib.util
 import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -28,7 +27,6 @@ from service.logs import LOGGER
 
 _EXPORTER = ("bert", "model_export")
 _MAIN = "main"
-_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +110,11 @@ def exporter_version() -> str:
 
 
 def _wait_for(descriptor: int, model: NamedModel) -> None:
-    waits = False
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if not waits:
-                LOGGER.info("%s is being exported by another process, which is waited for", model.name)
-            waits = True
-            time.sleep(_POLL_S)
-        except OSError:
-            return  # a disk without locks: two exports at once are wasted work, and no more
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        LOGGER.info("%s is being exported by another process, which is waited for", model.name)
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a disk without locks: two exports at once are wasted work, and no more

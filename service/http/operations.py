@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
 from bert.tasks.tags import TagScheme
-from service.engine.loaded_model import LeftOut, Model
+from service.engine.loaded_model import Model, SkippedBundle
 from service.http import openapi
 from service.http.lifecycle import Service, service_of
 from service.http.problems import ProblemError
@@ -86,7 +86,7 @@ class ModelsResponse(Schema):
         "left_out": [],
     }
     models: list[ModelInfo]
-    left_out: list[LeftOut] = Field(
+    left_out: list[SkippedBundle] = Field(
         description="Bundles that could not be loaded, and what to do. Requests for their models get a 503."
     )
 

@@ -68,19 +68,20 @@ class FairQueue:
         Raises QueueFullError if its tokens exceed the bound, TooLateError if it would miss its deadline. When the engine is
         idle and nothing waits, no deadline is checked: the job's time is only an estimate.
         """
-        self._weigh(job)
-        size, queue = job.waiting_tokens, self._queue_for(job)
+        queue = self._weigh(job)
+        size = job.waiting_tokens
         if self.tokens + size > self.max_tokens:
             excess_s = self._seconds(job.model, self.tokens + size - self.max_tokens)
             raise QueueFullError(self.tokens, self.max_tokens, excess_s, unit=self.unit)
         if self.tokens or not engine_is_idle:
             self._check_deadline(job, queue, now, busy_s)
-        self.admit(job)
+        self._append(job, queue)
 
     def admit(self, job: Job) -> None:
         """Append a job to its queue, however much waits."""
-        self._weigh(job)
-        queue = self._queue_for(job)
+        self._append(job, self._weigh(job))
+
+    def _append(self, job: Job, queue: JobQueue) -> None:
         if not queue.tokens:
             queue.served_s = max(queue.served_s, self._virtual_s)
         job.queue = queue
@@ -267,7 +268,10 @@ class FairQueue:
     def _is_long(self, items: Iterable[BatchItem]) -> bool:
         return any(item.job.queue is not None and item.job.queue.size_class == DOCUMENTS for item in items)
 
-    def _queue_for(self, job: Job) -> JobQueue:
+    def _weigh(self, job: Job) -> JobQueue:
+        """Set a job's work, and return the queue of its size class."""
+        throughput = self._throughput(job.model)
+        job.work = [throughput.work(size) for size in job.sizes]
         size_class = bisect.bisect_left(SIZE_CLASSES, job.waiting_work / self.budgets[job.model])
         return self._queues.setdefault((job.model, size_class), JobQueue(job.model, size_class))
 
@@ -277,10 +281,6 @@ class FairQueue:
     def seconds(self, batch: Batch) -> float:
         """Return the expected seconds of a batch on one slot."""
         return self._throughput(batch.model).seconds(batch.work)
-
-    def _weigh(self, job: Job) -> None:
-        throughput = self._throughput(job.model)
-        job.work = [throughput.work(size) for size in job.sizes]
 
     def _seconds(self, model: str, work: float) -> float:
         return work / self._throughput(model).tokens_per_s

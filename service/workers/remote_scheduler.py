@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
-from service.engine.loaded_model import LeftOut, Model
+from service.engine.loaded_model import Model, SkippedBundle
 from service.engine.model_registry import Registry
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -318,6 +318,6 @@ async def connect_models(
 async def _served(scheduler: RemoteScheduler, hello: Hello, known: Iterable[Model] = ()) -> ServedModels:
     """Return what the engine process serves; tokenizers of models that are known are not read again."""
     models = {model.name: model for model in await asyncio.to_thread(hello.models, known)}
-    left_out = [LeftOut(*each) for each in hello.left_out]
+    left_out = [SkippedBundle(*each) for each in hello.left_out]
     registry = Registry(models, hello.defaults, left_out, hello.first)
     return ServedModels(registry, scheduler, hello.budgets, hello.running_tokens, hello.slots)

@@ -1,6 +1,5 @@
 """`--frontends N`: starts an engine process and N processes that speak HTTP, and restarts them."""
 
-import json
 import math
 import os
 import signal
@@ -9,11 +8,12 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Self
+from typing import BinaryIO, cast
 
+from service.engine.bundle_folders import FoundBundles
 from service.exit_signals import FAILURE, STOPS, handled
 from service.logs import LOGGER
 from service.metrics import SHARED, forget_gauges
@@ -27,8 +27,8 @@ from service.workers.runtime_dir import (
     remove_runtime_dir,
     restore_runtime_dir,
 )
+from service.workers.start import ENGINE, FRONTEND, StartMessage
 
-ENGINE, FRONTEND = "engine", "frontend"
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
 """Shortest and longest pause before a process that ended by itself is restarted; it doubles each time."""
 STEADY_S = 30.0
@@ -73,47 +73,12 @@ class Child:
         self.monitor = None
 
 
-@dataclass(frozen=True, slots=True)
-class StartMessage:
-    """Settings and the parameters of one process, which it reads from its standard input."""
-
-    settings: ServeSettings
-    runtime_dir: str
-    name: str
-    """Name of the process in the files of its metrics."""
-    listener: int | None
-    """Inherited file descriptor of the listening socket, for a frontend."""
-    heartbeat: int
-    """Inherited file descriptor of the heartbeat pipe."""
-    restarts: int
-    """Number of such processes that have ended."""
-    announces: bool
-    """The process prints that the service is ready."""
-    is_successor: bool
-    """The service was ready before this process started."""
-
-    def to_line(self) -> bytes:
-        """Write it as one line of JSON, the API key included."""
-        settings = self.settings.model_dump(mode="json")
-        failed_models = self.settings.failed_models
-        if (key := self.settings.api_key) is not None:
-            settings["api_key"] = key.get_secret_value()
-        values = {**asdict(self), "settings": settings, "failed_models": failed_models}
-        return json.dumps(values).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> Self:
-        """Read what `to_line` wrote."""
-        values = json.loads(line)
-        settings, failed_models = ServeSettings(**values["settings"]), values.pop("failed_models")
-        return cls(**{**values, "settings": settings.with_exports(settings.bundles, failed_models)})
-
-
 @dataclass(slots=True)
 class Supervisor:
     """Keeps the processes of a service running."""
 
     settings: ServeSettings
+    found: FoundBundles
     listener: socket.socket
     frontends: int
     entry: str = "service.workers.worker_main"
@@ -213,7 +178,8 @@ class Supervisor:
         listener = self.listener.fileno() if child.kind == FRONTEND else None
         message = StartMessage(
             self.settings,
-            str(self.runtime_dir),
+            self.found,
+            self.runtime_dir,
             child.name,
             listener,
             child.monitor.child_fd,
@@ -227,8 +193,7 @@ class Supervisor:
         child.monitor.started()
         assert child.process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended, which the next step handles
-            child.process.stdin.write(message.to_line())
-            child.process.stdin.flush()
+            message.write(cast(BinaryIO, child.process.stdin))
         child.started = time.monotonic()
         LOGGER.info("%s process %d started", child.kind, child.process.pid)
 

@@ -253,7 +253,7 @@ def test_a_port_in_use_is_said_at_once(bundles: Path) -> None:
 
 
 def test_serving_imports_nothing_that_trains_or_exports() -> None:
-    modules = "service.cli, service.autotune.tune, service.workers.supervisor, service.workers.worker_main"
+    modules = "service.cli, service.engine.tune, service.workers.engine_process, service.workers.frontend"
     code = f"import sys, {modules}; print(*(name.partition('.')[0] for name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     heavy = {
@@ -268,3 +268,17 @@ def test_serving_imports_nothing_that_trains_or_exports() -> None:
         "pandas",
     }
     assert not set(run.stdout.split()) & heavy
+
+
+@pytest.mark.parametrize(
+    ("module", "others"),
+    [
+        ("service.workers.supervisor", {"fastapi", "uvicorn", "onnxruntime", "numpy"}),
+        ("service.workers.engine_process", {"fastapi", "uvicorn", "starlette"}),
+        ("service.workers.frontend", {"onnxruntime"}),
+    ],
+)
+def test_each_process_imports_its_own_role_only(module: str, others: set[str]) -> None:
+    code = f"import sys, {module}; print(*(name.partition('.')[0] for name in sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert not set(run.stdout.split()) & others

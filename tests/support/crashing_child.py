@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from bert.errors import ServiceError
 from bert.settings import read_settings
 from bert.tokenizer import Encoding
+from service.engine.bundle_folders import find_bundles
 from service.engine.engine_protocol import Outputs
 from service.engine.loaded_model import Model
 from service.engine.onnx_engine import OnnxEngine
@@ -71,7 +72,8 @@ def serve() -> int:
     assert settings.frontends is not None
     if (limit_s := os.environ.get(HANG_STARTING)) is not None:
         supervisor.LOADING_HUNG_S = float(limit_s)  # type: ignore[attr-defined]
-    return Supervisor(settings, listener, settings.frontends, "tests.support.crashing_child").run()
+    found, entry = find_bundles(settings.bundles), "tests.support.crashing_child"
+    return Supervisor(settings, found, listener, settings.frontends, entry).run()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from bert.errors import ServiceError
 from bert.tokenizer import Tokenizer
 from service.settings import ServeSettings
 from service.workers.connection import Connection
-from service.workers.engine_worker import EngineWorker
+from service.workers.engine_process import EngineWorker
 from service.workers.messages import (
     Done,
     Failed,

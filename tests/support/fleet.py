@@ -12,7 +12,7 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.workers.supervisor import ENGINE, FRONTEND
+from service.workers.start import ENGINE, FRONTEND
 from tests.support.live import Client, eventually
 from tests.support.process import COMMAND, Process, address, started
 

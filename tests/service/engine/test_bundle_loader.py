@@ -12,17 +12,19 @@ from bert.bundle import Bundle, read_bundle
 from bert.errors import BundleError
 from bert.manifest import SHA256, own_sha256
 from bert.tasks.spec import TaskSpec
-from service.autotune.cost_curve import fit_throughput, knee
-from service.autotune.warmup import measure
-from service.engine.bundle_loader import load_models
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader, opened
+from service.engine.cost_curve import knee
 from service.engine.loaded_model import OpenedModel
+from service.engine.measure import measure
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.slot_layout import SlotLayout
+from service.workers.open_models import fit_throughput
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 
 def load(folder: Path) -> list[OpenedModel]:
-    return load_models([folder], threads=1, verify_hashes=True, workers=1).models
+    return opened(BundleLoader(find_bundles([folder]), threads=1).load(1))
 
 
 def test_a_tokenizer_with_more_pieces_than_the_model_knows_is_refused(bundles: Path, tmp_path: Path) -> None:

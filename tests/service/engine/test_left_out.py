@@ -10,7 +10,8 @@ import pytest
 from bert.bundle import MANIFEST, MODEL, TOKENIZER
 from bert.errors import BundleError, EngineError
 from bert.manifest import SHA256, own_sha256
-from service.engine.bundle_loader import load_models
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader
 from tests.support.fleet import fleet
 from tests.support.live import Client, Live, eventually, serving
 from tests.support.problems import TEXT, kind
@@ -135,7 +136,7 @@ def test_a_folder_without_a_manifest_is_reported(bundles: Path, tmp_path: Path) 
         assert left_out["name"] == "names" and "bundle.json is missing" in left_out["reason"]
         assert live.get("/health/ready?model=names").status == 503
     with pytest.raises(BundleError, match=r"bundle.json is missing"):
-        load_models([tmp_path], threads=1, verify_hashes=True, workers=1, strict=True)
+        find_bundles([tmp_path], strict=True)
 
 
 def test_a_pipe_in_place_of_a_manifest_is_reported(bundles: Path, tmp_path: Path) -> None:
@@ -204,7 +205,7 @@ def test_where_no_bundle_is_left_the_start_fails_with_all_reasons(folder: Path) 
     for name in ("mood", "names"):
         shutil.rmtree(folder / name)
     with pytest.raises(BundleError, match=r"none of 3 bundles is left: .*is not JSON.*changed.*changed"):
-        load_models([folder], threads=1, verify_hashes=True, workers=1)
+        BundleLoader(find_bundles([folder]), threads=1).load(1)
 
 
 @pytest.mark.parametrize(("ready_when", "status"), [("any", 200), ("all", 503)])

@@ -13,7 +13,7 @@ from bert.errors import (
     NoDefaultModelError,
     UnknownModelError,
 )
-from service.engine.loaded_model import LeftOut, Model
+from service.engine.loaded_model import Model, SkippedBundle
 from service.engine.model_registry import Registry, default_names
 
 
@@ -24,7 +24,7 @@ def model(name: str, task: str) -> Model:
 REGISTRY = Registry(
     {"mood": model("mood", "classification"), "names": model("names", "ner")},
     {"classification": "mood", "ner": "broken"},
-    [LeftOut("broken", "ner", "its graph is damaged")],
+    [SkippedBundle("broken", "ner", "its graph is damaged")],
     first="names",
 )
 

@@ -13,7 +13,9 @@ from bert.errors import BundleError, EngineError
 from bert.processor import instructions
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tokenizer import Tokenizer
-from service.engine.bundle_loader import check, load_models
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader, check
+from service.engine.loaded_model import OpenedModel, SkippedBundle
 from service.engine.onnx_engine import OnnxEngine
 from tests.support.live import serving
 from tests.support.tiny import SPECS, write_tiny_bundle
@@ -22,6 +24,10 @@ TEXTS = (("the film was warm",), ("dull",), ("angela merkel met paris in munich 
 OF_GRAPH = ("precision", "layout", "session", "packing", "parity", "fused_operators")
 Answers = dict[str, float]
 """File of a graph → by how much its answers differ from those that the bundle expects."""
+
+
+def load(bundle: Bundle) -> OpenedModel | SkippedBundle:
+    return BundleLoader(find_bundles([bundle.folder]), threads=1).load(1)[bundle.folder]
 
 
 @pytest.fixture
@@ -47,7 +53,8 @@ def bundle_with(tmp_path: Path) -> Callable[[Answers], Bundle]:
 
 def test_a_graph_with_equal_outputs_is_served(bundle_with: Callable[[Answers], Bundle]) -> None:
     bundle = bundle_with({MODEL: 0.0, FALLBACK: 0.0})
-    (model,) = load_models([bundle.folder], threads=1, verify_hashes=True, workers=1).models
+    model = load(bundle)
+    assert isinstance(model, OpenedModel)
     assert model.bundle.graph == MODEL and not model.why_fallback
 
 
@@ -57,7 +64,7 @@ def test_a_graph_with_other_outputs_is_left_out_with_the_error(
 ) -> None:
     bundle = bundle_with({MODEL: difference})
     with pytest.raises(BundleError) as refused:
-        load_models([bundle.folder], threads=1, verify_hashes=True, workers=1)
+        load(bundle)
     message = str(refused.value)
     assert f"on this processor ({instructions()}) than where it was exported (another kind)" in message
     assert "relative error" in message and "--precision fp32" in message
@@ -77,14 +84,14 @@ def test_a_bundle_whose_float32_graph_differs_too_is_left_out(
 ) -> None:
     bundle = bundle_with({MODEL: 0.5, FALLBACK: 0.5})
     with pytest.raises(BundleError, match=r"fallback.onnx .* answers otherwise"):
-        load_models([bundle.folder], threads=1, verify_hashes=True, workers=1)
+        load(bundle)
 
 
 def test_a_changed_self_test_is_detected(bundle_with: Callable[[Answers], Bundle]) -> None:
     bundle = bundle_with({MODEL: 0.0})
     (bundle.folder / SELF_TEST).write_bytes(b"{}")
     with pytest.raises(BundleError, match=r"self_test.json has sha256"):
-        load_models([bundle.folder], threads=1, verify_hashes=True, workers=1)
+        load(bundle)
 
 
 @pytest.mark.parametrize("fails", ["to open", "to run"])
@@ -107,7 +114,8 @@ def test_the_float32_graph_is_served_if_the_other_fails(
 
     monkeypatch.setattr(OnnxEngine, "_open", open_or_fail)
     monkeypatch.setattr(OnnxEngine, "run", run_or_fail)
-    (model,) = load_models([bundle.folder], threads=1, verify_hashes=True, workers=1).models
+    model = load(bundle)
+    assert isinstance(model, OpenedModel)
     assert model.bundle.graph == FALLBACK
     assert ("no kernel" if fails == "to open" else "illegal instruction") in model.why_fallback
 

@@ -65,7 +65,8 @@ def test_a_table_that_changed_since_its_hash_was_checked_is_refused(tmp_path: Pa
 MEASURE = """
 import sys
 from pathlib import Path
-from service.engine.bundle_loader import load_models
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader
 
 def resident():
     # Linux: the second number of statm, in pages of 4 KiB or more
@@ -73,11 +74,13 @@ def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 one, four = (Path(argument) for argument in sys.argv[1:])
-options = {"threads": 1, "multi_slot_threads": 2, "verify_hashes": True, "workers": 2}
-first = load_models([one], **options)  # what is loaded once for whatever number of models
+def load(folder):
+    return BundleLoader(find_bundles([folder]), threads=1, multi_slot_threads=2).load(2)
+
+first = load(one)  # what is loaded once for whatever number of models
 before = resident()
-loaded = load_models([four], **options)
-assert len(loaded.models) == 4 and all(model.multi_slot_engine for model in loaded.models)
+loaded = load(four)
+assert len(loaded) == 4 and all(model.multi_slot_engine for model in loaded.values())
 print(resident() - before)
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.autotune import warmup
+from service.engine.bundle_loader import BundleLoader
 from service.metrics import REJECTIONS
 from tests.support.live import Live, eventually, serving
 from tests.support.problems import TEXT, kind, rejected
@@ -18,8 +18,8 @@ from tests.support.problems import TEXT, kind, rejected
 def test_before_the_models_are_loaded_live_says_yes_and_ready_says_no(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, load = threading.Event(), warmup.load
-    monkeypatch.setattr(warmup, "load", lambda *a, **k: gate.wait(10) and load(*a, **k))
+    gate, load = threading.Event(), BundleLoader.load
+    monkeypatch.setattr(BundleLoader, "load", lambda *a, **k: gate.wait(10) and load(*a, **k))
     with serving(wait=False, bundles=[bundles / "mood"]) as live:
         assert live.get("/health/live").status == 200
         for reply in (live.get("/health/ready"), live.post("/classify", TEXT), live.get("/models")):

@@ -115,7 +115,7 @@ def test_sessions_that_are_not_worth_it_do_not_stay_in_memory(
         opened.append(weakref.ref(wide))
 
     monkeypatch.setattr("service.workers.open_models.usable_cores", lambda: 2)
-    monkeypatch.setattr("service.autotune.warmup.find_multi_slot_tokens", never)
+    monkeypatch.setattr("service.engine.measure.find_multi_slot_tokens", never)
 
     async def scenario() -> None:
         service = Service(ServeSettings(bundles=[bundles / "mood"], keep_tuning=False), open_models)

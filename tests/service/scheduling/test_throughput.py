@@ -3,7 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.packing import CostModel
-from service.autotune.cost_curve import CostPoint, fit_throughput
+from service.engine.cost_curve import CostPoint
+from service.workers.open_models import fit_throughput
 
 CURVE = [CostPoint(16, 0.003), CostPoint(32, 0.005), CostPoint(64, 0.009)]  # 1 ms and 0.125 ms a token
 

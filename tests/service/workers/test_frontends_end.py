@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from service.workers.supervisor import END_S, ENGINE, POLL_S
+from service.workers.start import ENGINE
+from service.workers.supervisor import END_S, POLL_S
 from tests.support.crashing import COMMAND, in_flight, text
 from tests.support.crashing_child import FAIL_CONNECTING, HANG, SLOW
 from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon

@@ -31,8 +31,8 @@ def test_a_process_whose_gpu_fails_whatever_it_is_given_ends(
 ) -> None:
     """A device error makes all later runs of the process fail; a CPU has no such state."""
     ended = list[int]()
-    monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr("service.workers.engine_worker.os._exit", ended.append)
+    monkeypatch.setattr("service.workers.engine_process.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("service.workers.engine_process.os._exit", ended.append)
 
     def lost(_: OnnxEngine, __: Sequence[Encoding]) -> None:
         raise EngineError("an illegal memory access was encountered")
@@ -85,8 +85,8 @@ def test_a_probe_waits_for_a_last_attempt_which_runs_alone(
 def test_a_probe_that_cannot_be_made_is_logged_and_heartbeats_go_on(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr("service.workers.engine_worker.sample_texts", lambda _: [])
+    monkeypatch.setattr("service.workers.engine_process.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("service.workers.engine_process.sample_texts", lambda _: [])
     beats = list[float]()
     service.server._beat = beats.append
 
@@ -105,7 +105,7 @@ def test_a_probe_that_cannot_be_made_is_logged_and_heartbeats_go_on(
 def test_a_worker_whose_heartbeat_fails_ends_with_the_reason(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("service.workers.engine_process.BEAT_EVERY_S", 0.02)
 
     async def scenario(_: Frontend) -> None:
         monkeypatch.setattr(service.server._scheduler, "stuck_after_s", lambda _: 1 / 0)

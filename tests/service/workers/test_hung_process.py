@@ -13,7 +13,8 @@ import pytest
 
 from service.settings import ServeSettings
 from service.workers.heartbeat import HeartbeatMonitor
-from service.workers.supervisor import ENGINE, Child, Supervisor
+from service.workers.start import ENGINE
+from service.workers.supervisor import Child, Supervisor
 from tests.support.crashing import COMMAND, text
 from tests.support.crashing_child import HANG, HANG_LOADING, HANG_STARTING
 from tests.support.fleet import Fleet, fleet, frozen, is_alive, kill, soon
@@ -116,7 +117,7 @@ def test_a_hung_process_is_killed_once_however_long_it_takes_to_end(
     bundles: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as listener, subprocess.Popen(["sleep", "60"]) as process:
-        supervisor = Supervisor(ServeSettings(bundles=[bundles / "mood"]), listener, 1)
+        supervisor = Supervisor(ServeSettings(bundles=[bundles / "mood"]), {}, listener, 1)
         monitor = HeartbeatMonitor(-1.0)
         monitor.started()
         supervisor._children = [Child(ENGINE, ENGINE, process=process, monitor=monitor)]

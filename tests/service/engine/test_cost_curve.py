@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.packing import DEFAULT_COST, CostModel
-from service.autotune.cost_curve import (
+from service.engine.cost_curve import (
     KNEE,
     MAX_ATTENTION_WIDTH,
     MAX_RUN_TOKENS,

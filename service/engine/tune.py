@@ -3,11 +3,13 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from service.autotune import cost_curve, tuning_cache, warmup
-from service.autotune.tuning_cache import Measurement
 from service.cpu_count import usable_cores
-from service.engine.loaded_model import OpenedModel
-from service.engine.slot_layout import SlotLayout
+from service.engine import cost_curve, measure, tuning_cache
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader, opened
+from service.engine.cost_curve import Measurement
+from service.engine.loaded_model import OpenedModel, SkippedBundle
+from service.engine.slot_layout import SlotLayout, slot_layout
 from service.settings import ServeSettings
 
 CURVE_S = 5.0
@@ -24,15 +26,17 @@ def print_curves(settings: ServeSettings) -> None:
 
 def curves(settings: ServeSettings) -> Iterator[str]:
     """Measure the models as the service would, and yield the report's lines."""
-    cores = usable_cores()
-    layout = warmup.slot_layout(settings, cores)
+    cores, found = usable_cores(), find_bundles(settings.bundles)
+    layout = slot_layout(settings, cores, found)
     yield f"{cores} cores: {layout.slots} engine slots of {layout.threads} threads"
-    loaded = warmup.load(settings, layout)
-    for left_out in loaded.left_out:
-        yield f"{left_out.name} is left out: {left_out.reason}"
+    loader = BundleLoader.of(settings, layout, found)
+    loaded = loader.load(cores, strict=settings.strict)
+    for each in (*loaded.values(), *loader.failed):
+        if isinstance(each, SkippedBundle):
+            yield f"{each.name} is left out: {each.reason}"
     by_shape: dict[tuple[object, ...], list[OpenedModel]] = {}
-    for model in loaded.models:
-        by_shape.setdefault(warmup.shape_of(model), []).append(model)
+    for model in opened(loaded):
+        by_shape.setdefault(measure.shape_of(model), []).append(model)
     for models in by_shape.values():
         yield from _report(models, layout, settings)
 
@@ -42,9 +46,9 @@ def _report(models: Sequence[OpenedModel], layout: SlotLayout, settings: ServeSe
     manifest = models[0].bundle.manifest
     names = ", ".join(model.name for model in models)
     yield f"\n{names}: {manifest.precision}, {manifest.num_hidden_layers} layers of {manifest.hidden_size}"
-    curve = warmup.measure_curve(models[0], layout, CURVE_S)
-    multi_slot_tokens = warmup.measure_multi_slot_tokens(models[0], layout)
-    yield f"  texts of {warmup.text_tokens(models[0])} tokens in a batch\n  tokens       ms   tokens/s"
+    curve = measure.measure_curve(models[0], layout, CURVE_S)
+    multi_slot_tokens = measure.measure_multi_slot_tokens(models[0], layout)
+    yield f"  texts of {measure.text_tokens(models[0])} tokens in a batch\n  tokens       ms   tokens/s"
     for point in curve:
         yield f"{point.tokens:8,} {1000 * point.seconds:8.2f} {point.tokens_per_s:10,.0f}"
     budget = f"{cost_curve.knee(curve)} tokens, of {cost_curve.knee(curve, cost_curve.FULL)} under load"
@@ -52,14 +56,14 @@ def _report(models: Sequence[OpenedModel], layout: SlotLayout, settings: ServeSe
         budget = f"{settings.batch_tokens} tokens (batch_tokens)"
     alone = f"{layout.slots_for_one_text} slots from {multi_slot_tokens} tokens"
     yield f"  batches of {budget}; a lone text takes {alone if multi_slot_tokens is not None else 'one slot'}"
-    cost = warmup.measure_cost(models[0], layout, curve, CURVE_S)
+    cost = measure.measure_cost(models[0], layout, curve, CURVE_S)
     if cost is not None:
         yield (
             f"  attention costs as much as the rest in rows of {cost.attention_width:,.0f} tokens, "
             f"a run as much as {cost.run_tokens:.0f} tokens"
         )
     measured = Measurement(tuple(curve), multi_slot_tokens, cost)
-    if not warmup.is_steady(measured):
+    if not measure.is_steady(measured):
         yield "  not cached, other programs used the cores: measure again when the machine is quiet"
     elif settings.keep_tuning:
         for model in models:

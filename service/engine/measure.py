@@ -5,17 +5,19 @@ from collections.abc import Sequence
 
 from bert.manifest import CPU, CUDA
 from bert.packing import CostModel
-from service.autotune import tuning_cache
-from service.autotune.cost_curve import CostPoint, fit_cost
-from service.autotune.engine_timing import Clock, find_multi_slot_tokens, time_batches, time_wide_text
-from service.autotune.tuning_cache import Measurement
-from service.cpu_count import usable_cores
-from service.engine.bundle_folders import NONE_KNOWN, Known, all_on_gpu
-from service.engine.bundle_loader import LoadedBundles, load_models
+from service.engine import tuning_cache
+from service.engine.cost_curve import (
+    Clock,
+    CostPoint,
+    Measurement,
+    find_multi_slot_tokens,
+    fit_cost,
+    time_batches,
+    time_wide_text,
+)
 from service.engine.loaded_model import OpenedModel
 from service.engine.sample_texts import TEXT_TOKENS
-from service.engine.slot_layout import SlotLayout, lay_out_slots
-from service.settings import ServeSettings
+from service.engine.slot_layout import SlotLayout
 
 CURVE_TOKENS = {CPU: 512, CUDA: 65_536}
 """Tokens of the largest batch that is timed, by provider; a GPU is not busy below some thousands."""
@@ -23,30 +25,6 @@ CURVE_S = {CPU: 0.5, CUDA: 3.0}
 """Seconds spent on a curve at start, by provider; a GPU has more sizes, and loads kernels for each."""
 DISTURBED = 1.5
 """Wall time over CPU time of a batch above which a measurement is used but not cached."""
-
-
-def slot_layout(settings: ServeSettings, cores: int, known: Known = NONE_KNOWN) -> SlotLayout:
-    """Divide the cores, or a GPU if all models are for one. Raises ConfigError and BundleError."""
-    on_gpu = all_on_gpu(settings.bundles, known)
-    return lay_out_slots(cores, settings.engine_slots, settings.engine_threads_per_slot, on_gpu=on_gpu)
-
-
-def load(settings: ServeSettings, layout: SlotLayout, known: Known = NONE_KNOWN) -> LoadedBundles:
-    """Open the bundles of the settings; see `load_models`.
-
-    `strict` is for the first start. A later engine process serves what it can rather than nothing.
-    """
-    return load_models(
-        settings.bundles,
-        threads=layout.threads,
-        multi_slot_threads=layout.slots_for_one_text if settings.engine_wide else 1,
-        capture_graphs=settings.engine_captures,
-        verify_hashes=settings.verify_hashes,
-        workers=usable_cores(),
-        strict=settings.strict and not known,
-        failed=settings.failed_models,
-        known=known,
-    )
 
 
 def measure(

@@ -7,7 +7,7 @@ import functools
 import json
 import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ import onnxruntime
 from bert.bundle import Bundle
 from bert.files import atomic_write
 from bert.manifest import CUDA
-from bert.packing import CostModel
 from bert.processor import instructions, processor_name
-from service.autotune.cost_curve import CostPoint, fitted
 from service.cpu_count import usable_cores
+from service.engine.cost_curve import CostPoint, Measurement, fitted
 from service.engine.loaded_model import OpenedModel
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
@@ -30,18 +29,6 @@ MAX_TOKENS = 2**20
 """Maximum batch size in tokens of a plausible entry."""
 MIN_SECONDS = 1e-6
 """Minimum time of a batch of a plausible entry; no shorter one is measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measurement:
-    """A model's measured speed."""
-
-    curve: tuple[CostPoint, ...]
-    """Batch times on one slot."""
-    multi_slot_tokens: int | None = None
-    """Length from which a text alone in the engine is faster on several slots; None if never."""
-    cost: CostModel | None = None
-    """Fitted to the model; None on a GPU, and where a long text would take too much time."""
 
 
 def cache_file(bundle: Bundle) -> Path:

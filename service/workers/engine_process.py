@@ -2,13 +2,18 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
-from bert.errors import EngineError, ServiceError
+from bert.errors import BertError, EngineError, ServiceError
+from service.engine.bundle_folders import FoundBundles
 from service.engine.memory import release_free_memory
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
+from service.exit_signals import FAILURE
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck_message
@@ -17,10 +22,10 @@ from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
 from service.workers.connection import Connection
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
-from service.workers.known_bundles import read_known, write_known
 from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
 from service.workers.open_models import open_models
 from service.workers.runtime_dir import SOCKET
+from service.workers.start import StartMessage, when_orphaned
 
 STUCK = 70
 """Exit code of an engine process that gives up: a batch does not end, or the GPU is lost (EX_SOFTWARE)."""
@@ -33,16 +38,42 @@ END_S = 2.0
 """Seconds given to running batches at the end of the process; nobody waits for them."""
 
 
+def run_engine(start: StartMessage, beat: Beat) -> int:
+    """Run until the frontends are done; the parent handles the signals that stop the service."""
+
+    async def run() -> None:
+        ended, loop = asyncio.Event(), asyncio.get_running_loop()
+        when_orphaned(lambda: loop.call_soon_threadsafe(ended.set), start.runtime_dir)
+        worker = EngineWorker(
+            start.settings, start.runtime_dir, start.found, is_successor=start.is_successor, beat=beat
+        )
+        worker.metrics.count_engine_restarts(start.restarts)
+        await worker.run(ended)
+
+    loop_module = import_module("uvloop" if find_spec("uvloop") else "asyncio")
+    try:
+        loop_module.run(run())
+    except BertError as error:
+        print(f"bert-serve: {error}", file=sys.stderr)
+        return FAILURE
+    return 0
+
+
 class EngineWorker:
     """Runs the frontends' requests; one per process."""
 
     def __init__(
-        self, settings: ServeSettings, runtime_dir: Path, restarts: int = 0, beat: Beat = lambda _: None
+        self,
+        settings: ServeSettings,
+        runtime_dir: Path,
+        found: FoundBundles | None = None,
+        *,
+        is_successor: bool = False,
+        beat: Beat = lambda _: None,
     ) -> None:
-        """Load nothing yet. `restarts` is the number of engine processes before this one."""
-        self._settings, self._runtime_dir, self._metrics = settings, runtime_dir, Metrics()
-        self._metrics.count_engine_restarts(restarts)
-        self._beat = beat
+        """Load nothing yet; see `open_models` for `found` and `is_successor`."""
+        self._settings, self._runtime_dir, self.metrics = settings, runtime_dir, Metrics()
+        self._found, self._is_successor, self._beat = found, is_successor, beat
         self._scheduler: Scheduler
         self._tasks: dict[Connection, dict[int, asyncio.Task[None]]] = {}
         """Running requests of each connection, by key."""
@@ -80,8 +111,9 @@ class EngineWorker:
 
     async def _load(self, ended: asyncio.Event) -> ServedModels:
         """Open the models; end the process if it is to end or takes too long, as native code cannot be cancelled."""
-        known = read_known(self._runtime_dir)
-        loading = asyncio.create_task(open_models(self._settings, self._metrics, known))
+        loading = asyncio.create_task(
+            open_models(self._settings, self.metrics, self._found, is_successor=self._is_successor)
+        )
         limit_s = time.monotonic() + self._settings.load_timeout_s
         while not (await asyncio.wait([loading], timeout=BEAT_EVERY_S))[0]:
             self._beat(LOADING_HUNG_S)
@@ -95,10 +127,9 @@ class EngineWorker:
         return loading.result()
 
     def _take(self, served: ServedModels) -> None:
-        """Note what is served, for the frontends and for the next engine process."""
+        """Note what is served, for the frontends."""
         self._hello, models = Hello.of(served), served.registry.models.values()
         self._on_gpu = {model.name for model in models if model.bundle.manifest.layout == "flat"}
-        write_known(self._runtime_dir, served.registry.folders)
 
     async def _follow(self, changes: AsyncIterator[ServedModels]) -> None:
         """Tell the frontends what is served whenever that changes."""
@@ -144,7 +175,7 @@ class EngineWorker:
         except Exception as error:
             connection.send(Failed.of(message.key, error))
         finally:
-            self._metrics.note_queue(message.model)
+            self.metrics.note_queue(message.model)
 
     async def _run(self, connection: Connection, message: Submit) -> SubmitResult:
         """Run a request with others; a last attempt alone, after those that came before it."""
@@ -175,7 +206,7 @@ class EngineWorker:
         while True:
             self._beat(self._scheduler.stuck_after_s(None))
             for model in self._scheduler.queue.budgets:
-                self._metrics.note_queue(model)
+                self.metrics.note_queue(model)
             for connection in self._tasks:
                 connection.send(self._health())
             before, oldest = oldest, self._scheduler.oldest()

@@ -12,11 +12,11 @@ from bert.bundle import read_bundle
 from bert.manifest import CPU, CUDA, SHA256, own_sha256
 from bert.packing import CostModel
 from bert.tokenizer import Encoding, Tokenizer
-from service.autotune.warmup import CURVE_TOKENS, measure_curve, slot_layout
-from service.engine.bundle_folders import all_on_gpu
+from service.engine.bundle_folders import all_on_gpu, find_bundles
 from service.engine.engine_protocol import Outputs
 from service.engine.loaded_model import OpenedModel
-from service.engine.slot_layout import SlotLayout
+from service.engine.measure import CURVE_TOKENS, measure_curve
+from service.engine.slot_layout import SlotLayout, slot_layout
 from service.settings import ServeSettings
 
 
@@ -46,10 +46,11 @@ def made_for_gpu(bundle: Path, folder: Path) -> Path:
 
 def test_a_gpu_is_divided_only_if_all_models_are_for_it(bundles: Path, tmp_path: Path) -> None:
     on_cpu, on_gpu = bundles / "mood", made_for_gpu(bundles / "mood", tmp_path / "gpu")
-    assert all_on_gpu([on_gpu]) and not all_on_gpu([on_cpu]) and not all_on_gpu([on_gpu, on_cpu])
-    assert slot_layout(ServeSettings(bundles=[on_gpu]), 16) == SlotLayout(2, 1)
-    assert slot_layout(ServeSettings(bundles=[on_gpu, on_cpu]), 16) == SlotLayout(16, 1)
-    assert slot_layout(ServeSettings(bundles=[on_gpu], engine_slots=3), 16) == SlotLayout(3, 1)
+    gpu, cpu, both = (find_bundles(paths) for paths in ([on_gpu], [on_cpu], [on_gpu, on_cpu]))
+    assert all_on_gpu(gpu) and not all_on_gpu(cpu) and not all_on_gpu(both)
+    assert slot_layout(ServeSettings(), 16, gpu) == SlotLayout(2, 1)
+    assert slot_layout(ServeSettings(), 16, both) == SlotLayout(16, 1)
+    assert slot_layout(ServeSettings(engine_slots=3), 16, gpu) == SlotLayout(3, 1)
 
 
 @pytest.mark.parametrize("provider", [CPU, CUDA])

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from bert.packing import CostModel
-from service.autotune import tuning_cache, warmup
-from service.autotune.cost_curve import CostPoint
-from service.autotune.tuning_cache import MAX_MACHINES, Measurement, cache_file, machine_of
-from service.autotune.warmup import DISTURBED, is_steady, measure
-from service.engine.bundle_loader import load_models
+from service.engine import measure as measuring
+from service.engine import tuning_cache
+from service.engine.bundle_folders import find_bundles
+from service.engine.bundle_loader import BundleLoader
+from service.engine.cost_curve import CostPoint, Measurement
 from service.engine.loaded_model import OpenedModel
+from service.engine.measure import DISTURBED, is_steady, measure
 from service.engine.slot_layout import SlotLayout
+from service.engine.tuning_cache import MAX_MACHINES, cache_file, machine_of
 
 ONE = SlotLayout(1, 1)
 CURVE = (CostPoint(16, 1e-3, 1e-3), CostPoint(32, 2e-3, 2e-3), CostPoint(64, 3e-3, 3.5e-3))
@@ -23,8 +25,8 @@ CURVE = (CostPoint(16, 1e-3, 1e-3), CostPoint(32, 2e-3, 2e-3), CostPoint(64, 3e-
 @pytest.fixture
 def model(bundles: Path, tmp_path: Path) -> OpenedModel:
     shutil.copytree(bundles / "mood", tmp_path / "mood")
-    (loaded,) = load_models([tmp_path / "mood"], threads=1, verify_hashes=True, workers=1).models
-    return loaded
+    folder = tmp_path / "mood"
+    return BundleLoader(find_bundles([folder]), threads=1).open(folder)
 
 
 def count_measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -37,7 +39,7 @@ def count_measurements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(model.name)
         return list(CURVE)
 
-    monkeypatch.setattr(warmup, "measure_curve", curve)
+    monkeypatch.setattr(measuring, "measure_curve", curve)
     return asked
 
 
@@ -135,7 +137,7 @@ def test_a_given_budget_neither_reads_nor_writes_the_cache(
 def test_a_disturbed_measurement_is_not_cached(model: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = tuple(replace(point, wall_s=1.1 * DISTURBED * point.seconds) for point in CURVE)
     assert is_steady(Measurement(CURVE)) and not is_steady(Measurement(slow))
-    monkeypatch.setattr(warmup, "measure_curve", lambda *_: list(slow))
+    monkeypatch.setattr(measuring, "measure_curve", lambda *_: list(slow))
     measure([model], ONE, use_cache=True)
     assert not cache_file(model.bundle).exists()
 

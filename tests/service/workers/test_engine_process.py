@@ -179,8 +179,8 @@ def test_a_batch_that_hangs_ends_the_process_and_its_only_request(
 ) -> None:
     """A request alone in the batch is the cause and is not run again; of several any may be."""
     run, gate, ended = OnnxEngine.run, threading.Event(), list[int]()
-    monkeypatch.setattr("service.workers.engine_worker.BEAT_EVERY_S", 0.02)
-    monkeypatch.setattr("service.workers.engine_worker.os._exit", ended.append)
+    monkeypatch.setattr("service.workers.engine_process.BEAT_EVERY_S", 0.02)
+    monkeypatch.setattr("service.workers.engine_process.os._exit", ended.append)
 
     def gated(engine: OnnxEngine, texts: Sequence[Encoding]) -> Outputs:
         assert gate.wait(10)

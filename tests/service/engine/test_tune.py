@@ -22,7 +22,7 @@ def test_the_curve_of_each_shape_is_printed(bundles: Path, capsys: pytest.Captur
 def test_several_slots_are_measured_beside_one(
     bundles: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.autotune.tune.usable_cores", lambda: 2)
+    monkeypatch.setattr("service.engine.tune.usable_cores", lambda: 2)
     assert main(["--tune", "--bundles", str(bundles / "mood"), "--batch-tokens", "99"]) == 0
     out = capsys.readouterr().out
     assert "2 engine slots of 1 threads" in out and "a lone text takes" in out

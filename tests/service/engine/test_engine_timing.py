@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from bert.tokenizer import Encoding
-from service.autotune.cost_curve import CostPoint, knee
-from service.autotune.engine_timing import (
+from service.engine.cost_curve import (
     RETRY_EVERY_S,
     RETRY_FOR_S,
+    CostPoint,
     find_multi_slot_tokens,
+    knee,
     time_batches,
     time_wide_text,
 )
@@ -88,7 +89,7 @@ def test_a_timing_that_lacked_cores_is_repeated(
 ) -> None:
     """When the service starts its processes compete, and a wrong result would be cached."""
     given, waited = ((one / 1000, several / 1000, cores) for one, several, cores in runs), list[float]()
-    monkeypatch.setattr("service.autotune.engine_timing.time_text", lambda *_: next(given))
+    monkeypatch.setattr("service.engine.cost_curve.time_text", lambda *_: next(given))
     engine = TimedEngine([0.0], 1.0, 1.0)
     assert find_multi_slot_tokens(engine, engine, 32, 2, sleep=waited.append) == expected
     assert len(waited) == waits

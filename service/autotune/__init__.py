@@ -1,1 +1,0 @@
-"""Measuring the machine at start: cost curves, and their cache."""
