@@ -26,7 +26,7 @@ from prometheus_client.values import MultiProcessValue
 from service.process_metrics import ProcessMetrics
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable that prometheus_client reads at import."""
+"""Environment variable that tells prometheus_client where the numbers of several processes are."""
 
 FILE_BYTES = 2**16
 """Bytes of a new file of numbers, as in prometheus_client."""
@@ -264,20 +264,15 @@ class AllocatedFile(MmapedDict):
                 os.posix_fallocate(file.fileno(), 0, size)
 
 
-def name_process(name: str) -> None:
-    """Keep this process's numbers in files of this name, and continue those that an ended process left.
+def share(name: str, folder: Path) -> None:
+    """Keep this process's numbers in files of this name in a folder, and continue those that an ended process left.
 
     By default files are named by process id, and a scrape reads those of every ended process. Call this before the first
     metric is created.
     """
+    os.environ[SHARED] = str(folder)
     values.MmapedDict = AllocatedFile  # type: ignore[attr-defined]
     values.ValueClass = MultiProcessValue(lambda: name)  # type: ignore[no-untyped-call]
-
-
-def forget_gauges(name: str, folder: Path) -> None:
-    """Delete the gauges of an ended process; its counters stay."""
-    for file in folder.glob(f"gauge_live*_{name}.db"):
-        file.unlink(missing_ok=True)
 
 
 def shared_registry() -> CollectorRegistry:

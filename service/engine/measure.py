@@ -47,16 +47,21 @@ def measure(
         if measured is None:
             shape = shape_of(model)
             if shape not in by_shape:
-                seconds = CURVE_S[model.provider]
-                curve = measure_curve(model, layout, seconds, batch_tokens)
-                multi_slot_tokens = measure_multi_slot_tokens(model, layout)
-                cost = measure_cost(model, layout, curve, seconds)
-                by_shape[shape] = Measurement(tuple(curve), multi_slot_tokens, cost)
+                by_shape[shape] = measure_one(model, layout, CURVE_S[model.provider], batch_tokens)
             measured = by_shape[shape]
             if use_cache and is_steady(measured):
                 tuning_cache.write(model.bundle, machine, measured)
         found[model.name] = measured
     return found
+
+
+def measure_one(
+    model: OpenedModel, layout: SlotLayout, seconds: float, batch_tokens: int | None = None
+) -> Measurement:
+    """Measure a model, with about this many seconds for its batches and for a long text."""
+    curve = measure_curve(model, layout, seconds, batch_tokens)
+    multi_slot_tokens = measure_multi_slot_tokens(model, layout)
+    return Measurement(tuple(curve), multi_slot_tokens, measure_cost(model, layout, curve, seconds))
 
 
 def measure_curve(

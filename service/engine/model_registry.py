@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bert.errors import (
-    ConfigError,
     FieldError,
     InvalidRequestError,
     ModelLeftOutError,
     NoDefaultModelError,
     UnknownModelError,
 )
+from service.engine.bundle_folders import default_names
 from service.engine.loaded_model import Model, SkippedBundle
 
 
@@ -62,18 +62,3 @@ class Registry:
             )
             raise InvalidRequestError([FieldError("model", message)])
         return model
-
-
-def default_names(bundles: Sequence[tuple[str, str]], chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return task → name of its default: the chosen one, else the first; `bundles` are names and tasks.
-
-    A bundle that was left out stays a default: another model must not reply in its place unnoticed. If its manifest cannot
-    be read its task is empty, and it can only be chosen. Raises ConfigError for a chosen model that is not there.
-    """
-    defaults = {task: name for name, task in reversed(bundles) if task}
-    for task, name in chosen.items():
-        if (name, task) not in bundles and (name, "") not in bundles:
-            fitting = [other for other, its_task in bundles if its_task == task]
-            raise ConfigError(f"default_models: {name!r} is no loaded {task} model; loaded are {fitting}")
-        defaults[task] = name
-    return defaults

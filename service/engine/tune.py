@@ -7,7 +7,6 @@ from service.cpu_count import usable_cores
 from service.engine import cost_curve, measure, tuning_cache
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader, opened
-from service.engine.cost_curve import Measurement
 from service.engine.loaded_model import OpenedModel, SkippedBundle
 from service.engine.slot_layout import SlotLayout, slot_layout
 from service.settings import ServeSettings
@@ -46,8 +45,8 @@ def _report(models: Sequence[OpenedModel], layout: SlotLayout, settings: ServeSe
     manifest = models[0].bundle.manifest
     names = ", ".join(model.name for model in models)
     yield f"\n{names}: {manifest.precision}, {manifest.num_hidden_layers} layers of {manifest.hidden_size}"
-    curve = measure.measure_curve(models[0], layout, CURVE_S)
-    multi_slot_tokens = measure.measure_multi_slot_tokens(models[0], layout)
+    measured = measure.measure_one(models[0], layout, CURVE_S)
+    curve, multi_slot_tokens, cost = measured.curve, measured.multi_slot_tokens, measured.cost
     yield f"  texts of {measure.text_tokens(models[0])} tokens in a batch\n  tokens       ms   tokens/s"
     for point in curve:
         yield f"{point.tokens:8,} {1000 * point.seconds:8.2f} {point.tokens_per_s:10,.0f}"
@@ -56,13 +55,11 @@ def _report(models: Sequence[OpenedModel], layout: SlotLayout, settings: ServeSe
         budget = f"{settings.batch_tokens} tokens (batch_tokens)"
     alone = f"{layout.slots_for_one_text} slots from {multi_slot_tokens} tokens"
     yield f"  batches of {budget}; a lone text takes {alone if multi_slot_tokens is not None else 'one slot'}"
-    cost = measure.measure_cost(models[0], layout, curve, CURVE_S)
     if cost is not None:
         yield (
             f"  attention costs as much as the rest in rows of {cost.attention_width:,.0f} tokens, "
             f"a run as much as {cost.run_tokens:.0f} tokens"
         )
-    measured = Measurement(tuple(curve), multi_slot_tokens, cost)
     if not measure.is_steady(measured):
         yield "  not cached, other programs used the cores: measure again when the machine is quiet"
     elif settings.keep_tuning:

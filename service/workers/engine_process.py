@@ -20,9 +20,8 @@ from service.scheduling.scheduler import Scheduler, stuck_message
 from service.scheduling.scheduler_protocol import SubmitResult
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
-from service.workers.connection import Connection
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Started, Submit
+from service.workers.messages import Cancel, Connection, Done, Failed, Health, Hello, Message, Started, Submit
 from service.workers.open_models import open_models
 from service.workers.runtime_dir import SOCKET
 from service.workers.start import StartMessage, when_orphaned

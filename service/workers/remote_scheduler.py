@@ -23,11 +23,11 @@ from service.metrics import Metrics
 from service.scheduling.scheduler_protocol import SubmitResult
 from service.scheduling.served_models import ServedModels
 from service.settings import ServeSettings
-from service.workers.connection import Connection
 from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
 from service.workers.messages import (
     MAX_RETRIES,
     Cancel,
+    Connection,
     Done,
     Failed,
     Health,
@@ -108,8 +108,8 @@ class RemoteScheduler:
         self._refusal = ""
         """Why nothing is taken any more; empty while requests are."""
         self._connection: Connection | None = None
-        self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
-        self._later = asyncio.Queue[Hello]()
+        self._hello: Hello | None = None
+        self._hellos = asyncio.Queue[Hello]()
         self._versions = dict[str, str]()
         """Version of each model that this process has had. Requests may be tokenised for it, so it never has another."""
         self.engines_ended = 0
@@ -122,17 +122,14 @@ class RemoteScheduler:
         self._watching = asyncio.create_task(self._watch(on_second))
 
     async def hello(self) -> Hello:
-        """Wait for the engine process and return what it has loaded."""
-        return await asyncio.shield(self._hello)
-
-    async def next_hello(self) -> Hello:
-        """Wait until an engine process says again what it has loaded."""
-        return await self._later.get()
+        """Wait until an engine process says what it has loaded: at first, and then whenever it says so again."""
+        return await self._hellos.get()
 
     @property
     def max_tokens(self) -> int:
         """Return the bound of the engine process's queue."""
-        return self._hello.result().max_tokens
+        assert self._hello is not None
+        return self._hello.max_tokens
 
     async def submit(
         self, model: str, encodings: Sequence[Encoding], deadline: float = float("inf")
@@ -143,7 +140,8 @@ class RemoteScheduler:
         tokens = sum(len(encoding) for encoding in encodings)
         if (silent := self._silent()) is not None:
             raise NotReadyError(f"the service is {silent}")
-        hello = self._hello.result()
+        hello = self._hello
+        assert hello is not None
         if model not in hello.tasks:
             raise ModelLeftOutError(model)
         # Checked here too: the engine may not have read what was sent, and so not have refused it.
@@ -250,12 +248,10 @@ class RemoteScheduler:
             return
         known |= hello.versions
         is_new = connection is not self._connection
-        if self._hello.done():
-            if is_new:
-                LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
-            self._hello = asyncio.get_running_loop().create_future()
-            self._later.put_nowait(hello)
-        self._hello.set_result(hello)
+        if is_new and self._hello is not None:
+            LOGGER.warning("the engine is back; %d requests are sent to it again", len(self._pending))
+        self._hello = hello
+        self._hellos.put_nowait(hello)
         self._connection, self._silence.seconds = connection, 0.0
         self._note_waiting()
         for pending in self._pending.values():
@@ -304,7 +300,7 @@ async def connect_models(
 
     async def changes(served: ServedModels) -> AsyncIterator[ServedModels]:
         while True:
-            hello = await scheduler.next_hello()
+            hello = await scheduler.hello()
             try:
                 served = await _served(scheduler, hello, served.registry.models.values())
             except Exception:  # it would end the iterator, and no later change would be seen

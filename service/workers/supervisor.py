@@ -1,7 +1,6 @@
 """`--frontends N`: starts an engine process and N processes that speak HTTP, and restarts them."""
 
 import math
-import os
 import signal
 import socket
 import subprocess
@@ -16,12 +15,12 @@ from typing import BinaryIO, cast
 from service.engine.bundle_folders import FoundBundles
 from service.exit_signals import FAILURE, STOPS, handled
 from service.logs import LOGGER
-from service.metrics import SHARED, forget_gauges
 from service.settings import ServeSettings
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
     READY,
     STOPPING,
+    forget_gauges,
     make_runtime_dir,
     note,
     remove_runtime_dir,
@@ -212,7 +211,6 @@ class Supervisor:
                     kind,
                 ],  # -P: no modules of the working directory
                 stdin=subprocess.PIPE,
-                env={**os.environ, SHARED: str(self.runtime_dir)},
                 process_group=0,  # Ctrl-C reaches only this process, which passes it on
                 pass_fds=inherited,
             )
@@ -221,7 +219,7 @@ class Supervisor:
 
     def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         """Record the end of a child and schedule its restart."""
-        forget_gauges(child.name, self.runtime_dir)
+        forget_gauges(self.runtime_dir, child.name)
         child.process = None
         child.end_monitor()
         if process.stdin is not None:

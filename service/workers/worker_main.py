@@ -12,7 +12,7 @@ def main(arguments: Sequence[str]) -> int:
     with open(0, "rb", closefd=False) as stdin:
         start = StartMessage.read(stdin)
     logs.configure(start.settings.log_level, start.settings.log_format)
-    metrics.name_process(start.name)
+    metrics.share(start.name, start.runtime_dir)
     beat = heartbeat(start.heartbeat)
     if arguments[-1] == ENGINE:
         from service.workers.engine_process import run_engine

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Counter, values
 
-from service.metrics import SHARED, name_process
+from service.metrics import SHARED, share
 
 
 def test_files_of_numbers_have_their_disk_space(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -11,7 +11,7 @@ def test_files_of_numbers_have_their_disk_space(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv(SHARED, str(tmp_path))
     for name in ("ValueClass", "MmapedDict"):
         monkeypatch.setattr(values, name, getattr(values, name))
-    name_process("frontend")
+    share("frontend", tmp_path)
     registry = CollectorRegistry()
     counter = Counter("films", "Films.", ("name",), registry=registry)
     sizes = set()

@@ -9,9 +9,9 @@ from bert.bundle import read_bundle
 from bert.errors import ServiceError
 from bert.tokenizer import Tokenizer
 from service.settings import ServeSettings
-from service.workers.connection import Connection
 from service.workers.engine_process import EngineWorker
 from service.workers.messages import (
+    Connection,
     Done,
     Failed,
     Message,

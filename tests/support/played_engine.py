@@ -8,8 +8,7 @@ import numpy as np
 
 from bert.tokenizer import Encoding
 from service.scheduling.scheduler_protocol import SubmitResult
-from service.workers.connection import Connection
-from service.workers.messages import Done, Hello, Message, Submit
+from service.workers.messages import Connection, Done, Hello, Message, Submit
 from service.workers.remote_scheduler import RemoteScheduler
 from service.workers.runtime_dir import SOCKET
 

@@ -13,8 +13,9 @@ from bert.errors import (
     NoDefaultModelError,
     UnknownModelError,
 )
+from service.engine.bundle_folders import default_names
 from service.engine.loaded_model import Model, SkippedBundle
-from service.engine.model_registry import Registry, default_names
+from service.engine.model_registry import Registry
 
 
 def model(name: str, task: str) -> Model:

@@ -4,9 +4,8 @@ import pytest
 
 from bert.packing import CostModel
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.hang_limit import SLOWEST_BATCHES, HangLimit
 from service.scheduling.jobs import Batch, BatchItem, Job
-from service.scheduling.throughput import Throughput
+from service.scheduling.throughput import SLOWEST_BATCHES, HangLimit, Throughput
 
 SPEED, BUDGET = 1e-6, 512
 

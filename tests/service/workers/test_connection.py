@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from service.workers.connection import Connection
-from service.workers.messages import Cancel, Done, Failed, Health, Hello, Message, Submit
+from service.workers.messages import Cancel, Connection, Done, Failed, Health, Hello, Message, Submit
 
 SENT: list[Message] = [
     Hello(16_384, {"mood": 128}, {"mood": "classification"}, {"mood": "v1"}),
