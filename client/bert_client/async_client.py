@@ -1,12 +1,27 @@
 """The client for programs on asyncio."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+import asyncio
+import os
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import aclosing
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
+
+import httpx2
 
 from bert_client import tasks
-from bert_client.async_sender import AsyncSender, chunks
-from bert_client.calls import ChoiceLists, OnError, Texts, Vector
+from bert_client.calls import ChoiceLists, OnError, Reply, Texts, Vector
+from bert_client.connections import Connections
+from bert_client.core import Core
+from bert_client.errors import RequestTimeoutError
 from bert_client.options import (
     ClassifyOptions,
     EmbedOptions,
@@ -18,18 +33,100 @@ from bert_client.options import (
     RerankOptions,
     SimilarityOptions,
 )
-from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, Token
+from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, ModelInfo, Token
+from bert_client.transport import error_of, read_reply, request_settings
 
 E = TypeVar("E")
 T = TypeVar("T")
 Items = Iterable[T] | AsyncIterable[T]
 
 
-class AsyncClient(AsyncSender):
+async def each(items: Items[T]) -> AsyncIterator[T]:
+    """Yield the items of an iterable of either kind."""
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item
+
+
+async def chunks(items: Items[T], size: int) -> AsyncIterator[tuple[int, list[T]]]:
+    """Yield lists of `size` items, and the place of the first."""
+    first, chunk = 0, list[T]()
+    async for item in each(items):
+        chunk.append(item)
+        if len(chunk) == size:
+            yield first, chunk
+            first, chunk = first + size, []
+    if chunk:
+        yield first, chunk
+
+
+def home() -> object:
+    """Return what connections belong to."""
+    return os.getpid(), asyncio.get_running_loop()
+
+
+class AsyncClient(Core):
     """A service, asked from asyncio.
 
     One string gives one result, a list a list of results in its order. Options are those of docs/api.md.
     """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        max_retries: int = 5,
+        batch_size: int = 128,
+        max_concurrency: int = 4,
+        http_client: httpx2.AsyncClient | None = None,
+    ) -> None:
+        """Make a client of the service at `base_url`, such as http://localhost:8000.
+
+        Without `base_url` or `api_key` the environment variables BERT_URL and BERT_API_KEY count.
+        Each request has `timeout` seconds with all its retries: at most `max_retries` after failures, any number where
+        the service says when to come back (429, 503 with Retry-After), none at all with `max_retries=0`. Lists are sent
+        in parts of at most `batch_size` texts, pairs and candidates included, `max_concurrency` at once.
+        `http_client` brings proxies or certificates of your own; you close it.
+        Raises ValueError or TypeError for an argument that cannot be used.
+        """
+        self._settings = request_settings(base_url, api_key, timeout, max_retries, batch_size)
+        self._concurrency = max(1, max_concurrency)
+        self._connections = Connections(httpx2.AsyncClient, http_client)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if http := self._connections.close(home()):
+            await http.aclose()
+
+    async def models(self) -> list[ModelInfo]:
+        """List the loaded models."""
+        return await self._models()
+
+    async def ready(self, model: str | None = None) -> bool:
+        """Tell whether the service, or one model, can answer now; False too where no service is reached.
+
+        Raises UnknownModelError.
+        """
+        return await self._is_up("/health/ready", model)
+
+    async def live(self) -> bool:
+        """Tell whether the service's process runs, whatever the state of its models."""
+        return await self._is_up("/health/live")
+
+    async def wait_until_ready(self, model: str | None = None, *, timeout: float = 60.0) -> None:
+        """Wait until the service, or one model, can answer; raises RequestTimeoutError after `timeout` seconds."""
+        await self._wait_until_ready(model, timeout)
 
     @overload
     async def classify(
@@ -223,7 +320,7 @@ class AsyncClient(AsyncSender):
         the place and the error of each item that the service refuses, and its value is yielded instead; without it the
         first such error is raised.
         """
-        parts = chunks(items, self._wiring.batch_size)
+        parts = chunks(items, self._settings.batch_size)
         jobs = (
             self._run_each(tasks.stream_call(task, options, first, chunk), on_error)
             async for first, chunk in parts
@@ -232,3 +329,35 @@ class AsyncClient(AsyncSender):
             async for results in finished:
                 for result in results:
                     yield result
+
+    async def _finish(self, jobs: Iterator[Coroutine[Any, Any, None]]) -> None:
+        async for _ in self._in_order(each(jobs)):
+            pass
+
+    async def _in_order(self, jobs: AsyncIterator[Coroutine[Any, Any, T]]) -> AsyncGenerator[T]:
+        """Yield the results of jobs in their order, while at most `max_concurrency` run; cancels the rest after an error."""
+        running = deque[asyncio.Task[T]]()
+        try:
+            async for job in jobs:
+                running.append(asyncio.create_task(job))
+                if len(running) == self._concurrency:
+                    yield await running.popleft()
+            while running:
+                yield await running.popleft()
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _request(self, arguments: Mapping[str, Any]) -> Reply:
+        http = self._connections.use(home())
+        try:
+            async with asyncio.timeout(arguments["timeout"].read):
+                return read_reply(await http.request(**arguments))
+        except TimeoutError:
+            raise RequestTimeoutError(f"no answer from {self._settings.base_url} in time") from None
+        except httpx2.RequestError as error:
+            raise error_of(error, self._settings.base_url) from error

@@ -24,8 +24,8 @@ from bert_client.errors import (
 )
 from bert_client.results import (
     CallInfo,
+    JsonObject,
     Match,
-    Wire,
 )
 
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class Call(Generic[R]):
     """Lists that are sent in as many requests as it takes, and the results of their rows."""
 
     path: str
-    read: Callable[[Wire], R]
+    read: Callable[[JsonObject], R]
     """Makes a row's result of its JSON."""
     groups: tuple[Mapping[str, Sequence[Any]], ...]
     constants: Mapping[str, object]
@@ -110,20 +110,20 @@ class Call(Generic[R]):
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidResponseError(f"no answer of {self.path}: {type(error).__name__} {error}") from error
 
-    def _add(self, part: Part, wires: Sequence[Wire], results: list[Any]) -> None:
+    def _add(self, part: Part, objects: Sequence[JsonObject], results: list[Any]) -> None:
         rows = part[0]
-        if len(wires) != len(rows):
-            raise ValueError(f"{len(wires)} results for {len(rows)} texts")
-        for row, wire in zip(rows, wires, strict=True):
-            results[row] = self.read(wire)
-            if wire.get("truncated"):
+        if len(objects) != len(rows):
+            raise ValueError(f"{len(objects)} results for {len(rows)} texts")
+        for row, content in zip(rows, objects, strict=True):
+            results[row] = self.read(content)
+            if content.get("truncated"):
                 self.info.truncated.append(self.place(row))
 
-    def _warn(self, part: Part, wires: Sequence[Wire]) -> None:
+    def _warn(self, part: Part, objects: Sequence[JsonObject]) -> None:
         """Note the warnings of a part; a text that goes with several parts is warned of once."""
-        for wire in wires:
-            field = renumbered(wire["field"], self._starts(part), self._place_of)
-            warning = FieldError(field, wire["message"])
+        for content in objects:
+            field = renumbered(content["field"], self._starts(part), self._place_of)
+            warning = FieldError(field, content["message"])
             if warning not in self.info.warnings:
                 self.info.warnings.append(warning)
 
@@ -202,13 +202,13 @@ class Ranking(Call[list[Match]]):
 
     top_k: int | None = None
 
-    def _add(self, part: Part, wires: Sequence[Wire], results: list[Any]) -> None:
+    def _add(self, part: Part, objects: Sequence[JsonObject], results: list[Any]) -> None:
         matches: dict[int, list[Match]] = {row: [] for row in part[0]}
-        for wire in wires:
-            index = part[1].start + wire["index"]
+        for content in objects:
+            index = part[1].start + content["index"]
             text = self.groups[1]["candidates"][index]
-            match = Match(index, wire["score"], wire["truncated"], text)
-            matches[part[0].start + wire.get("text_index", 0)].append(match)
+            match = Match(index, content["score"], content["truncated"], text)
+            matches[part[0].start + content.get("text_index", 0)].append(match)
         for row, found in matches.items():
             before = results[row] or Ranked()
             results[row] = Ranked(before.candidates + len(part[1]), before.matches + found)

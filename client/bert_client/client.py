@@ -1,10 +1,17 @@
 """The client for programs that wait for each answer."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, TypeVar, Unpack, overload
+import itertools
+import os
+import time
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
+
+import httpx2
 
 from bert_client import tasks
-from bert_client.calls import ChoiceLists, OnError, Texts, Vector
+from bert_client.calls import ChoiceLists, OnError, Reply, Texts, Vector
+from bert_client.connections import Bounded, Connections
+from bert_client.core import Core, result_of
 from bert_client.options import (
     ClassifyOptions,
     EmbedOptions,
@@ -16,17 +23,78 @@ from bert_client.options import (
     RerankOptions,
     SimilarityOptions,
 )
-from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, Token
-from bert_client.sender import Sender, chunks
+from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, ModelInfo, Token
+from bert_client.transport import error_of, read_reply, request_settings
 
 E = TypeVar("E")
+T = TypeVar("T")
 
 
-class Client(Sender):
+def chunks(items: Iterable[T], size: int) -> Iterator[tuple[int, list[T]]]:
+    """Yield lists of `size` items, and the place of the first."""
+    left, first = iter(items), 0
+    while chunk := list(itertools.islice(left, size)):
+        yield first, chunk
+        first += size
+
+
+class Client(Core):
     """A service, asked in turn; safe to use from several threads.
 
     One string gives one result, a list a list of results in its order. Options are those of docs/api.md.
     """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: float = 60.0,
+        max_retries: int = 5,
+        batch_size: int = 128,
+        http_client: httpx2.Client | None = None,
+    ) -> None:
+        """Make a client of the service at `base_url`, such as http://localhost:8000.
+
+        Without `base_url` or `api_key` the environment variables BERT_URL and BERT_API_KEY count.
+        Each request has `timeout` seconds with all its retries: at most `max_retries` after failures, any number where
+        the service says when to come back (429, 503 with Retry-After), none at all with `max_retries=0`. Lists are sent
+        in parts of at most `batch_size` texts, pairs and candidates included.
+        `http_client` brings proxies or certificates of your own; you close it.
+        Raises ValueError or TypeError for an argument that cannot be used.
+        """
+        self._settings = request_settings(base_url, api_key, timeout, max_retries, batch_size)
+        self._connections = Connections(httpx2.Client, http_client)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        if http := self._connections.close(os.getpid()):
+            http.close()
+
+    def models(self) -> list[ModelInfo]:
+        """List the loaded models."""
+        return result_of(self._models())
+
+    def ready(self, model: str | None = None) -> bool:
+        """Tell whether the service, or one model, can answer now; False too where no service is reached.
+
+        Raises UnknownModelError.
+        """
+        return result_of(self._is_up("/health/ready", model))
+
+    def live(self) -> bool:
+        """Tell whether the service's process runs, whatever the state of its models."""
+        return result_of(self._is_up("/health/live"))
+
+    def wait_until_ready(self, model: str | None = None, *, timeout: float = 60.0) -> None:
+        """Wait until the service, or one model, can answer; raises RequestTimeoutError after `timeout` seconds."""
+        result_of(self._wait_until_ready(model, timeout))
 
     @overload
     def classify(
@@ -47,7 +115,7 @@ class Client(Sender):
         self, text: str | Texts, text_pair: str | Texts | None = None, **options: Unpack[ClassifyOptions]
     ) -> Any:
         """Return the label of each text, or of each pair of texts, with its scores."""
-        return self._call(tasks.classify(options, text, text_pair))
+        return result_of(self._call(tasks.classify(options, text, text_pair)))
 
     @overload
     def ner(self, text: str, **options: Unpack[NerOptions]) -> list[Entity]: ...
@@ -57,7 +125,7 @@ class Client(Sender):
 
     def ner(self, text: str | Texts, **options: Unpack[NerOptions]) -> Any:
         """Return the entities of each text, in its order; `text[start:end]` is the entity."""
-        return self._call(tasks.ner(options, text))
+        return result_of(self._call(tasks.ner(options, text)))
 
     @overload
     def qa(self, question: str, context: str, **options: Unpack[QaOptions]) -> Answer: ...
@@ -70,11 +138,11 @@ class Client(Sender):
 
     def qa(self, question: str | Texts, context: str | Texts, **options: Unpack[QaOptions]) -> Any:
         """Return the answer to each question in its context; a string goes with each item of a list."""
-        return self._call(tasks.qa(options, question, context))
+        return result_of(self._call(tasks.qa(options, question, context)))
 
     def embed(self, text: str | Texts, **options: Unpack[EmbedOptions]) -> Vector:
         """Return the vector of a text, float32 (D,), or of each text of a list, (N, D)."""
-        result: Vector = self._call(tasks.embed(options, text))
+        result: Vector = result_of(self._call(tasks.embed(options, text)))
         return result
 
     @overload
@@ -89,11 +157,11 @@ class Client(Sender):
 
     def similarity(self, text: str | Texts, candidates: Texts, **options: Unpack[SimilarityOptions]) -> Any:
         """Return the candidates for each text, closest in meaning first."""
-        return self._call(tasks.similarity(options, text, candidates))
+        return result_of(self._call(tasks.similarity(options, text, candidates)))
 
     def rerank(self, query: str, candidates: Texts, **options: Unpack[RerankOptions]) -> list[Match]:
         """Return the candidates, best answer to the query first."""
-        result: list[Match] = self._call(tasks.rerank(options, query, candidates))
+        result: list[Match] = result_of(self._call(tasks.rerank(options, query, candidates)))
         return result
 
     @overload
@@ -115,7 +183,7 @@ class Client(Sender):
         self, prompt: str | Texts, choices: Texts | ChoiceLists, **options: Unpack[MultipleChoiceOptions]
     ) -> Any:
         """Return the best of the choices after each prompt; several prompts have one list of choices, or one each."""
-        return self._call(tasks.multiple_choice(options, prompt, choices))
+        return result_of(self._call(tasks.multiple_choice(options, prompt, choices)))
 
     @overload
     def fill_mask(self, text: str, **options: Unpack[FillMaskOptions]) -> list[FilledMask]: ...
@@ -125,7 +193,7 @@ class Client(Sender):
 
     def fill_mask(self, text: str | Texts, **options: Unpack[FillMaskOptions]) -> Any:
         """Return the masks of each text, and the candidates for each."""
-        return self._call(tasks.fill_mask(options, text))
+        return result_of(self._call(tasks.fill_mask(options, text)))
 
     @overload
     def tokenize(self, text: str, **options: Unpack[Options]) -> list[Token]: ...
@@ -135,7 +203,7 @@ class Client(Sender):
 
     def tokenize(self, text: str | Texts, **options: Unpack[Options]) -> Any:
         """Return the tokens that the model reads of each text."""
-        return self._call(tasks.tokenize(options, text))
+        return result_of(self._call(tasks.tokenize(options, text)))
 
     @overload
     def stream(
@@ -216,5 +284,23 @@ class Client(Sender):
         the place and the error of each item that the service refuses, and its value is yielded instead; without it the
         first such error is raised.
         """
-        for first, chunk in chunks(items, self._wiring.batch_size):
-            yield from self._run_each(tasks.stream_call(task, options, first, chunk), on_error)
+        for first, chunk in chunks(items, self._settings.batch_size):
+            yield from result_of(self._run_each(tasks.stream_call(task, options, first, chunk), on_error))
+
+    async def _finish(self, jobs: Iterator[Coroutine[Any, Any, None]]) -> None:
+        for job in jobs:
+            await job
+
+    async def _sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def _request(self, arguments: Mapping[str, Any]) -> Reply:
+        end = time.monotonic() + arguments["timeout"].read
+        try:
+            with self._connections.use(os.getpid()).stream(**arguments) as response:
+                response.request.extensions["timeout"]["read"] = max(end - time.monotonic(), 0.001)
+                response.stream = Bounded(response.stream, end)
+                response.read()
+                return read_reply(response)
+        except httpx2.RequestError as error:
+            raise error_of(error, self._settings.base_url) from error

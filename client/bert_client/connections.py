@@ -1,11 +1,30 @@
 """The HTTP client of a `Client`: made anew where the connections of the old one cannot be used."""
 
-from collections.abc import Callable
-from typing import Generic, TypeVar
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
 
 import httpx2
 
 from bert_client.errors import BertError
+
+
+class Bounded(httpx2.SyncByteStream):
+    """The body of a response, cut off at a time of `time.monotonic()`: a read timeout alone restarts with every byte."""
+
+    def __init__(self, stream: Any, end: float) -> None:
+        self.stream, self.end = stream, end
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self.stream:
+            if time.monotonic() > self.end:
+                raise httpx2.ReadTimeout("the answer is not complete")
+            yield chunk
+
+    def close(self) -> None:
+        """Close the connection, or give it back."""
+        self.stream.close()
+
 
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
 

@@ -6,20 +6,20 @@ from typing import Any, TypeVar
 
 from bert_client.errors import FieldError
 
-Wire = Mapping[str, Any]
+JsonObject = Mapping[str, Any]
 """A JSON object of the service."""
 T = TypeVar("T")
 
 
-def read(kind: type[T], wire: Wire, **own: object) -> T:
+def read(kind: type[T], content: JsonObject, **own: object) -> T:
     """Return a dataclass from the JSON object with its fields; `own` are those that were read already."""
-    names = (each.name for each in fields(kind) if each.name in wire)  # type: ignore[arg-type]
-    return kind(**{**{name: wire[name] for name in names}, **own})
+    names = (each.name for each in fields(kind) if each.name in content)  # type: ignore[arg-type]
+    return kind(**{**{name: content[name] for name in names}, **own})
 
 
-def read_all(kind: type[T], wires: list[Wire]) -> tuple[T, ...]:
+def read_all(kind: type[T], objects: list[JsonObject]) -> tuple[T, ...]:
     """Return the dataclasses of a list."""
-    return tuple(read(kind, wire) for wire in wires)
+    return tuple(read(kind, content) for content in objects)
 
 
 class Result:
@@ -61,9 +61,9 @@ class Classification(Result):
     """True if the text was cut at the model's length."""
 
     @classmethod
-    def of(cls, wire: Wire) -> "Classification":
+    def of(cls, content: JsonObject) -> "Classification":
         """Read a result of /classify."""
-        return read(cls, wire, scores=read_all(LabelScore, wire["scores"]))
+        return read(cls, content, scores=read_all(LabelScore, content["scores"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class Entity(Result):
     score: float
 
     @classmethod
-    def all_of(cls, wire: Wire) -> list["Entity"]:
+    def all_of(cls, content: JsonObject) -> list["Entity"]:
         """Read a result of /ner."""
-        return list(read_all(cls, wire["entities"]))
+        return list(read_all(cls, content["entities"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,9 @@ class Answer(Result):
     alternatives: tuple[Span, ...] = ()
 
     @classmethod
-    def of(cls, wire: Wire) -> "Answer":
+    def of(cls, content: JsonObject) -> "Answer":
         """Read a result of /qa."""
-        return read(cls, wire, alternatives=read_all(Span, wire["alternatives"]))
+        return read(cls, content, alternatives=read_all(Span, content["alternatives"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class Choice(Result):
     truncated: bool = False
 
     @classmethod
-    def of(cls, wire: Wire) -> "Choice":
+    def of(cls, content: JsonObject) -> "Choice":
         """Read a result of /multiple-choice."""
-        return read(cls, wire, scores=read_all(ChoiceScore, wire["scores"]))
+        return read(cls, content, scores=read_all(ChoiceScore, content["scores"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ class FilledMask(Result):
     candidates: tuple[MaskCandidate, ...]
 
     @classmethod
-    def all_of(cls, wire: Wire) -> list["FilledMask"]:
+    def all_of(cls, content: JsonObject) -> list["FilledMask"]:
         """Read a result of /fill-mask."""
-        masks = wire["masks"]
+        masks = content["masks"]
         return [read(cls, mask, candidates=read_all(MaskCandidate, mask["candidates"])) for mask in masks]
 
 
@@ -185,9 +185,9 @@ class Token(Result):
     special: bool
 
     @classmethod
-    def all_of(cls, wire: Wire) -> list["Token"]:
+    def all_of(cls, content: JsonObject) -> list["Token"]:
         """Read a result of /tokenize."""
-        return list(read_all(cls, wire["tokens"]))
+        return list(read_all(cls, content["tokens"]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bert_client.calls import Call, Ranking, Vector, Vectors
-from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, Match, Token, Wire
+from bert_client.results import Answer, Choice, Classification, Entity, FilledMask, JsonObject, Match, Token
 
 R = TypeVar("R")
 OWN = ("timeout", "info")
@@ -57,7 +57,7 @@ def columns(**fields: str | list[Any]) -> tuple[dict[str, list[Any]], dict[str, 
 
 def call(
     path: str,
-    read: Callable[[Wire], R],
+    read: Callable[[JsonObject], R],
     options: Mapping[str, Any],
     *,
     kind: type[Call[R]] = Call,
@@ -69,7 +69,7 @@ def call(
         path,
         read,
         (lists,),
-        constants | wire_options(options),
+        constants | sent_options(options),
         row_texts=max(1, len(lists)),
         common_texts=len(constants),
         one=not lists,
@@ -121,7 +121,7 @@ def multiple_choice(options: Mapping[str, Any], prompt: Any, choices: Any) -> Ca
         ]
         lists, constants = columns(prompt=texts("prompt", prompt), choices=nested)
     most = len(choices) if for_all else max(map(len, choices))
-    constants |= wire_options(options)
+    constants |= sent_options(options)
     row_texts = 1 + most  # the service counts choices as often as it reads them
     return Call("/multiple-choice", Choice.of, (lists,), constants, row_texts, one=not lists, **_own(options))
 
@@ -199,7 +199,7 @@ def _ranking(
         path,
         _no_row,
         (lists, {"candidates": candidates}),
-        constants | wire_options(options),
+        constants | sent_options(options),
         common_texts=len(constants),
         one=not lists,
         top_k=options.get("top_k"),
@@ -207,7 +207,7 @@ def _ranking(
     )
 
 
-def wire_options(options: Mapping[str, Any]) -> dict[str, object]:
+def sent_options(options: Mapping[str, Any]) -> dict[str, object]:
     """Return the options that are sent."""
     return {name: value for name, value in options.items() if value is not None and name not in OWN}
 
@@ -216,9 +216,9 @@ def _own(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and name in OWN}
 
 
-def _vector(wire: Wire) -> Vector:
-    return np.frombuffer(b64decode(wire["embedding"]), "<f4").astype(np.float32)
+def _vector(content: JsonObject) -> Vector:
+    return np.frombuffer(b64decode(content["embedding"]), "<f4").astype(np.float32)
 
 
-def _no_row(wire: Wire) -> list[Match]:
+def _no_row(content: JsonObject) -> list[Match]:
     raise NotImplementedError

@@ -78,7 +78,7 @@ class Attempts:
 
 
 @dataclass(frozen=True)
-class Wiring:
+class RequestSettings:
     """Settings that every request of a client shares."""
 
     base_url: str
@@ -106,9 +106,9 @@ class Wiring:
         }
 
 
-def wiring(
+def request_settings(
     base_url: str | None, api_key: str | None, timeout: float, max_retries: int, batch_size: int
-) -> Wiring:
+) -> RequestSettings:
     """Check a client's arguments; what is None comes from the environment. Raises ValueError and TypeError."""
     url, url_name = argument("base_url", base_url, URL_VARIABLE)
     key, key_name = argument("api_key", api_key, KEY_VARIABLE)
@@ -125,7 +125,7 @@ def wiring(
         if not (key.isascii() and key.isprintable() and key.strip() == key):
             raise ValueError(f"{key_name} must be printable ASCII, without a space or line break at its ends")
         headers["Authorization"] = f"Bearer {key}"
-    return Wiring(url.rstrip("/"), headers, seconds(timeout), max_retries, batch_size)
+    return RequestSettings(url.rstrip("/"), headers, seconds(timeout), max_retries, batch_size)
 
 
 def argument(name: str, value: str | None, variable: str) -> tuple[str, str]:

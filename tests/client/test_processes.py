@@ -89,6 +89,15 @@ def test_an_async_client_goes_on_in_another_event_loop(live: Live) -> None:
     gc.collect()  # so that their warnings come while they are ignored
 
 
+def test_a_client_that_waits_works_inside_an_event_loop(live: Live) -> None:
+    async def inside() -> list[Classification]:
+        with Client(live.url) as client:
+            return [client.classify("a film"), *client.stream("classify", ["a film"])]
+
+    first, second = asyncio.run(inside())
+    assert first == second
+
+
 def test_a_closed_client_says_so(make: MakeClient, live: Live) -> None:
     with Client(live.url) as client:
         pass
