@@ -36,11 +36,12 @@ venv:
 # A file of tests stays on one worker, so that what its tests share is made once; tests/conftest.py orders the files.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# Those for a GPU run in small inside tests/benchmarks/test_gpu_check.py.
 test: venv ## set up with torch, run every test but the soak tests
-	@$(PYTEST) -m "not soak" $(ARGS)
+	@$(PYTEST) -m "not soak and not gpu" $(ARGS)
 
 test-quick: venv ## the tests of a second or two each
-	@$(PYTEST) -m "not slow and not soak" $(ARGS)
+	@$(PYTEST) -m "not slow and not soak and not gpu" $(ARGS)
 
 clients: venv ## the wires with their real clients, and the examples for frameworks and Ray, in environments of their own
 	@scripts/make_client_venvs.sh

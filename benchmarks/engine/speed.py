@@ -32,7 +32,7 @@ from service.cpu_count import usable_cores
 from service.engine.onnx_engine import OnnxEngine
 
 LONE_TOKENS = 16
-OURS = "ours"
+OURS, PADDED, COMPILED = "ours", "PyTorch, padded", "torch.compile, padded"
 Run = Callable[[Sequence[Encoding]], Scores]
 
 
@@ -63,9 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             engines, config = opened(name, Path(folder), args)
             for lengths in args.lengths:
                 texts = random_texts(lengths, args.tokens)
-                rates = measured(engines, config, texts, args.batch_tokens, args.rounds, peak)
+                # Of mixed lengths each batch has a shape of its own, and would be compiled anew.
+                kinds = {name: run for name, run in engines.items() if lengths != MIXED or name != COMPILED}
+                rates = measured(kinds, config, texts, args.batch_tokens, args.rounds, peak)
                 for row in table(name, lengths, rates):
                     print(row, flush=True)
+            engines.pop(COMPILED, None)
             lone += [f"| {name} | " + " | ".join(alone(engines, args.rounds)) + " |"]
             if args.trace is not None:
                 batch = in_batches(texts, args.batch_tokens)[0]
@@ -84,8 +87,9 @@ def opened(name: str, folder: Path, args: argparse.Namespace) -> tuple[dict[str,
     ours = OnnxEngine(bundle, args.threads, spin=not args.half, capture_graphs=args.half)
     engines: dict[str, Run] = {OURS: lambda texts: np.concatenate(ours.run(texts).texts)}
     for compiled in (False, True) if args.compile else (False,):
-        kind = "torch.compile, padded" if compiled else "PyTorch, padded"
-        engines[kind] = PaddedTorch(random_model(name), args.device, half=args.half, compiled=compiled)
+        engines[COMPILED if compiled else PADDED] = PaddedTorch(
+            random_model(name), args.device, half=args.half, compiled=compiled
+        )
     return engines, config
 
 
@@ -120,7 +124,7 @@ def measured(
 
 def table(model: str, lengths: str, rates: dict[str, Rate]) -> list[str]:
     """Return a row for each engine."""
-    padded = next(rate for name, rate in rates.items() if name != OURS)
+    padded = rates[PADDED]
     return [
         f"| {model} | {lengths} | {name} | {rate.tokens_per_s:,.0f} | {rate.tokens_per_s / padded.tokens_per_s:.2f} | "
         f"{rate.share:.2f} | {rate.apart:.0e} |"
@@ -153,7 +157,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=0, help="of all texts: by default 8 batches")
     parser.add_argument("--threads", type=int, default=usable_cores(), help="of the CPU")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--compile", action="store_true", help="torch.compile too")
+    parser.add_argument(
+        "--compile", action="store_true", help="torch.compile too, where all texts have one length"
+    )
     parser.add_argument("--trace", type=Path, help="folder for a timeline of one batch of each model")
     args = parser.parse_args(arguments)
     args.half = args.device == "cuda"

@@ -1,6 +1,7 @@
 """Requests per second and latency of the service, against the bare engine on the same texts, in one run.
 
     python -m benchmarks.serve.closed_loop bundles/sentiment --connections 1,8,32,64 --seconds 10
+    python -m benchmarks.serve.closed_loop random:bert-base --precision fp16 --texts-a-request 64
 
 Prints a table in Markdown with the machine, the date and the command.
 """
@@ -17,12 +18,16 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from benchmarks.serve.baselines.encoder_shapes import SHAPES, export_random
 from benchmarks.serve.engine_loop import measure
 from benchmarks.serve.load.load import Load, closed_loop
 from benchmarks.serve.load.texts import made_up_texts, read_texts
 from benchmarks.serve.load.wire import request_bytes
 from service.cpu_count import usable_cores
+
+RANDOM = "random:"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("bundle", type=Path, help="a bundle for classification")
+    parser.add_argument(
+        "bundle",
+        help=f"a bundle for classification, or {RANDOM}SHAPE for random weights: {', '.join(SHAPES)}",
+    )
+    parser.add_argument("--precision", default="fp32", help="of the export of random weights")
+    parser.add_argument("--texts-a-request", type=int, default=1)
+    parser.add_argument(
+        "--floor", action=argparse.BooleanOptionalAction, default=True, help="run the loops around the engine"
+    )
     parser.add_argument("--connections", default="1,8,32,64", help="comma-separated")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--texts", type=Path, help="a file with one text a line; without it they are made up")
@@ -38,20 +51,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--service", default="", help='more settings for bert-serve, like "--batch-tokens 256"'
     )
     args = parser.parse_args(arguments)
+    with TemporaryDirectory() as folder:
+        random, is_random = args.bundle.removeprefix(RANDOM), args.bundle.startswith(RANDOM)
+        bundle = export_random(random, Path(folder), args.precision) if is_random else Path(args.bundle)
+        run(args, arguments, bundle)
+    return 0
+
+
+def run(args: argparse.Namespace, arguments: Sequence[str] | None, bundle: Path) -> None:
+    """Measure the engine, then the service; print the table."""
     texts = read_texts(args.texts) if args.texts else made_up_texts(2000)
-    print(header(arguments, args.bundle, len(texts), "made up" if not args.texts else args.texts.name))
-    floor = measure(args.bundle, texts, usable_cores(), args.seconds)
+    print(header(arguments, bundle, len(texts), "made up" if not args.texts else args.texts.name))
+    floor = measure(bundle, texts, usable_cores(), args.seconds) if args.floor else {}
     for name, rate in floor.items():
         print(f"engine alone, {name}: {rate:.0f} texts/s", flush=True)
-    with running_service(args.bundle, args.service.split()) as url:
-        requests = [(request_bytes(url, "/classify", {"text": text, "truncate": True}),) for text in texts]
+    size = args.texts_a_request
+    sent: list[str] | list[list[str]] = texts
+    if size > 1:
+        sent = [texts[at : at + size] for at in range(0, len(texts) - size + 1, size)]
+    with running_service(bundle, args.service.split()) as url:
+        requests = [(request_bytes(url, "/classify", {"text": text, "truncate": True}),) for text in sent]
         closed_loop(url, requests, 8, 1.0)
         print(table_head())
         for connections in map(int, args.connections.split(",")):
             before = scrape(url)
             load = closed_loop(url, requests, connections, args.seconds)
-            print(table_row(load, before, scrape(url), max(floor.values())), flush=True)
-    return 0
+            print(table_row(load, size, before, scrape(url), max(floor.values(), default=0.0)), flush=True)
 
 
 @contextmanager
@@ -98,14 +123,14 @@ def header(arguments: Sequence[str] | None, bundle: Path, texts: int, origin: st
 def table_head() -> str:
     """Return the first lines of the table."""
     return (
-        "\n| connections | requests/s | to the fastest engine loop | p50 ms | p99 ms | CPU ms/request "
+        "\n| connections | requests/s | texts/s | to the fastest engine loop | p50 ms | p99 ms | CPU ms/request "
         "| tokens/batch | padding | RSS MB |\n"
-        "|---|---|---|---|---|---|---|---|---|"
+        "|---|---|---|---|---|---|---|---|---|---|"
     )
 
 
-def table_row(load: Load, before: dict[str, float], after: dict[str, float], floor: float) -> str:
-    """Return a line of the table; batches and CPU are what the service's own metrics say."""
+def table_row(load: Load, size: int, before: dict[str, float], after: dict[str, float], floor: float) -> str:
+    """Return a line of the table, of requests of `size` texts; batches and CPU are what the service's metrics say."""
 
     def grown(name: str) -> float:
         return after.get(name, 0.0) - before.get(name, 0.0)
@@ -114,7 +139,8 @@ def table_row(load: Load, before: dict[str, float], after: dict[str, float], flo
     cells = (
         f"{load.connections}",
         f"{load.requests_per_s:.0f}",
-        f"{load.requests_per_s / floor:.2f}",
+        f"{size * load.requests_per_s:.0f}",
+        f"{size * load.requests_per_s / floor:.2f}" if floor else "",
         f"{load.percentile_ms(0.5):.1f}",
         f"{load.percentile_ms(0.99):.1f}",
         f"{1000 * grown('process_cpu_seconds_total') / len(load.latencies_ms):.2f}",

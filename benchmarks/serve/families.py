@@ -10,7 +10,6 @@ servers take turns, round after round. Writes table.md and figures.json; returns
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,10 +17,10 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.common import machine_line
-from benchmarks.serve.baselines.encoder_shapes import SHAPES, write_encoder
+from benchmarks.serve.baselines.encoder_shapes import SHAPES, export_random, random_places
 from benchmarks.serve.baselines.registry import CONTENDERS, CoreSplit, Place
 from benchmarks.serve.load.measure import LoadPlan, Round, measure
-from benchmarks.serve.load.running import ROOT, prepare_process
+from benchmarks.serve.load.running import prepare_process
 from benchmarks.serve.load.workloads import NAMES, Workload, workload
 from bert.bundle import read_bundle
 from service.cpu_count import usable_cores
@@ -104,16 +103,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def prepare(name: str, folder: Path, precision: str | None, *, reuse: bool) -> Place:
     """Write a random model and its bundle. Raises SystemExit where it cannot be exported."""
-    model, bundle = (folder / part for part in ("model", f"bundle-{precision or 'default'}"))
+    model, bundle = random_places(folder, precision)
     if not (reuse and (bundle / "bundle.json").is_file()):
         print(f"{name}: exporting", flush=True)
-        write_encoder(name, model)
-        command = [sys.executable, "-m", "model_export.cli", "--checkpoint", str(model.resolve())]
-        command += ["--out", str(bundle.resolve()), "--overwrite"]
-        command += ["--precision", precision] if precision else []
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(f"{name} was not exported:\n{(done.stdout + done.stderr)[-3000:]}")
+        export_random(name, folder, precision)
     return Place(model.resolve(), bundle.resolve(), None, sys.executable, sys.executable)
 
 

@@ -11,9 +11,9 @@ from benchmarks.train.tasks import (
     BATCH_SIZE,
     LEARNING_RATE,
     MAX_TOKENS,
-    MLM_MODEL,
     Mark,
     finetune_settings,
+    model_of,
     read_source,
 )
 from bert.nn.encoder import BertLayers
@@ -77,9 +77,9 @@ def _pretrain(options: Namespace, folder: Path) -> list[Mark]:
         objective="mlm",
         examples="full_sentences",
         masking=MaskingSettings(),
-        model=ModelSettings(**MLM_MODEL),
+        model=ModelSettings(**model_of(options)),
         max_tokens=MAX_TOKENS["mlm"],
-        batch_size=BATCH_SIZE["mlm"],
+        batch_size=options.batch or BATCH_SIZE["mlm"],
         learning_rate=LEARNING_RATE["mlm"],
         warmup_ratio=0.0,
         max_steps=options.steps,

@@ -4,10 +4,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from training.data.datasets import Source, read_training
 from training.data_file import DataFile
-from training.settings import FinetuneSettings
+from training.settings import RANDOM, FinetuneSettings
 
 TASKS = ("sst2", "qa", "mlm")
 BATCH_SIZE = {"sst2": 32, "qa": 12, "mlm": 32}
@@ -18,9 +19,15 @@ EXAMPLES = {"sst2": 8000, "qa": 3000}
 MAX_TOKENS = {"sst2": 128, "qa": 384, "mlm": 128}
 QA_STRIDE = 128
 """Tokens that neighbouring windows share."""
-MLM_MODEL = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-"""The shape of MiniLM L6, with fresh weights."""
-_FILES = {"sst2": "glue/SST-2/train.tsv", "qa": "squad/train-v1.1-12-articles.json"}
+MODELS: dict[str, dict[str, Any]] = {
+    "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},
+    "minilm": {
+        "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536,
+    },
+    "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+}  # fmt: skip
+"""Shapes of `mlm`, and of the other tasks with made-up data, with fresh weights."""
+TASK_FILES = {"sst2": "glue/SST-2/train.tsv", "qa": "squad/train-v1.1-12-articles.json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +65,23 @@ def measured(marks: Sequence[Mark], warm_steps: int) -> TrainingSpeed:
     )
 
 
+def model_of(options: Namespace) -> dict[str, Any]:
+    """Return the shape of fresh models; without dropout of attention with `--no-attention-dropout`."""
+    return MODELS[options.model] | (
+        {} if options.attention_dropout else {"attention_probs_dropout_prob": 0.0}
+    )
+
+
 def finetune_settings(options: Namespace) -> FinetuneSettings:
     """Return bert-finetune's settings for `sst2` or `qa`; without warm-up, as the Trainer has it by default."""
     name = options.tasks[0]
+    base: dict[str, Any] = {"base": f"{RANDOM}{options.made_up / 'model'}"} if options.made_up else {}
     return FinetuneSettings(
+        **base,
         task="classification" if name == "sst2" else "qa",
         output_dir=Path("unused"),
-        train=[DataFile(path=options.data / _FILES[name])],
-        batch_size=BATCH_SIZE[name],
+        train=[DataFile(path=options.data / TASK_FILES[name])],
+        batch_size=options.batch or BATCH_SIZE[name],
         epochs=3,
         learning_rate=LEARNING_RATE[name],
         warmup_ratio=0.0,

@@ -17,10 +17,10 @@ from benchmarks.train.tasks import (
     BATCH_SIZE,
     LEARNING_RATE,
     MAX_TOKENS,
-    MLM_MODEL,
     QA_STRIDE,
     Mark,
     finetune_settings,
+    model_of,
     read_source,
 )
 from bert.checkpoint.base_models import resolve_base
@@ -35,13 +35,15 @@ def train(options: Namespace, folder: Path, by_length: bool) -> list[Mark]:
     transformers.set_seed(42)
     name = options.tasks[0]
     if name == "mlm":
-        return _run(options, folder, *_masked(options.corpus), by_length)
+        return _run(options, folder, *_masked(options), by_length)
     settings = finetune_settings(options)
-    base = resolve_base(settings.base)
+    base = options.made_up / "model" if options.made_up else resolve_base(settings.base)
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     examples = read_source(options, settings).examples
     if name == "sst2":
-        model = transformers.AutoModelForSequenceClassification.from_pretrained(base, num_labels=2)
+        kind = transformers.AutoModelForSequenceClassification
+        fresh = transformers.AutoConfig.from_pretrained(base, num_labels=2)
+        model = kind.from_config(fresh) if options.made_up else kind.from_pretrained(base, num_labels=2)
         rows = text_rows(tokenizer, examples)
     else:
         model = transformers.AutoModelForQuestionAnswering.from_pretrained(base)
@@ -94,10 +96,10 @@ def _span(offsets: list[tuple[int, int]], sequences: list[int | None], example: 
     return first - 1, last + 1
 
 
-def _masked(corpus: Path) -> tuple[Any, Rows, Any]:
+def _masked(options: Namespace) -> tuple[Any, Rows, Any]:
     """Return a fresh model, rows of joined texts cut to length, and the collator that masks 15% of them."""
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(corpus / "tokenizer.json"),
+        tokenizer_file=str(options.corpus / "tokenizer.json"),
         mask_token="[MASK]",
         pad_token="[PAD]",
         cls_token="[CLS]",
@@ -105,12 +107,14 @@ def _masked(corpus: Path) -> tuple[Any, Rows, Any]:
         unk_token="[UNK]",
     )
     ids: list[int] = []
-    for shard in Corpus.open(corpus).shards("train"):
+    for shard in Corpus.open(options.corpus).shards("train"):
         for number in range(shard.documents):
             ids += shard.document(number).tokens.tolist()
     cls, sep, room = tokenizer.cls_token_id, tokenizer.sep_token_id, MAX_TOKENS["mlm"] - 2
     rows = [{"input_ids": [cls, *ids[i : i + room], sep]} for i in range(0, len(ids) - room, room)]
-    model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=len(tokenizer), **MLM_MODEL))
+    model = transformers.BertForMaskedLM(
+        transformers.BertConfig(vocab_size=len(tokenizer), **model_of(options))
+    )
     return model, rows, transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
 
 
@@ -133,7 +137,7 @@ def _run(
     name = options.tasks[0]
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "trainer"),
-        per_device_train_batch_size=BATCH_SIZE[name],
+        per_device_train_batch_size=options.batch or BATCH_SIZE[name],
         learning_rate=LEARNING_RATE[name],
         max_steps=options.steps,
         train_sampling_strategy="group_by_length" if by_length else "random",

@@ -5,6 +5,8 @@ either.
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 12,
         "intermediate_size": 1536,
     },
+    "bert-base": {"model_type": "bert"},
     "distilbert-base": {"model_type": "distilbert"},
     "ernie-3.0-medium": {
         "model_type": "ernie",
@@ -109,6 +112,23 @@ def write_encoder(name: str, folder: Path, **changes: Any) -> Any:
     model.save_pretrained(folder)
     write_tokenizer(folder)
     return model
+
+
+def random_places(folder: Path, precision: str | None) -> tuple[Path, Path]:
+    """Return where a random model and its bundle lie in a folder."""
+    return folder / "model", folder / f"bundle-{precision or 'default'}"
+
+
+def export_random(name: str, folder: Path, precision: str | None) -> Path:
+    """Write one of SHAPES and its bundle; return the bundle. Raises SystemExit where it cannot be exported."""
+    model, bundle = random_places(folder.resolve(), precision)
+    write_encoder(name, model)
+    command = [sys.executable, "-m", "model_export.cli", "--checkpoint", str(model), "--out", str(bundle)]
+    command += ["--overwrite", *(["--precision", precision] if precision else [])]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name} was not exported:\n{(done.stdout + done.stderr)[-3000:]}")
+    return bundle
 
 
 def write_tokenizer(folder: Path) -> None:

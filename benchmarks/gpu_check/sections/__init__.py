@@ -1,1 +1,0 @@
-"""Measurements of the check, each in a process of its own."""
