@@ -25,7 +25,7 @@ MODEL = pick(
     {"num_hidden_layers": 6, "vocab_multiple": 64},
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64},
 )
-STEPS = pick(40, 6)
+STEPS = pick(20, 6)
 # FlashAttention inside each text knows no dropout; one that drops next to nothing has the scores with a mask.
 DROPOUT = {"varlen": 0.0, "mask": 1e-9}
 
@@ -66,8 +66,8 @@ def test_both_forms_of_attention_and_compiled_layers_learn_alike(corpus: Path, t
 def test_a_run_resumed_in_a_new_process_is_the_unbroken_one(
     corpus: Path, tmp_path: Path, dropout: float
 ) -> None:
-    whole, again, resumed = (tmp_path / name for name in ("whole", "again", "resumed"))
-    first, second = (pretrained(corpus, out, dropout) for out in (whole, again))
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    first = pretrained(corpus, whole, dropout)
     middle = checkpoints(whole)[0]
     shutil.copytree(middle, resumed / "checkpoints" / middle.name)
     settings = tmp_path / "resumed.yaml"
@@ -76,17 +76,14 @@ def test_a_run_resumed_in_a_new_process_is_the_unbroken_one(
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    third = losses(resumed)
-    assert [step for step, *_ in third] == list(range(STEPS // 2 + 1, STEPS + 1))
-    is_exact = first == second
-    print(f"dropout {dropout}: a run made again is the same to the bit: {is_exact}")
-    if is_exact:  # else the kernels of this GPU are not deterministic, and no resumed run can be nearer
-        assert third == first[STEPS // 2 :]
-        weights = [(out / "model/model.safetensors").read_bytes() for out in (whole, resumed)]
-        assert weights[0] == weights[1]
-    assert [loss for _, loss, _ in third] == pytest.approx(
-        [loss for _, loss, _ in first[STEPS // 2 :]], rel=0.02
-    )
+    rest, second = first[STEPS // 2 :], losses(resumed)
+    weights = [(out / "model/model.safetensors").read_bytes() for out in (whole, resumed)]
+    is_exact = rest == second and weights[0] == weights[1]
+    print(f"dropout {dropout}: the resumed run is the same to the bit: {is_exact}")
+    if not is_exact:  # then the kernels of this GPU are not deterministic, and no resumed run can be nearer
+        assert ON_GPU and pretrained(corpus, tmp_path / "again", dropout) != first
+    assert [step for step, *_ in second] == [step for step, *_ in rest]
+    assert [loss for _, loss, _ in second] == pytest.approx([loss for _, loss, _ in rest], rel=0.02)
 
 
 def test_a_classifier_is_fine_tuned(tmp_path: Path) -> None:
