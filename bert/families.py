@@ -1,13 +1,15 @@
-"""The relatives of BERT, a row each. Here alone a family has a name; all other code knows one BERT, or a body's shape."""
+"""The table of families: how each says what it has in common with others, and which body it has."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from bert.bodies.deberta.body import DebertaBody
+from bert.bodies.deberta.family import Deberta
+from bert.bodies.family import Family
+from bert.bodies.modern import ModernBody
+from bert.bodies.mpnet import MpnetBody
 from bert.errors import UnsupportedModelError
-from bert.relatives.deberta import Deberta
-from bert.relatives.family import Family
-from bert.relatives.modern import ModernFamily
 
 _ROBERTA = Family(
     "roberta",
@@ -157,15 +159,14 @@ _ALBERT = Family(
 _MPNET = replace(
     _ROBERTA,
     model_type="mpnet",
+    body=MpnetBody,
     classes="MPNet",
     prefix="mpnet.",
     config_defaults={
         "vocab_size": 30527,
         "max_position_embeddings": 512,
-        "relative_attention_num_buckets": 32,
     },
     config_fixed={"pad_token_id": 1},
-    own_keys=("relative_attention_num_buckets",),
     layer_names=(
         ("attention.self.query", "attention.attn.q"),
         ("attention.self.key", "attention.attn.k"),
@@ -177,8 +178,9 @@ _MPNET = replace(
     # 1e-5 to 2e-5, the higher one for small data (README.glue.md of microsoft/MPNet).
     learning_rates=((12, 768, 2e-5),),
 )
-_MODERN = ModernFamily(
+_MODERN = Family(
     "modernbert",
+    ModernBody,
     classes="ModernBert",
     prefix="model.",
     config_keys={
@@ -199,7 +201,8 @@ _MODERN = ModernFamily(
         "attention_probs_dropout_prob": 0.0,
         "classifier_dropout": 0.0,
     },
-    own_keys=("modern",),
+    config_fixed={"position_embedding_type": "absolute"},
+    reads_own_words_only=True,
     first_id_keys=("bos_token_id", "cls_token_id"),
     last_id_keys=("eos_token_id", "sep_token_id"),
     layer="layers.*",
@@ -228,28 +231,17 @@ _MODERN = ModernFamily(
     ),
     has_segment_table=False,
     has_pair_head=False,
+    drops_answers_for_classifier=True,
+    ignored=".rotary_emb.",
     answer_head="classifier",
     vocabulary_head="head.dense",
     # Warner et al. 2024 (arXiv 2412.13663, appendix on fine-tuning): most GLUE tasks of base at 8e-5.
     learning_rates=((22, 768, 8e-5),),
 )
-_DEBERTA_HEADS = (
-    ("bert.pooler.dense", "pooler.dense"),
-    ("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
-    ("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"),
-    ("cls.predictions.bias", "lm_predictions.lm_head.bias"),
-)
-_DEBERTA_KEYS = (
-    "embedding_size",
-    "position_biased_input",
-    "pos_att_type",
-    "max_relative_positions",
-    "pooler_hidden_act",
-    "pooler_dropout",
-    "legacy",
-)
+_CONVOLUTION = ("conv_kernel_size", "conv_act", "conv_groups")
 _DEBERTA_V2 = Deberta(
     "deberta-v2",
+    DebertaBody,
     classes="DebertaV2",
     prefix="deberta.",
     config_keys={"classifier_dropout": "cls_dropout"},
@@ -263,24 +255,21 @@ _DEBERTA_V2 = Deberta(
         "layer_norm_eps": 1e-7,
         "pooler_hidden_act": "gelu",
     },
-    own_keys=(
-        *_DEBERTA_KEYS,
-        "position_buckets",
-        "share_att_key",
-        "norm_rel_ebd",
-        "conv_kernel_size",
-        "conv_act",
-        "conv_groups",
-    ),
+    own_keys=("embedding_size", "pooler_hidden_act", "pooler_dropout"),
     layer_names=(
         ("attention.self.query", "attention.self.query_proj"),
         ("attention.self.key", "attention.self.key_proj"),
         ("attention.self.value", "attention.self.value_proj"),
     ),
-    # Files of either form of this head are read, and the first is written.
-    head_names=(("cls.predictions", "cls.predictions"), *_DEBERTA_HEADS),
+    # Files of either form of this head are read, and the first is written; without `legacy` the rest are written.
+    head_names=(
+        ("cls.predictions", "cls.predictions"),
+        ("bert.pooler.dense", "pooler.dense"),
+        ("cls.predictions.transform.dense", "lm_predictions.lm_head.dense"),
+        ("cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"),
+        ("cls.predictions.bias", "lm_predictions.lm_head.bias"),
+    ),
     pooler_act="gelu",
-    projects_before_norm=True,
     has_pair_head=False,
     drops_tokens_for_classifier=False,
     discriminator="mask_predictions",
@@ -297,7 +286,7 @@ _DEBERTA = replace(
         "layer_norm_eps": 1e-7,
         "pooler_hidden_act": "gelu",
     },
-    own_keys=_DEBERTA_KEYS,
+    unread=("position_buckets", "share_att_key", "norm_rel_ebd", *_CONVOLUTION),
     layer_names=(
         ("attention.self.pos_key_proj", "attention.self.pos_proj"),
         ("attention.self.pos_query_proj", "attention.self.pos_q_proj"),
@@ -328,7 +317,7 @@ FAMILIES = {
         _DEBERTA_V2,
     )
 }
-"""`model_type` → family. A new one with BERT's body is one row here."""
+"""`model_type` → family. A new one with a body that is there is one row here."""
 
 
 REFUSED = {
@@ -370,9 +359,4 @@ def family_of(values: Mapping[str, Any]) -> Family:
         raise UnsupportedModelError(
             f"model_type is {model_type!r}, which is not read{reason}; known are {', '.join(FAMILIES)}"
         )
-    family, group_size = FAMILIES[model_type], values.get("inner_group_num")
-    if "inner_group_num" in family.own_keys and isinstance(group_size, int) and group_size > 1:
-        return replace(family, group_size=group_size)
-    if "legacy" in family.own_keys and values.get("legacy") is False:
-        return replace(family, head_names=_DEBERTA_HEADS)
-    return family
+    return FAMILIES[model_type].variant(values)

@@ -18,8 +18,8 @@ from bert.runtime import check_output, session_recipe
 from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
+from model_export.graph.bodies import attention_cost
 from model_export.graph.graph_checks import fused_operators, output_of
-from model_export.graph.operators import attention_cost
 from model_export.graph.tables import separate_tables
 from model_export.progress import say, step
 from model_export.verify.auto_precision import Choice, choose

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bert.bodies.family import Family
 from bert.config import BertConfig
-from bert.relatives.family import Family
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from training.settings import FinetuneSettings

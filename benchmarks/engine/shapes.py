@@ -19,9 +19,9 @@ from bert.manifest import Manifest
 from bert.nn.heads import BertForQuestionAnswering
 from bert.runtime import session_recipe
 from bert.tasks.spec import TaskSpec
-from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import CpuOps
-from model_export.graph.cuda_ops import CudaOps
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.bert.cuda_ops import CudaOps
+from model_export.graph.build import build_graph
 
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64},

@@ -16,7 +16,7 @@ from benchmarks.train.tasks import (
     model_of,
     read_source,
 )
-from bert.nn.encoder import BertLayers
+from bert.nn.bert import BertLayers
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device
 from training.core.train_loop import TrainLoop

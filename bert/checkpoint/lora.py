@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.bodies.family import Family
+from bert.bodies.tensors import POSITIONS, SEGMENTS
 from bert.checkpoint.tensor_names import Weights
 from bert.errors import CheckpointError
 from bert.files import read_object
-from bert.relatives.family import POSITIONS, SEGMENTS, Family
 
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 ADAPTER_PICKLED = "adapter_model.bin"

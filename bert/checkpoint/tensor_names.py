@@ -6,28 +6,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.bodies.config_file import read_values
+from bert.bodies.family import Array
+from bert.bodies.tensors import EMBEDDING, MLM_HEAD, Shape, layer_shapes
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError
 from bert.families import family_of
-from bert.relatives.config_file import read_values
-from bert.relatives.family import POSITIONS, SEGMENTS, Array
-from bert.relatives.modern import ModernShape
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head, Task
 
 Weights = dict[str, NDArray[np.float32]]
-EMBEDDING = "bert.embeddings.word_embeddings.weight"
-MLM_HEAD = "cls.predictions"
 DECODER = f"{MLM_HEAD}.decoder.weight"
 """The word embedding once more; some files repeat it under this name."""
 ENCODER = ("bert.embeddings.", "bert.embeddings_project.", "bert.encoder.")
-RELATIVE_BIAS = "bert.encoder.relative_attention_bias.weight"
-"""Attention bias of each bucket of `bert.relatives.relative_positions` and each head."""
-DISTANCES, DISTANCES_NORM = "bert.encoder.rel_embeddings.weight", "bert.encoder.LayerNorm"
-"""Vectors of distances (`bert.relatives.distances`), and the norm of all of them."""
-CONVOLUTION = "bert.encoder.conv"
-WIDENING = "bert.embeddings.embed_proj.weight"
 DENSE = "dense."
 """Beginning of the names of layers after an embedding's pooling, which have a file each."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
@@ -47,104 +39,31 @@ def bert_weights(weights: Mapping[str, Array], folder: Path) -> dict[str, Array]
     return found
 
 
-def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+def needed_shapes(config: BertConfig, spec: TaskSpec) -> Iterator[Shape]:
     """Yield every tensor that the task's graph reads: name, shape. Linear weights are (out, in), as in torch."""
-    h, i, e = config.hidden_size, config.intermediate_size, config.embedding_width
-    if config.modern is not None:
-        yield from _modern_shapes(config, spec, config.modern)
-        return
-    yield EMBEDDING, (config.vocab_size, e)
-    if config.position_biased_input:
-        yield POSITIONS, (config.max_position_embeddings, e)
-    yield SEGMENTS, (config.type_vocab_size, e)
-    if config.widens_embeddings:
-        yield WIDENING, (h, e)
-    yield from _weight_and_bias("bert.embeddings.LayerNorm", (h if config.widens_embeddings else e,))
-    if config.projects_embeddings:
-        yield from _weight_and_bias("bert.embeddings_project", (h, e))
-    if config.relative_attention_num_buckets:
-        yield RELATIVE_BIAS, (config.relative_attention_num_buckets, config.num_attention_heads)
-    yield from _distance_shapes(config)
-    for layer in range(config.num_layer_weights):
-        name = f"bert.encoder.layer.{layer}"
-        for part in ("self.query", "self.key", "self.value", "output.dense"):
-            yield from _weight_and_bias(f"{name}.attention.{part}", (h, h))
-        yield from _weight_and_bias(f"{name}.attention.output.LayerNorm", (h,))
-        yield from _weight_and_bias(f"{name}.intermediate.dense", (i, h))
-        yield from _weight_and_bias(f"{name}.output.dense", (h, i))
-        yield from _weight_and_bias(f"{name}.output.LayerNorm", (h,))
-    task = TASKS[spec.task]
-    if task.head is Head.POOLED:
-        yield from _weight_and_bias("bert.pooler.dense", (h, h))
-    if task.head is Head.VOCABULARY:  # the decoder is the word embedding
-        yield from _weight_and_bias(f"{MLM_HEAD}.transform.dense", (e, h))
-        yield from _weight_and_bias(f"{MLM_HEAD}.transform.LayerNorm", (e,))
-        yield f"{MLM_HEAD}.bias", (config.vocab_size,)
-    elif task.head is Head.EMBEDDING:
-        yield from _dense_shapes(h, spec)
-    else:
-        yield from _weight_and_bias(head_name(config, task), (task.head_outputs(spec), h))
-
-
-def _modern_shapes(
-    config: BertConfig, spec: TaskSpec, shape: ModernShape
-) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the same of ModernBERT."""
-    h, i, task = config.hidden_size, config.intermediate_size, TASKS[spec.task]
-    yield EMBEDDING, (config.vocab_size, h)
-    yield from _linear("bert.embeddings.LayerNorm", (h,), shape.norm_bias)
-    for layer in range(config.num_hidden_layers):
-        name = f"bert.encoder.layer.{layer}"
-        if layer:
-            yield from _linear(f"{name}.attention.LayerNorm", (h,), shape.norm_bias)
-        yield from _linear(f"{name}.attention.self.query_key_value", (3 * h, h), shape.attention_bias)
-        yield from _linear(f"{name}.attention.output.dense", (h, h), shape.attention_bias)
-        yield from _linear(f"{name}.intermediate.LayerNorm", (h,), shape.norm_bias)
-        yield from _linear(f"{name}.intermediate.dense", (2 * i, h), shape.mlp_bias)
-        yield from _linear(f"{name}.output.dense", (h, i), shape.mlp_bias)
-    yield from _linear("bert.encoder.LayerNorm", (h,), shape.norm_bias)
+    h, body, task = config.hidden_size, config.body, TASKS[spec.task]
+    yield from body.shapes(config, projects=config.projects_embeddings)
     if task.head is Head.EMBEDDING:
         yield from _dense_shapes(h, spec)
         return
-    yield from _linear("head.dense", (h, h), shape.classifier_bias)
-    yield from _linear("head.norm", (h,), shape.norm_bias)
-    if task.head is not Head.VOCABULARY:
-        yield from _weight_and_bias(head_name(config, task), (task.head_outputs(spec), h))
-    elif shape.decoder_bias:
-        yield f"{MLM_HEAD}.bias", (config.vocab_size,)
+    if task.head is Head.VOCABULARY:
+        yield from body.vocabulary_shapes(config)
+        return
+    yield from body.pooler_shapes(config) if task.head is Head.POOLED else body.scorer_shapes(config)
+    yield from layer_shapes(head_name(config, task), (task.head_outputs(spec), h))
 
 
-def _dense_shapes(width: int, spec: TaskSpec) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _dense_shapes(width: int, spec: TaskSpec) -> Iterator[Shape]:
     """Yield the tensors of the layers after an embedding's pooling."""
     width *= len(spec.poolings)
     for number, dense in enumerate(spec.dense):
-        yield from _weight_and_bias(dense_name(number), (dense.out_features, width))
+        yield from layer_shapes(dense_name(number), (dense.out_features, width))
         width = dense.out_features
 
 
 def head_name(config: BertConfig, task: Task) -> str:
     """Return the name of a task's last linear layer."""
     return config.family.answer_head if task.has_questions else task.head_name
-
-
-def _distance_shapes(config: BertConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the tensors beside BERT's that DeBERTa's layers read."""
-    h = config.hidden_size
-    if config.norm_rel_ebd == "layer_norm":
-        yield from _weight_and_bias(DISTANCES_NORM, (h,))
-    if config.pos_att_type:
-        yield DISTANCES, (2 * config.distance_span, h)
-        if not config.share_att_key:
-            for layer in range(config.num_layer_weights):
-                for term, part in (("c2p", "pos_key_proj"), ("p2c", "pos_query_proj")):
-                    if term in config.pos_att_type:
-                        yield from _weight_and_bias(
-                            f"bert.encoder.layer.{layer}.attention.self.{part}", (h, h)
-                        )
-    if config.conv_kernel_size > 0:
-        shape = (h, h // config.conv_groups, config.conv_kernel_size)
-        yield from _weight_and_bias(f"{CONVOLUTION}.conv", shape)
-        yield from _weight_and_bias(f"{CONVOLUTION}.LayerNorm", (h,))
 
 
 def dense_name(number: int) -> str:
@@ -184,14 +103,3 @@ def _check_tied(weights: Mapping[str, NDArray[np.float32]]) -> None:
     """Raise UnsupportedModelError for a decoder of its own; many files repeat the word embedding under its name."""
     if DECODER in weights and not np.array_equal(weights[DECODER], weights[EMBEDDING]):
         raise UnsupportedModelError(f"{DECODER} is not the word embedding, as it is in plain BERT")
-
-
-def _linear(name: str, shape: tuple[int, ...], has_bias: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.weight", shape
-    if has_bias:
-        yield f"{name}.bias", shape[:1]
-
-
-def _weight_and_bias(name: str, shape: tuple[int, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.weight", shape
-    yield f"{name}.bias", shape[:1]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.bodies.config_file import read_values
+from bert.bodies.tensors import SEGMENTS
 from bert.checkpoint import cached_files, lora
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.description import Stated, describe, overruled
@@ -17,8 +19,6 @@ from bert.checkpoint.weight_files import PICKLED, WEIGHTS, has_weights, weight_f
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.files import MAX_FILE_BYTES, MAX_TEXT_BYTES, absence, file_sha256, read_regular
-from bert.relatives.config_file import read_values
-from bert.relatives.family import SEGMENTS
 from bert.tasks.registry import TASKS
 from bert.tasks.sentence_transformers import MODULES, dense_folders, honour, is_embedder, lower_cased
 from bert.tasks.spec import TaskSpec

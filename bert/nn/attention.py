@@ -106,7 +106,7 @@ def knows_texts(hidden: Tensor, config: BertConfig, training: bool) -> bool:
     drops = training and config.attention_probs_dropout_prob > 0
     return (
         hidden.device.type == "cuda"
-        and not scores_have_terms(config)
+        and not config.body.has_score_terms
         and not drops
         and score_dtype(hidden) in (torch.float16, torch.bfloat16)
         and config.head_size % 8 == 0
@@ -114,11 +114,6 @@ def knows_texts(hidden: Tensor, config: BertConfig, training: bool) -> bool:
         and "window_size" in _VARLEN_OPTIONS
         and torch.cuda.get_device_capability(hidden.device) >= (8, 0)
     )
-
-
-def scores_have_terms(config: BertConfig) -> bool:
-    """Tell whether scores have terms other than products of queries and keys, as in DeBERTa and MPNet."""
-    return bool(config.pos_att_type or config.relative_attention_num_buckets)
 
 
 _VARLEN_OPTIONS = inspect.signature(varlen_attn).parameters if varlen_attn is not None else {}

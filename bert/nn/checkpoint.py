@@ -8,8 +8,9 @@ from pathlib import Path
 from safetensors.torch import save_file
 from torch import Tensor, equal, from_numpy
 
+from bert.bodies.tensors import EMBEDDING
 from bert.checkpoint import weights as arrays
-from bert.checkpoint.tensor_names import DECODER, EMBEDDING, ENCODER
+from bert.checkpoint.tensor_names import DECODER, ENCODER
 from bert.checkpoint.weight_files import WEIGHTS
 from bert.config import BertConfig
 from bert.errors import CheckpointError, UnsupportedModelError

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from bert.config import BertConfig
 from bert.nn.activation import activation
-from bert.nn.encoder import BertModel, initialize
-from bert.nn.modern_encoder import ModernHead, ModernModel
+from bert.nn.bodies import make_encoder
+from bert.nn.encoder import initialize
 from bert.nn.pooling import pool
 
 
@@ -24,30 +24,24 @@ class BertHead(nn.Module):
     """The head reads one vector of a text."""
     has_scores = True
     """The output is scores, not embeddings."""
-    bert: BertModel | ModernModel
 
     def __init__(self, config: BertConfig) -> None:
         """Make the encoder, with a pooler if the head reads one and the family has one."""
         super().__init__()
         self.config = config
-        if config.modern is None:
-            self.bert = BertModel(config, pooler=self.needs_pooler)
-        else:
-            self.bert = ModernModel(config)
-            if self.has_scores:
-                self.head = ModernHead(config)
+        self.bert = make_encoder(config, pooler=self.needs_pooler)
+        if config.body.has_one_head and self.has_scores:
+            self.head = self.bert.make_head()
 
     @property
     def head_modules(self) -> list[str]:
         """Names of the modules beside the layers that a task trains: an adapter has them whole."""
         named = [name for name, _ in self.named_children() if name != "bert"]
-        return [*named, "pooler"] if getattr(self.bert, "pooler", None) is not None else named
+        return named if self.bert.pooler is None else [*named, "pooler"]
 
     def _linear(self, outputs: int) -> nn.Linear:
-        width, config = self.config.hidden_size, self.config
-        layer = nn.Linear(width, outputs)
-        # ModernBERT's scores start with a variance of 1 (AnswerDotAI/ModernBERT, initialization.py: final_out).
-        initialize(layer, config.initializer_range if config.modern is None else width**-0.5)
+        layer = nn.Linear(self.config.hidden_size, outputs)
+        initialize(layer, self.bert.scorer_range)
         return layer
 
     def forward(
@@ -57,11 +51,11 @@ class BertHead(nn.Module):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
     ) -> Tensor:
-        """Encode ids (B, T) and score them; arguments are those of BertModel."""
+        """Encode ids (B, T) and score them; arguments are those of Encoder."""
         hidden = self.bert(input_ids, segment_ids, attention_mask, position_ids)
-        shape = self.config.modern
-        if self.needs_pooler and shape is not None and shape.classifier_pooling != "cls":
-            hidden = pool(hidden, attention_mask, [shape.classifier_pooling])[:, None]
+        pooling = self.config.body.text_pooling
+        if self.needs_pooler and pooling != "cls":
+            hidden = pool(hidden, attention_mask, [pooling])[:, None]
         return self.score(hidden)
 
     def score(self, hidden: Tensor) -> Tensor:
@@ -70,12 +64,8 @@ class BertHead(nn.Module):
 
     def pooled(self, hidden: Tensor) -> Tensor:
         """Return the pooler's output (B, H) with dropout, from hidden (B, T, H)."""
-        pooled: Tensor
-        if isinstance(self.bert, ModernModel):
-            pooled = self.head(hidden[:, 0])
-        else:
-            assert self.bert.pooler is not None
-            pooled = self.bert.pooler(hidden)
+        pooler = self.bert.pooler
+        pooled: Tensor = self.head(hidden[:, 0]) if pooler is None else pooler(hidden)
         return F.dropout(pooled, self.config.pooled_dropout, self.training)
 
     def dropped(self, hidden: Tensor, rate: float) -> Tensor:
@@ -83,8 +73,8 @@ class BertHead(nn.Module):
         return F.dropout(self.transformed(hidden), rate, self.training)
 
     def transformed(self, hidden: Tensor) -> Tensor:
-        """Pass hidden (..., H) through what ModernBERT has before every scoring layer."""
-        return self.head(hidden) if self.config.modern is not None else hidden
+        """Pass hidden (..., H) through the layers that all heads share, where the body has such."""
+        return self.head(hidden) if self.config.body.has_one_head else hidden
 
 
 class BertForSequenceClassification(BertHead):
@@ -196,11 +186,11 @@ class MlmPredictions(nn.Module):
     def __init__(self, config: BertConfig, word_embeddings: nn.Embedding) -> None:
         """Tie the decoder to the embedding table (V, E)."""
         super().__init__()
-        # ModernBERT's transform is the one of all its heads.
-        self.transform = MlmTransform(config) if config.modern is None else nn.Identity()
+        # Where all heads share layers, those are the transform.
+        self.transform = nn.Identity() if config.body.has_one_head else MlmTransform(config)
         self.decoder = nn.Linear(config.embedding_width, config.vocab_size, bias=False)
         self.decoder.weight = word_embeddings.weight
-        has_bias = config.modern is None or config.modern.decoder_bias
+        has_bias = config.body.has_vocabulary_bias
         self.bias = nn.Parameter(torch.zeros(config.vocab_size)) if has_bias else None
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -230,9 +220,9 @@ class BertForMaskedLM(BertHead):
         """Make the head, H to V."""
         super().__init__(config)
         self.cls = PretrainingHeads(config, self.bert.embeddings.word_embeddings, nsp=False)
-        if config.modern is not None:
-            # Its own code draws this head as a layer that widens, unlike the one of its classifiers.
-            initialize(self.head.dense, config.initializer_range)
+        if config.body.has_one_head:
+            # Drawn as a layer that widens, unlike the one of classifiers (AnswerDotAI/ModernBERT).
+            initialize(self.head.get_submodule("dense"), config.initializer_range)
 
     def decoded(self, hidden: Tensor) -> Tensor:
         """Return what the decoder reads (..., E) of hidden (..., H)."""
@@ -262,6 +252,6 @@ class BertForPreTraining(BertHead):
 
     def score_next_sentence(self, hidden: Tensor) -> Tensor:
         """Score hidden (B, T, H): logits (B, 2)."""
-        assert isinstance(self.bert, BertModel) and self.bert.pooler is not None
+        assert self.bert.pooler is not None
         logits: Tensor = self.cls.seq_relationship(self.bert.pooler(hidden))
         return logits

@@ -104,8 +104,7 @@ def _lacks_vocabulary_head(files: HubFiles, task: Task) -> bool:
 
 def _task_of_tensors(files: HubFiles, heads: Sequence[str]) -> Task:
     """Return the task of a checkpoint that names no class. Raises ConfigError where two are possible."""
-    # ModernBERT's masked language model and its classifiers begin with the same layers.
-    has_one_head = files.values.get("modern") is not None
+    has_one_head = family_of(files.values).body.has_one_head
     if files.vocabulary_head in files.shapes and not (has_one_head and "classifier" in heads):
         return TASKS["fill_mask"]
     if "qa_outputs" in heads:

@@ -5,7 +5,8 @@ from typing import cast
 
 import numpy as np
 
-from bert.checkpoint.tensor_names import EMBEDDING, Weights
+from bert.bodies.tensors import EMBEDDING
+from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.encoding import Encoding
 from bert.tasks.spec import TaskSpec

@@ -1,6 +1,6 @@
 """A graph in the making: nodes and constants, written one after the other."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,3 +103,20 @@ class GraphWriter:
         return helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="bert-export"
         )
+
+
+def linear(w: GraphWriter, x: str, weights: Mapping[str, NDArray[np.float32]], name: str) -> str:
+    """Write x W + b in float32, of a layer with or without a bias; (..., in) → (..., out)."""
+    weight = w.constant(f"{name}.weight.T", weights[f"{name}.weight"].T)
+    bias = [w.constant(f"{name}.bias", weights[f"{name}.bias"])] if f"{name}.bias" in weights else []
+    return w.node("Gemm", x, weight, *bias)
+
+
+def text_places(w: GraphWriter) -> str:
+    """Write numbers from 1 on for the places of the longest text, (longest,)."""
+    # Not by Shape and Range: CUDA leaves what follows a shape to the CPU, which the session does not allow.
+    offsets = w.node("Cast", "token_offset", to=TensorProto.INT64)  # (N, longest)
+    row = w.node("Gather", offsets, w.constant("index_0", 0), axis=0)
+    none = w.node("Sub", row, row)
+    ones = w.node("Add", none, w.constant("index_1", 1))
+    return w.node("CumSum", ones, w.constant("index_0", 0))

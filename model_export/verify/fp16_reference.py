@@ -17,7 +17,7 @@ from onnx.reference.op_run import OpRun
 
 from bert.graph_inputs import flat_inputs, split
 from model_export.graph.graph_builder import MICROSOFT
-from model_export.reference import Floats, erf
+from model_export.numpy_bodies.body import Floats, erf
 from model_export.verify.texts import EncodedText
 
 Array = NDArray[Any]

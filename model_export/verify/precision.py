@@ -16,11 +16,11 @@ from bert.graph_inputs import Ints, Packer
 from bert.manifest import CUDA, PROVIDER_OF_LAYOUT
 from bert.packing import CostModel, PackingRules
 from bert.runtime import open_session, session_options
-from model_export.graph.bert_graph import build_graph
+from model_export.graph.bert.cpu_ops import product_block
+from model_export.graph.bodies import attention_cost, graph_body, max_pairs
+from model_export.graph.build import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import product_block
 from model_export.graph.graph_checks import check_types
-from model_export.graph.operators import attention_cost, max_pairs, operators
 from model_export.reference import Floats
 from model_export.verify import fp16_reference
 from model_export.verify.texts import EncodedText
@@ -122,7 +122,7 @@ class Fp32(Exporter):
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config = checkpoint.config
-        return build_graph(config, checkpoint.spec, checkpoint.weights, operators(config).cpu)
+        return build_graph(config, checkpoint.spec, checkpoint.weights, graph_body(config).cpu)
 
 
 class Int8(Exporter):
@@ -133,7 +133,7 @@ class Int8(Exporter):
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
-        return build_graph(config, spec, weights, partial(operators(config).int8, calibration=calibration))
+        return build_graph(config, spec, weights, partial(graph_body(config).int8, calibration=calibration))
 
 
 class Fp16(Exporter):
@@ -156,7 +156,7 @@ class Fp16(Exporter):
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config = checkpoint.config
-        return build_graph(config, checkpoint.spec, checkpoint.weights, operators(config).cuda)
+        return build_graph(config, checkpoint.spec, checkpoint.weights, graph_body(config).cuda)
 
     def _open(self, checkpoint: Checkpoint) -> GraphSession:
         if self._on_gpu:
@@ -167,7 +167,7 @@ class Fp16(Exporter):
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         rounded = {name: value.astype(np.float16).astype(np.float32) for name, value in weights.items()}
         return GraphSession(
-            build_graph(config, spec, rounded, operators(config).cpu), packer_for(config, "fp32")
+            build_graph(config, spec, rounded, graph_body(config).cpu), packer_for(config, "fp32")
         )
 
     def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:

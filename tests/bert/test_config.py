@@ -12,16 +12,17 @@ from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError, UnsupportedModelError
 from bert.families import FAMILIES, REFUSED
 
-DISTANCES = frozenset(FAMILIES["deberta-v2"].own_keys)
+BODIES = {family.body for family in FAMILIES.values()}
 OF_RELATIVES = {
     "has_segments",
     "embedding_size",
     "num_hidden_groups",
     "inner_group_num",
-    "relative_attention_num_buckets",
     "qa_dropout",
-    "modern",
-    *DISTANCES,
+    "pooler_hidden_act",
+    "pooler_dropout",
+    "body",
+    *(word for body in BODIES for word in body.words()),
 }
 """Fields that only relatives have in their files."""
 SHARED = {field.name for field in fields(BertConfig)} - OF_RELATIVES

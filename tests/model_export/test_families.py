@@ -14,8 +14,8 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.graph_inputs import Packer
 from bert.tasks.spec import TaskSpec
 from model_export.cli import main
-from model_export.graph.bert_graph import build_graph
-from model_export.graph.operators import operators
+from model_export.graph.bodies import graph_body
+from model_export.graph.build import build_graph
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import Fp32, GraphSession, Int8
@@ -78,7 +78,7 @@ def test_reference_and_half_precision_answer_as_transformers(
     checkpoint, texts = read(tmp_path, name)
     spec = checkpoint.spec
     reference = Reference(checkpoint.config, spec, checkpoint.weights)
-    written = build_graph(checkpoint.config, spec, checkpoint.weights, operators(checkpoint.config).cuda)
+    written = build_graph(checkpoint.config, spec, checkpoint.weights, graph_body(checkpoint.config).cuda)
     half = run_flat(written, texts)
     for text, rounded in zip(texts, half, strict=True):
         theirs = expected(model, spec, text)

@@ -15,10 +15,10 @@ from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.packing import CostModel, plan_runs
 from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
-from model_export.graph.bert_graph import build_graph
+from model_export.graph.bodies import graph_body
+from model_export.graph.build import build_graph
 from model_export.graph.graph_checks import check_structure
-from model_export.graph.modern.row_ops import SHORT
-from model_export.graph.operators import operators
+from model_export.graph.modern.cpu_ops import SHORT
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import Fp32, Int8
@@ -109,7 +109,7 @@ def test_half_precision_has_the_window_too(name: str, changes: dict[str, Any], t
     model, checkpoint = checkpoint_of(tmp_path, name, **changes)
     texts = [random_text(checkpoint.spec, tokens, seed=tokens) for tokens in (2, 7, 8, 30)]
     written = build_graph(
-        checkpoint.config, checkpoint.spec, checkpoint.weights, operators(checkpoint.config).cuda
+        checkpoint.config, checkpoint.spec, checkpoint.weights, graph_body(checkpoint.config).cuda
     )
     for text, found in zip(texts, run_flat(written, texts), strict=True):
         assert np.allclose(found, expected(model, checkpoint.spec, text), atol=2e-2, rtol=2e-2)

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 from transformers.models.bert import modeling_bert
 
-from bert.config import ACTIVATIONS, BertConfig
+from bert.bodies.checks import ACTIVATIONS
+from bert.config import BertConfig
 from bert.nn import heads, losses
 from bert.nn.heads import BertForPreTraining, BertForQuestionAnswering, BertHead
+from tests.support.configs import config_of
 
 CHOICES = 2
 LABELS = 3
@@ -34,7 +36,7 @@ def small_config(seed: int = 0, **changes: Any) -> BertConfig:
         return int(torch.randint(low, high + 1, (), generator=drawn))
 
     num_heads = number(1, 4)
-    return BertConfig(
+    return config_of(
         **{
             "vocab_size": number(20, 60),
             "hidden_size": num_heads * number(8, 16),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bert.bodies.deberta.body import DebertaBody
 from bert.config import BertConfig
 from bert.nn.heads import BertForMaskedLM
 from tests.support.bert_reference import fill
@@ -34,12 +35,14 @@ def deberta(of: BertConfig) -> BertConfig:
     return replace(
         of,
         model_type="deberta-v2",
-        pos_att_type=("p2c", "c2p"),
-        share_att_key=True,
-        norm_rel_ebd="layer_norm",
-        position_buckets=8,
-        position_biased_input=False,
-        legacy=False,
+        body=DebertaBody(
+            pos_att_type=("p2c", "c2p"),
+            share_att_key=True,
+            norm_rel_ebd="layer_norm",
+            position_buckets=8,
+            position_biased_input=False,
+            legacy=False,
+        ),
     )
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from bert.checkpoint.tensor_names import RELATIVE_BIAS, Weights, needed_shapes
+from bert.bodies.mpnet import RELATIVE_BIAS
+from bert.checkpoint.tensor_names import Weights, needed_shapes
 from bert.config import BertConfig
 from bert.tasks.spec import TaskSpec
 from tests.support.checkpoints import vocabulary
+from tests.support.configs import config_of
 
 
 def small_config(**changes: Any) -> BertConfig:
@@ -20,7 +22,7 @@ def small_config(**changes: Any) -> BertConfig:
         "intermediate_size": 48,
         "max_position_embeddings": 256,
     }
-    return BertConfig(**{**values, **changes})
+    return config_of(**{**values, **changes})
 
 
 def random_weights(config: BertConfig, spec: TaskSpec, seed: int = 0) -> Weights:

@@ -18,8 +18,8 @@ from bert.manifest import Manifest
 from bert.tasks.spec import TaskSpec
 from bert.text.wordpiece import SPECIAL_PIECES
 from bert.tokenizer import Tokenizer
-from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.build import build_graph
 from model_export.graph.tables import separate_tables
 
 WORDS = [

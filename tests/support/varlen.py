@@ -48,9 +48,7 @@ def varlen_reference(
 
 def take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choose the kernel as on a GPU in half precision, whatever the device."""
-    monkeypatch.setattr(
-        attention, "knows_texts", lambda _, config, __: not attention.scores_have_terms(config)
-    )
+    monkeypatch.setattr(attention, "knows_texts", lambda _, config, __: not config.body.has_score_terms)
 
 
 def with_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from bert.bodies.tensors import EMBEDDING, POSITIONS, SEGMENTS
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from bert.checkpoint.tensor_names import EMBEDDING, Weights
+from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError
-from bert.relatives.family import POSITIONS, SEGMENTS
 from training.finetuning.model import PEFT, named_base
 
 Halves = dict[str, NDArray[np.float16]]

@@ -35,15 +35,13 @@ def generator_config(
         )
     return replace(
         shape,
+        body=shape.body.shortened(layers, keeps_width=narrow == config.embedding_width),
         hidden_size=narrow,
         embedding_size=config.embedding_width if "embedding_size" in shape.family.own_keys else 0,
         num_attention_heads=heads,
         intermediate_size=max(1, config.intermediate_size * heads // config.num_attention_heads),
         num_hidden_layers=layers,
         num_hidden_groups=min(config.num_hidden_groups, layers),
-        modern=config.modern and replace(config.modern, sliding=config.modern.sliding[:layers]),
-        # DeBERTa's newer head has no place for embeddings of another width.
-        legacy=config.legacy or narrow != config.embedding_width,
     )
 
 

@@ -4,7 +4,6 @@ After Chowdhery et al. 2022 (PaLM, arXiv 2204.02311, appendix B). Padding, maske
 checkpointing are not needed, so they lower the MFU.
 """
 
-import math
 import re
 from typing import NamedTuple
 
@@ -12,9 +11,7 @@ import torch
 from torch import nn
 from torch.utils.benchmark import Timer
 
-from bert.nn.attention import BertSelfAttention
-from bert.nn.encoder import BertLayers
-from bert.nn.modern_encoder import ModernLayers
+from bert.nn.encoder import LayerStack
 from training.pretraining.objectives.base import Objective
 
 PASSES = 3
@@ -55,22 +52,17 @@ def _forward(model: nn.Module) -> Flops:
     times = {
         f"{name}.layer.{number}.": layers.order.count(number)
         for name, layers in model.named_modules()
-        if isinstance(layers, BertLayers)
+        if isinstance(layers, LayerStack)
         for number in range(len(layers.layer))
     }
     for name, module in model.named_modules():
         # Layers that share their weights run several times.
         count = next((found for prefix, found in times.items() if name.startswith(prefix)), 1)
-        if isinstance(module, BertSelfAttention):
-            attended += 4 * count * module.query.out_features  # scores, and their use
-        elif isinstance(module, BertLayers):
-            # Each query, and each key, with every vector of a distance; the vectors are projected once a batch.
-            rows = 2 * module.config.distance_span * len(module.config.pos_att_type)
-            token += 2 * len(module.order) * rows * module.config.hidden_size
-        elif isinstance(module, ModernLayers):
-            width = module.LayerNorm.normalized_shape[0]
-            attended += 4 * width * module.shape.sliding.count(False)
-            in_window += 4 * width * module.shape.sliding.count(True)
+        if isinstance(module, LayerStack):
+            products = module.products()
+            token += 2 * products.token
+            attended += 2 * products.attended
+            in_window += 2 * products.in_window
         elif isinstance(module, nn.Linear) and _AT_PREDICTED.search(name):
             predicted += 2 * module.weight.numel()
         elif isinstance(module, nn.Linear) and not _OF_VECTORS.search(name):
@@ -85,8 +77,7 @@ class Utilisation:
         """`predicted_share` is that of all tokens; `peak_flops` are the FLOPs a second of all processes at their best."""
         self.flops, self.peak_flops = count_flops(objective), peak_flops
         self.predicted_share = 1.0 if objective.predicts_all else predicted_share
-        shape = objective.model.config.modern
-        self.window = math.inf if shape is None else shape.window
+        self.window = objective.model.config.body.window
 
     def share(self, tokens_per_second: float, mean_length: float) -> float:
         """Return the MFU, 0 to 1. A token attends to `mean_length` tokens, also in packed rows, or to its window of them."""

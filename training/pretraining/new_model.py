@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.families import FAMILIES
-from bert.relatives.modern import ModernShape
 from bert.settings import SettingsPart
 from training.command_line import drop_removed
 
@@ -37,10 +36,10 @@ _FIXED: dict[str, dict[str, Any]] = {
     "distilbert": {"has_segments": False},
     # Version 3's attention: log buckets, shared projections, both terms, no absolute positions.
     "deberta-v2": {
-        "has_segments": False, "position_biased_input": False, "pos_att_type": ("p2c", "c2p"), "share_att_key": True,
-        "norm_rel_ebd": "layer_norm", "pooler_hidden_act": "gelu", "legacy": False,
+        "has_segments": False, "position_biased_input": False, "relative_attention": True, "pos_att_type": ("p2c", "c2p"),
+        "share_att_key": True, "norm_rel_ebd": "layer_norm", "pooler_hidden_act": "gelu", "legacy": False,
     },
-    "modernbert": {"has_segments": False},
+    "modernbert": {"has_segments": False, "classifier_pooling": "mean"},
 }  # fmt: skip
 """`model_type` → values of its config that are no settings."""
 _OF_FAMILIES = {
@@ -51,7 +50,8 @@ _OF_FAMILIES = {
     "global_attn_every_n_layers": 3,
 }
 """Settings that few families read → their defaults."""
-_OF_MODERNBERT = ("local_attention", "global_attn_every_n_layers", "global_rope_theta")
+_FEED_FORWARD = {"modernbert": 1.5}
+"""`model_type` → usual width of the feed-forward layers, a multiple of the hidden size, where it is not 4."""
 
 STRETCHABLE = ("max_position_embeddings", "global_rope_theta")
 """Settings that may be given beside a ModernBERT as base: its longest text and its rotations."""
@@ -99,7 +99,8 @@ class ModelSettings(SettingsPart):
 
     @model_validator(mode="after")
     def _read_by_family(self) -> "ModelSettings":
-        known = _OF_MODERNBERT if self.model_type == "modernbert" else FAMILIES[self.model_type].own_keys
+        family = FAMILIES[self.model_type]
+        known = (*family.own_keys, *family.body.words())
         for name, default in _OF_FAMILIES.items():
             if name not in known and getattr(self, name) != default:
                 raise ValueError(
@@ -110,23 +111,15 @@ class ModelSettings(SettingsPart):
 
 def new_config(shape: ModelSettings, vocab_size: int, pad_id: int) -> BertConfig:
     """Return the configuration of a new model over a vocabulary. Raises ConfigError for a shape that breaks a rule."""
-    values = shape.model_dump(exclude={"vocab_multiple", *_OF_MODERNBERT})
-    usual = 3 * shape.hidden_size // 2 if shape.model_type == "modernbert" else 4 * shape.hidden_size
-    values["intermediate_size"] = shape.intermediate_size or usual
-    values["vocab_size"] = -(-vocab_size // shape.vocab_multiple) * shape.vocab_multiple
-    theta = shape.global_rope_theta
-    if shape.model_type == "modernbert":
-        every = shape.global_attn_every_n_layers
-        sliding = tuple(bool(layer % every) for layer in range(shape.num_hidden_layers))
-        body = ModernShape(sliding, local_attention=shape.local_attention, classifier_pooling="mean")
-        values["modern"] = body if theta is None else replace(body, full_theta=theta)
-    elif theta is not None:
+    family, theta = FAMILIES[shape.model_type], shape.global_rope_theta
+    if theta is not None and "global_rope_theta" not in family.body.words():
         raise ConfigError(f"global_rope_theta ({theta:g}) means nothing to model_type {shape.model_type!r}")
+    values = shape.model_dump(exclude_none=True)
+    values.setdefault("intermediate_size", int(_FEED_FORWARD.get(shape.model_type, 4) * shape.hidden_size))
+    values["vocab_size"] = -(-vocab_size // shape.vocab_multiple) * shape.vocab_multiple
     of_heads = ("classifier_dropout", "qa_dropout")
-    values |= {
-        name: value for name, value in FAMILIES[shape.model_type].config_defaults.items() if name in of_heads
-    }
-    return BertConfig(**values, **_FIXED.get(shape.model_type, {}), pad_token_id=pad_id)
+    values |= {name: value for name, value in family.config_defaults.items() if name in of_heads}
+    return BertConfig.of_words({**values, **_FIXED.get(shape.model_type, {}), "pad_token_id": pad_id})
 
 
 def with_longer_texts(config: BertConfig, shape: ModelSettings) -> BertConfig:
@@ -137,13 +130,7 @@ def with_longer_texts(config: BertConfig, shape: ModelSettings) -> BertConfig:
     asked = shape.model_dump(include=set(STRETCHABLE), exclude_defaults=True)
     if not asked:
         return config
-    if config.modern is None:
-        names = ", ".join(f"model.{name}" for name in asked)
-        raise ConfigError(
-            f"a base of the family {config.model_type!r} has a shape of its own: leave out {names}"
-        )
+    longest = asked.get("max_position_embeddings", config.max_position_embeddings)
     return replace(
-        config,
-        max_position_embeddings=asked.get("max_position_embeddings", config.max_position_embeddings),
-        modern=replace(config.modern, full_theta=asked.get("global_rope_theta", config.modern.full_theta)),
+        config, max_position_embeddings=longest, body=config.body.stretched(config.model_type, asked)
     )

@@ -10,8 +10,8 @@ from pathlib import Path
 from safetensors.numpy import save_file
 
 from benchmarks.serve.load.running import ENVIRONMENT, ROOT
+from bert.bodies.family import Family
 from bert.checkpoint.weights import Checkpoint
-from bert.relatives.family import Family
 from bert.tasks.spec import TaskSpec
 
 CACHE = "cache"

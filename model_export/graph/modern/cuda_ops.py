@@ -1,24 +1,25 @@
 """ModernBERT's operators on a CUDA GPU: one row without padding, float16. T tokens, H width, N texts, P positions."""
 
+from functools import cached_property
+
 import numpy as np
 from onnx import TensorProto
 
-from bert.checkpoint.tensor_names import EMBEDDING
-from bert.relatives.modern import ModernShape
-from model_export.graph.cpu_ops import MASKED_SCORE
-from model_export.graph.cuda_ops import CudaOps
-from model_export.graph.graph_builder import MICROSOFT
-from model_export.graph.modern.rotation import shape_of, tables
-from model_export.graph.relative_bias import text_places
+from bert.bodies.modern import ModernBody
+from bert.bodies.tensors import EMBEDDING
+from model_export.graph.bert.cpu_ops import MASKED_SCORE
+from model_export.graph.bert.cuda_ops import CudaOps
+from model_export.graph.graph_builder import MICROSOFT, text_places
+from model_export.graph.modern.rotation import tables
 
 
 class ModernCudaOps(CudaOps):
     """Writes ModernBERT's layers for the layout "flat"."""
 
-    @property
-    def shape(self) -> ModernShape:
-        """Part of the config that BERT has not."""
-        return shape_of(self.config)
+    @cached_property
+    def body(self) -> ModernBody:
+        """Words of the body in `config.json`."""
+        return ModernBody.of(self.config.body)
 
     def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs: BERT's without segments."""
@@ -34,7 +35,7 @@ class ModernCudaOps(CudaOps):
         self._places = w.node(
             "Unsqueeze", w.node("Cast", "position_ids", to=TensorProto.INT64), w.constant("axis_1", [1])
         )
-        self._masks = [[], [self._window_mask()]] if any(self.shape.sliding) else [[]]
+        self._masks = [[], [self._window_mask()]] if any(self.body.sliding) else [[]]
         return w.node("Gather", self._tensor(EMBEDDING), "input_ids")
 
     def norm(self, x: str, name: str) -> str:
@@ -71,7 +72,7 @@ class ModernCudaOps(CudaOps):
         return self.w.node(
             "PackedMultiHeadAttention",
             *(self._rotated(query, layer), self._rotated(key, layer), value, ""),
-            *("token_offset", "cumulative_lengths", *self._masks[self.shape.sliding[layer]]),
+            *("token_offset", "cumulative_lengths", *self._masks[self.body.sliding[layer]]),
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
@@ -86,7 +87,7 @@ class ModernCudaOps(CudaOps):
 
     def _parameters(self, name: str) -> list[str]:
         """Write a norm's scale, and its shift where it has one."""
-        kinds = ("weight", "bias") if self.shape.norm_bias else ("weight",)
+        kinds = ("weight", "bias") if self.body.norm_bias else ("weight",)
         return [self._tensor(f"{name}.{kind}") for kind in kinds]
 
     def _rotated(self, x: str, layer: int) -> str:
@@ -110,7 +111,7 @@ class ModernCudaOps(CudaOps):
         distance = w.node(
             "Abs", w.node("Sub", w.node("Unsqueeze", places, w.constant("axis_1", [1])), places)
         )
-        near = w.node("LessOrEqual", distance, w.constant("window", np.array(self.shape.window, np.int32)))
+        near = w.node("LessOrEqual", distance, w.constant("window", np.array(self.body.window, np.int32)))
         numbers = (np.array(number, np.float16) for number in (0, MASKED_SCORE))
         allowed, masked = (w.constant(f"mask_{number:g}", number) for number in numbers)
         return w.node("Unsqueeze", w.node("Where", near, allowed, masked), w.constant("axes_0_1", [0, 1]))

@@ -1,19 +1,19 @@
 """ModernBERT's products in 8 bits on the CPU. T tokens, H width.
 
-What `model_export.graph.int8_ops` says of scales counts here too: a LayerNorm's output has one that is fixed at export, and
-attention's sums and the gated product, which have both signs, have one for each token. The smoothing factors of these two
-are taken by the layers before: by the values' weights, and by the half of the gated layer that is not activated.
+What `model_export.graph.bert.int8_ops` says of scales counts here too: a LayerNorm's output has one that is fixed at
+export, and attention's sums and the gated product, which have both signs, have one for each token. The smoothing factors of
+these two are taken by the layers before: by the values' weights, and by the half of the gated layer that is not activated.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
-from model_export.graph.int8_ops import Int8Ops
-from model_export.graph.modern.row_ops import ModernRowOps
+from model_export.graph.bert.int8_ops import Int8Ops
+from model_export.graph.modern.cpu_ops import ModernCpuOps
 
 
-class ModernInt8Ops(ModernRowOps, Int8Ops):
+class ModernInt8Ops(ModernCpuOps, Int8Ops):
     """Writes the layers' products in 8 bits; heads, norms and attention stay float32."""
 
     def of_norm(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import TensorProto
 
+from bert.bodies.modern import ModernBody
 from bert.config import BertConfig
-from model_export.graph.cpu_ops import MASKED_SCORE, product_block
+from model_export.graph.bert.cpu_ops import MASKED_SCORE, product_block
 from model_export.graph.graph_builder import MICROSOFT, GraphWriter
-from model_export.graph.modern.rotation import shape_of
 
 SMALLEST_BLOCK = 64
 QUERIES = 256
@@ -26,7 +26,7 @@ class LongRows:
     def __init__(self, writer: GraphWriter, config: BertConfig, row_shape: str) -> None:
         """`row_shape` is the tensor (R, S, H)."""
         self._w, self._config, self._row_shape = writer, config, row_shape
-        self._window = shape_of(config).window
+        self._window = ModernBody.of(config.body).window
         self._block = block_size(config)
 
     def mask(self, sliding: bool) -> Sequence[str]:
@@ -148,7 +148,7 @@ def block_size(config: BertConfig) -> int:
     Three blocks are summed at once, or each is a multiple of what is: then a text's bits do not depend on its neighbours.
     """
     summed = product_block(config.head_size)
-    size = max(SMALLEST_BLOCK, shape_of(config).window)
+    size = max(SMALLEST_BLOCK, ModernBody.of(config.body).window)
     size += -size % 4
     return size if 3 * size <= summed else size + -size % summed
 

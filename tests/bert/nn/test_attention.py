@@ -13,12 +13,13 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention.varlen import varlen_attn
 from torch.profiler import profile
 
+from bert.bodies.modern import ModernBody
 from bert.config import BertConfig
 from bert.nn import attention
 from bert.nn.attention import TextRows, attend, attention_bias, knows_texts
-from bert.nn.encoder import BertModel, recompute_activations
-from bert.nn.modern_encoder import ModernModel
-from bert.relatives.modern import ModernShape
+from bert.nn.bert import BertModel
+from bert.nn.encoder import recompute_activations
+from bert.nn.modern import ModernModel
 from tests.support import varlen
 from tests.support.bert_reference import assert_same, fill, small_config
 
@@ -54,11 +55,11 @@ def gradients(model: torch.nn.Module, hidden: Tensor, weight: Tensor) -> dict[st
 
 
 def modern_config() -> BertConfig:
-    shape = ModernShape(sliding=(False, True, True), local_attention=4)
+    body = ModernBody(sliding=(False, True, True), local_attention=4)
     return BertConfig(
         vocab_size=50, hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=40,
         max_position_embeddings=40, type_vocab_size=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        pad_token_id=0, modern=shape,
+        pad_token_id=0, body=body,
     )  # fmt: skip
 
 
@@ -146,7 +147,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int] = (9, 
         ({"attention_probs_dropout_prob": 0.1}, False, True),
         ({"hidden_size": 36}, True, False),
         ({"hidden_size": 4 * 264}, True, False),
-        ({"relative_attention_num_buckets": 32}, True, False),
+        ({"model_type": "mpnet"}, True, False),
     ],
 )
 def test_the_kernel_is_chosen_where_it_can_be(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert.graph_inputs import Packer
-from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import CpuOps
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.build import build_graph
 from model_export.graph.graph_checks import check_structure
 from model_export.reference import Floats, Reference
 from model_export.verify.precision import GraphSession

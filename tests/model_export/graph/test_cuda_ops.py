@@ -9,8 +9,8 @@ import pytest
 
 from bert.errors import ExportError
 from bert.graph_inputs import flat_inputs
-from model_export.graph.bert_graph import build_graph
-from model_export.graph.cuda_ops import CudaOps, to_half
+from model_export.graph.bert.cuda_ops import CudaOps, to_half
+from model_export.graph.build import build_graph
 from model_export.graph.graph_checks import check_structure, check_types
 from model_export.verify.fp16_reference import run_flat
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, hf_outputs, random_text, write_checkpoint

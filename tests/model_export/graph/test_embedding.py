@@ -10,9 +10,9 @@ import torch
 from bert.checkpoint.weights import Checkpoint
 from bert.graph_inputs import Packer
 from bert.tasks.spec import POOLINGS, DenseLayer, TaskSpec
-from model_export.graph.bert_graph import build_graph
-from model_export.graph.cpu_ops import CpuOps
-from model_export.graph.cuda_ops import CudaOps
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.bert.cuda_ops import CudaOps
+from model_export.graph.build import build_graph
 from model_export.reference import Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import GraphSession, Int8

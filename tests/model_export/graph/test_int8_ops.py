@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from bert.checkpoint.weights import Checkpoint
-from model_export.graph.bert_graph import build_graph
+from model_export.graph.bert.int8_ops import Int8Ops
+from model_export.graph.build import build_graph
 from model_export.graph.calibration import Calibration, calibrate
 from model_export.graph.graph_checks import check_structure
-from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.rounding import LEVELS, PAIR_LEVELS, round_weight
 from model_export.reference import Reference
 from model_export.verify.precision import GraphSession, packer_for

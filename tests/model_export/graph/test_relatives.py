@@ -8,16 +8,16 @@ import numpy as np
 import onnx
 import pytest
 
+from bert.bodies.deberta.body import DebertaBody
 from bert.config import BertConfig
 from bert.graph_inputs import Packer
 from bert.tasks.spec import TaskSpec
-from model_export.graph.bert_graph import build_graph
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.bert.cuda_ops import CudaOps
+from model_export.graph.bodies import attention_cost, graph_body, max_pairs
+from model_export.graph.build import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import CpuOps
-from model_export.graph.cuda_ops import CudaOps
 from model_export.graph.graph_checks import check_structure, check_types
-from model_export.graph.int8_ops import Int8Ops
-from model_export.graph.operators import attention_cost, max_pairs
 from model_export.reference import Floats, Reference
 from model_export.verify.fp16_reference import run_flat
 from model_export.verify.precision import GraphSession, packer_for
@@ -50,7 +50,7 @@ CONFIGS = {
     ),
     "groups": small_config(model_type="albert", embedding_size=32, num_hidden_groups=2, hidden_act="relu"),
     "inner": small_config(model_type="albert", embedding_size=16, num_hidden_groups=2, inner_group_num=2),
-    "relative": small_config(model_type="mpnet", relative_attention_num_buckets=32, layer_norm_eps=1e-5),
+    "relative": small_config(model_type="mpnet", layer_norm_eps=1e-5),
     **DISENTANGLED,
 }
 HEADS = ["classification", "ner", "qa", "multiple_choice", "similarity", "cls", "fill_mask"]
@@ -73,7 +73,7 @@ def expected(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -
 def int8_graph(config: BertConfig, spec: TaskSpec, texts: Sequence[EncodedText]) -> onnx.ModelProto:
     weights = random_weights(config, spec)
     calibration = calibrate(config, spec, weights, [text.encoding for text in texts])
-    return build_graph(config, spec, weights, partial(Int8Ops, calibration=calibration))
+    return build_graph(config, spec, weights, partial(graph_body(config).int8, calibration=calibration))
 
 
 def farthest(first: Sequence[Floats], second: Sequence[Floats]) -> float:
@@ -85,7 +85,7 @@ def farthest(first: Sequence[Floats], second: Sequence[Floats]) -> float:
 def test_float32_answers_as_the_reference_alone_and_among_others(name: str, config: BertConfig) -> None:
     spec = SPECS[name]
     texts = texts_of(spec)
-    graph = build_graph(config, spec, random_weights(config, spec), CpuOps)
+    graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cpu)
     check_structure(graph, len(config.layer_order))
     runner = GraphSession(graph, Packer("rows"), threads=1)
     answers = expected(config, spec, texts)
@@ -116,7 +116,7 @@ def test_8_bits_stay_near_and_do_not_depend_on_neighbours(name: str, config: Ber
 def test_the_graph_for_cuda_answers_within_half_precision(name: str, config: BertConfig) -> None:
     spec = SPECS[name]
     texts = texts_of(spec, LENGTHS_IN_NUMPY)
-    graph = build_graph(config, spec, random_weights(config, spec), CudaOps)
+    graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cuda)
     check_structure(graph, len(config.layer_order))
     check_types(graph)
     for answer, found in zip(expected(config, spec, texts), run_flat(graph, texts), strict=True):
@@ -169,18 +169,21 @@ def test_shared_layers_are_stored_once_in_every_precision(name: str) -> None:
 def test_one_bias_by_distance_serves_all_layers() -> None:
     config, spec = CONFIGS["relative"], SPECS["ner"]
     weights = random_weights(config, spec)
-    for ops, place in ((CpuOps, 5), (CudaOps, 5)):
+    for ops in (graph_body(config).cpu, graph_body(config).cuda):
         graph = build_graph(config, spec, weights, ops).graph
         attention = [node for node in graph.node if node.op_type in ("Attention", "PackedAttention")]
         assert len(attention) == config.num_hidden_layers
-        assert len({node.input[place] for node in attention}) == 1
+        assert len({node.input[5] for node in attention}) == 1
 
 
 @pytest.mark.parametrize("name", DISENTANGLED)
 def test_distances_are_read_along_diagonals_and_by_index_at_few_heads_only(name: str) -> None:
-    for head, gathers in (("ner", 0), ("classification", len(DISENTANGLED[name].pos_att_type))):
+    for head, gathers in (
+        ("ner", 0),
+        ("classification", len(DebertaBody.of(DISENTANGLED[name].body).pos_att_type)),
+    ):
         config, spec = DISENTANGLED[name], SPECS[head]
-        graph = build_graph(config, spec, random_weights(config, spec), CpuOps).graph
+        graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cpu).graph
         assert sum(node.op_type == "GatherElements" for node in graph.node) == gathers
 
 
@@ -188,7 +191,7 @@ def test_only_a_bias_by_distance_is_given_to_packed_attention() -> None:
     spec = SPECS["ner"]
     for name in CONFIGS.keys() - DISENTANGLED.keys():
         config = CONFIGS[name]
-        graph = build_graph(config, spec, random_weights(config, spec), CudaOps).graph
+        graph = build_graph(config, spec, random_weights(config, spec), graph_body(config).cuda).graph
         counts = {len(node.input) for node in graph.node if node.op_type == "PackedAttention"}
         assert counts == ({6} if name == "relative" else {5})
 

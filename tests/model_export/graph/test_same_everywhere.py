@@ -14,9 +14,9 @@ import hashlib, sys
 from functools import partial
 from pathlib import Path
 from onnx import numpy_helper
-from model_export.graph.bert_graph import build_graph
+from model_export.graph.build import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.int8_ops import Int8Ops
+from model_export.graph.bert.int8_ops import Int8Ops
 from tests.support.checkpoints import checkpoint_and_texts
 
 checkpoint, texts = checkpoint_and_texts(Path(sys.argv[1]))

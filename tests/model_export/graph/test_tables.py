@@ -10,10 +10,10 @@ import pytest
 
 from bert.graph_inputs import row_inputs
 from bert.packing import pack
-from model_export.graph.bert_graph import build_graph
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.bert.int8_ops import Int8Ops
+from model_export.graph.build import build_graph
 from model_export.graph.calibration import calibrate
-from model_export.graph.cpu_ops import CpuOps
-from model_export.graph.int8_ops import Int8Ops
 from model_export.graph.tables import MIN_TABLE_BYTES, separate_tables
 from tests.support.checkpoints import SPECS, checkpoint_and_texts, write_checkpoint
 

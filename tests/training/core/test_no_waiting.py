@@ -91,7 +91,10 @@ def test_no_objective_waits_for_the_device(
 @pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize(
     "changes",
-    [{"pos_att_type": ("c2p", "p2c"), "position_buckets": 4}, {"relative_attention_num_buckets": 32}],
+    [
+        {"model_type": "deberta-v2", "pos_att_type": ("c2p", "p2c"), "position_buckets": 4},
+        {"model_type": "mpnet"},
+    ],
 )
 def test_tables_of_distances_are_sent_once(changes: dict[str, Any]) -> None:
     objective = MaskedLanguageModel(config(0, **changes))

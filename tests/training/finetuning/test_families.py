@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 
+from bert.bodies.tensors import SEGMENTS
 from bert.checkpoint.base_models import MINILM, resolve_base
 from bert.checkpoint.weights import read_checkpoint, read_weights
-from bert.relatives.family import SEGMENTS
 from bert.tokenizer import Tokenizer
 from tests.support.checkpoints import SPECS
 from tests.support.families import CLASSES, KINDS, assert_answers, relative

@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from bert.bodies.modern import ModernBody
 from bert.config import BertConfig
 from bert.errors import ConfigError, TrainingError
 from bert.nn.checkpoint import load_into
@@ -137,7 +138,7 @@ def test_a_modernbert_goes_on_with_longer_texts(corpus: Path, tmp_path: Path) ->
         "batch_size": 2, "max_steps": 1, "eval_examples": 1,
     }  # fmt: skip
     config = BertConfig.read(pretrain(PretrainSettings(**values)))
-    assert config.modern is not None and config.modern.full_theta == 16_000.0
+    assert isinstance(config.body, ModernBody) and config.body.full_theta == 16_000.0
     assert config.max_position_embeddings == 500
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.0)
 

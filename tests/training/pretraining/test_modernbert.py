@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 
+from bert.bodies.modern import ModernBody
 from bert.nn.checkpoint import save_checkpoint
 from tests.support.languages import topics, write_corpus
 from tests.support.objectives import PAD, examples, filled, without_spans
@@ -60,11 +61,11 @@ def test_packed_rows_have_the_loss_of_transformers(
 ) -> None:
     """Windows and positions are counted inside each text, which transformers reads alone."""
     config = new_config(ModelSettings(model_type="modernbert", local_attention=window, **SMALL), 60, PAD)
-    assert config.modern is not None
+    assert isinstance(config.body, ModernBody)
     named = ("norm_bias", "attention_bias", "mlp_bias", "classifier_bias")
     values: dict[str, Any] = {**dict.fromkeys(named, biases), "decoder_bias": not biases}
-    shape = replace(config.modern, **values)
-    ours = filled(MaskedLanguageModel(replace(config, modern=shape)), 1)
+    body = replace(config.body, **values)
+    ours = filled(MaskedLanguageModel(replace(config, body=body)), 1)
     save_checkpoint(ours.model, tmp_path, ours.architecture, {})
     theirs, report = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path, output_loading_info=True)
     assert type(theirs).__name__ == "ModernBertForMaskedLM"

@@ -9,6 +9,7 @@ import torch
 import transformers
 from pydantic import ValidationError
 
+from bert.bodies.modern import ModernBody
 from bert.errors import ConfigError
 from bert.nn.checkpoint import save_checkpoint
 from bert.nn.heads import BertForMaskedLM, BertForSequenceClassification
@@ -96,8 +97,8 @@ def test_a_setting_that_a_family_does_not_read_is_refused(model_type: str, setti
 def test_only_modernbert_has_rotations() -> None:
     with pytest.raises(ConfigError, match="global_rope_theta \\(500\\) means nothing to model_type 'bert'"):
         new_config(ModelSettings(global_rope_theta=500), 60, 0)
-    modern = new_config(ModelSettings(model_type="modernbert", global_rope_theta=1e4), 60, 0).modern
-    assert modern is not None and modern.full_theta == modern.sliding_theta == 1e4
+    modern = new_config(ModelSettings(model_type="modernbert", global_rope_theta=1e4), 60, 0).body
+    assert isinstance(modern, ModernBody) and modern.full_theta == modern.sliding_theta == 1e4
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "distilbert", "electra", "modernbert"])

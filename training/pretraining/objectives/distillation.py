@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from bert.bodies.tensors import SEGMENTS
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss
-from bert.relatives.family import SEGMENTS
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives.base import encode, select
 from training.pretraining.objectives.mlm import MaskedLanguageModel

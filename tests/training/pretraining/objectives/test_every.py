@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from bert.config import BertConfig
-from bert.nn.attention import scores_have_terms
 from bert.nn.checkpoint import load_into, save_weights
 from bert.nn.encoder import recompute_activations
 from bert.nn.heads import BertForSequenceClassification
@@ -58,7 +57,7 @@ def test_the_kernel_of_gpus_gives_what_masks_give(
     losses, found = gradients(objective, seen)
     varlen.with_the_reference(monkeypatch)
     by_kernel, gradients_by_kernel = gradients(objective, seen)
-    assert bool(varlen.CALLS) != scores_have_terms(objective.model.config)
+    assert bool(varlen.CALLS) != objective.model.config.body.has_score_terms
     assert {call["stretches"] for call in varlen.CALLS} <= {len(seen.stretches) - 1}
     assert by_kernel == pytest.approx(losses, abs=1e-5, rel=1e-5)
     for parameter_name, gradient in found.items():

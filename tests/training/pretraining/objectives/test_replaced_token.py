@@ -18,6 +18,7 @@ from bert.nn.activation import activation
 from bert.nn.checkpoint import save_weights
 from bert.nn.losses import IGNORED
 from tests.support.bert_reference import assert_same
+from tests.support.configs import config_of
 from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
@@ -314,7 +315,7 @@ def test_half_precision_logits_are_drawn_from_in_float32() -> None:
 def test_generators_have_the_published_shapes(
     model: dict[str, Any], settings: tuple[float, float], published: tuple[int, ...]
 ) -> None:
-    shape = generator_config(BertConfig(**{"model_type": "electra", **model}), *settings)
+    shape = generator_config(config_of(**{"model_type": "electra", **model}), *settings)
     names = ("hidden_size", "num_attention_heads", "intermediate_size", "num_hidden_layers")
     assert tuple(getattr(shape, name) for name in names) == published
 
@@ -325,7 +326,7 @@ def test_a_bert_has_an_electra_as_its_generator() -> None:
 
 
 def test_a_family_with_embeddings_of_its_width_has_no_narrower_generator() -> None:
-    shape = BertConfig(model_type="mpnet", relative_attention_num_buckets=32)
+    shape = config_of(model_type="mpnet")
     with pytest.raises(ConfigError, match="a generator 192 wide cannot share embeddings 768 wide in a mpnet"):
         generator_config(shape, 0.25)
     assert generator_config(shape, 0.25, shared=False).embedding_width == 192

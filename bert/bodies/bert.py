@@ -1,0 +1,57 @@
+"""BERT's body: learned positions, norms after each half of a layer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bert.bodies.body import Body
+from bert.bodies.sizes import Sizes
+from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS, Shape, layer_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class BertBody(Body):
+    """The body of Devlin et al. 2018 (arXiv 1810.04805), and of all whose layers are its own."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether the layers are BERT's, which those of a body made from it are not."""
+        return type(self) is BertBody
+
+    def shapes(self, sizes: Sizes, *, projects: bool) -> Iterator[Shape]:
+        """Yield the tensors of embeddings and layers, and of a linear layer between them where embeddings are projected."""
+        h, i = sizes.hidden_size, sizes.intermediate_size
+        yield from self._embedding_shapes(sizes)
+        if projects:
+            yield from layer_shapes("bert.embeddings_project", (h, sizes.embedding_width))
+        yield from self._additional_shapes(sizes)
+        for layer in range(sizes.num_layer_weights):
+            name = f"bert.encoder.layer.{layer}"
+            for part in ("self.query", "self.key", "self.value", "output.dense"):
+                yield from layer_shapes(f"{name}.attention.{part}", (h, h))
+            yield from layer_shapes(f"{name}.attention.output.LayerNorm", (h,))
+            yield from layer_shapes(f"{name}.intermediate.dense", (i, h))
+            yield from layer_shapes(f"{name}.output.dense", (h, i))
+            yield from layer_shapes(f"{name}.output.LayerNorm", (h,))
+
+    def _embedding_shapes(self, sizes: Sizes) -> Iterator[Shape]:
+        """Yield the tensors of the embeddings up to their norm."""
+        e = sizes.embedding_width
+        yield EMBEDDING, (sizes.vocab_size, e)
+        yield POSITIONS, (sizes.max_position_embeddings, e)
+        yield SEGMENTS, (sizes.type_vocab_size, e)
+        yield from layer_shapes(EMBEDDINGS_NORM, (e,))
+
+    def _additional_shapes(self, sizes: Sizes) -> Iterator[Shape]:
+        """Yield the tensors that a body made from BERT's has more."""
+        return iter(())
+
+    def pooler_shapes(self, sizes: Sizes) -> Iterator[Shape]:
+        """Yield the tensors of the pooler."""
+        yield from layer_shapes("bert.pooler.dense", (sizes.hidden_size, sizes.hidden_size))
+
+    def vocabulary_shapes(self, sizes: Sizes) -> Iterator[Shape]:
+        """Yield the tensors of the masked language model's head."""
+        e = sizes.embedding_width
+        yield from layer_shapes(f"{MLM_HEAD}.transform.dense", (e, sizes.hidden_size))
+        yield from layer_shapes(f"{MLM_HEAD}.transform.LayerNorm", (e,))
+        yield f"{MLM_HEAD}.bias", (sizes.vocab_size,)

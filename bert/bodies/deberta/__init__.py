@@ -1,0 +1,1 @@
+"""DeBERTa's body: attention whose scores depend on the distance of query and key."""

@@ -1,0 +1,94 @@
+"""The numbers that every body has."""
+
+from dataclasses import dataclass
+
+from bert.bodies.checks import check_activation, is_whole, number, require_positive, require_rate
+from bert.errors import ConfigError
+
+MAX_LAYERS = 1000
+"""A broken config may ask for a billion, which would be counted one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The numbers that fix a graph, whatever its body; names and defaults are Hugging Face's, those of BERT base.
+
+    Sources: Devlin et al. 2018 (arXiv 1810.04805), section 3; google-research/bert modeling.py for epsilon.
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    layer_norm_eps: float = 1e-12
+    initializer_range: float = 0.02
+    pad_token_id: int = 0
+    embedding_size: int = 0
+    """Width of the embeddings; 0 is hidden_size. Code reads `embedding_width`."""
+    num_hidden_groups: int = 0
+    """Number of groups of layers that share their weights; 0 gives each layer weights of its own."""
+    inner_group_num: int = 1
+    """Number of layers, each with its own weights, in one application of a group."""
+
+    def check(self) -> None:
+        """Raise ConfigError for a value that breaks a rule."""
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
+            require_positive(name, getattr(self, name))
+        for name in ("intermediate_size", "max_position_embeddings", "type_vocab_size", "inner_group_num"):
+            require_positive(name, getattr(self, name))
+        if self.hidden_size % self.num_attention_heads:
+            raise ConfigError(
+                f"num_attention_heads ({self.num_attention_heads}) must divide hidden_size ({self.hidden_size})"
+            )
+        check_activation("hidden_act", self.hidden_act)
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            require_rate(name, getattr(self, name))
+        for name in ("layer_norm_eps", "initializer_range"):
+            if not number(name, getattr(self, name)) > 0:
+                raise ConfigError(f"{name} ({getattr(self, name)}) must be above 0")
+        if not is_whole(self.pad_token_id) or not 0 <= self.pad_token_id < self.vocab_size:
+            raise ConfigError(
+                f"pad_token_id ({self.pad_token_id!r}) must be at least 0 and below vocab_size ({self.vocab_size})"
+            )
+        for name in ("embedding_size", "num_hidden_groups"):
+            if not is_whole(value := getattr(self, name)) or value < 0:
+                raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 0")
+        layers = max(self.num_hidden_layers, self.num_hidden_groups) * self.inner_group_num
+        if layers > MAX_LAYERS:
+            raise ConfigError(
+                f"{layers} layers (num_hidden_layers, times those of a group) are over {MAX_LAYERS}"
+            )
+
+    @property
+    def embedding_width(self) -> int:
+        """Width E of the embeddings and of the masked language model's last hidden state."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @property
+    def num_layer_weights(self) -> int:
+        """Number of layers with weights of their own."""
+        return (self.num_hidden_groups or self.num_hidden_layers) * self.inner_group_num
+
+    @property
+    def shares_layers(self) -> bool:
+        """Tell whether several layers have the same weights."""
+        return len(set(self.layer_order)) < len(self.layer_order)
+
+    @property
+    def layer_order(self) -> tuple[int, ...]:
+        """Numbers of the weights of the layers that a text passes, first to last."""
+        steps, inner = self.num_hidden_layers, self.inner_group_num
+        # In floats as in transformers: other rounding would give a layer to another group.
+        groups = (int(step / (steps / (self.num_hidden_groups or steps))) for step in range(steps))
+        return tuple(group * inner + place for group in groups for place in range(inner))

@@ -1,1 +1,0 @@
-"""Code for the relatives of BERT: their names and config keys, and relative positions."""

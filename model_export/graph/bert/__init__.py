@@ -1,0 +1,1 @@
+"""BERT's body in the graph: its layers, and their operators for each kind of device."""

@@ -1,0 +1,151 @@
+"""The graph's parts as a CUDA GPU runs them fastest: one row without padding, float16, fused operators. T tokens."""
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import TensorProto
+
+from bert.checkpoint.tensor_names import Weights
+from bert.config import BertConfig
+from bert.errors import ExportError
+from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+
+LARGEST = float(np.finfo(np.float16).max)
+
+
+class CudaOps:
+    """Writes embeddings, attention, linear layers and the rest for the layout "flat"."""
+
+    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
+        """Write into `writer`; raises ExportError for a weight that float16 cannot hold."""
+        self.w, self.config, self._weights = writer, config, weights
+
+    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
+        """Declare the inputs; `token_offset` and `cumulative_lengths` are those of PackedAttention."""
+        for name in ("input_ids", "segment_ids", "position_ids", *(["text_ids"] if text_ids else [])):
+            self.w.input(name, ["tokens"])
+        self.w.input("token_offset", ["texts", "longest"])
+        self.w.input("cumulative_lengths", ["texts_and_1"])
+        self.w.input("positions", ["positions"])
+
+    def embeddings(self) -> str:
+        """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
+        row = self.w.constant("axis_0", [0])
+        ids, segments, places = (
+            self.w.node("Unsqueeze", name, row) for name in ("input_ids", "segment_ids", "position_ids")
+        )
+        table = "bert.embeddings.{}_embeddings.weight".format
+        embedded, _ = self.w.nodes(  # the second output, a mask index, is not optional
+            "EmbedLayerNormalization",
+            ids,
+            segments,
+            *(self._tensor(table(kind)) for kind in ("word", "position", "token_type")),
+            *self._norm_parameters("bert.embeddings.LayerNorm"),
+            "",
+            places,
+            outputs=2,
+            domain=MICROSOFT,
+            epsilon=self.config.layer_norm_eps,
+        )
+        self._attention_bias = self._score_bias()
+        return self.w.node("Squeeze", embedded, row)
+
+    def project_embeddings(self, x: str, name: str) -> str:
+        """Write the linear layer after the embeddings; (T, e) → (T, H)."""
+        return self._linear(x, name)
+
+    def _score_bias(self) -> list[str]:
+        """Write what is added to the scores of every attention, (1, A, longest, longest); nothing in BERT."""
+        return []
+
+    def attention(self, x: str, name: str) -> str:
+        """Write self-attention with its three projections; (T, H) → (T, H)."""
+        return self.w.node(
+            "PackedAttention",
+            x,
+            *self._joined_projections(name),
+            "token_offset",
+            "cumulative_lengths",
+            *self._attention_bias,
+            domain=MICROSOFT,
+            num_heads=self.config.num_attention_heads,
+        )
+
+    def _joined_projections(self, name: str) -> tuple[str, str]:
+        """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
+        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
+        weight = np.concatenate([self._weights[f"{part}.weight"].T for part in parts], axis=1)
+        bias = np.concatenate([self._weights[f"{part}.bias"] for part in parts])
+        return self._half(f"{name}.weight", weight), self._half(f"{name}.bias", bias)
+
+    def attention_at_heads(self, x: str, name: str) -> str:
+        """Write self-attention and take the head positions; (T, H) → (P, H)."""
+        return self.w.node("Gather", self.attention(x, name), "positions", axis=0)
+
+    def intermediate(self, x: str, name: str) -> str:
+        """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""
+        if self.config.hidden_act not in ("gelu", "gelu_new"):
+            return self.w.activation(self._linear(x, name), self.config.hidden_act)
+        # FastGelu is the tanh form, with the bias in it as BiasGelu has.
+        fused = "FastGelu" if self.config.hidden_act == "gelu_new" else "BiasGelu"
+        product = self.w.node("MatMul", x, self._transposed(name))
+        return self.w.node(fused, product, self._tensor(f"{name}.bias"), domain=MICROSOFT)
+
+    def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
+        """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
+        return self.w.node(
+            "SkipLayerNormalization",
+            self.w.node("MatMul", x, self._transposed(dense)),
+            residual,
+            *self._norm_parameters(norm),
+            self._tensor(f"{dense}.bias"),
+            domain=MICROSOFT,
+            epsilon=self.config.layer_norm_eps,
+        )
+
+    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
+        """Return what the second layer reads: the first one's output."""
+        return x
+
+    def add_norm(self, x: str, residual: str, norm: str) -> str:
+        """Write LayerNorm(x + residual)."""
+        return self.w.node(
+            "SkipLayerNormalization",
+            x,
+            residual,
+            *self._norm_parameters(norm),
+            domain=MICROSOFT,
+            epsilon=self.config.layer_norm_eps,
+        )
+
+    def text_ids(self) -> str:
+        """Return (T,): the text of each token."""
+        return "text_ids"
+
+    def to_float32(self, x: str) -> str:
+        """Write a cast to the outputs' type."""
+        return self.w.node("Cast", x, to=TensorProto.FLOAT)
+
+    def _linear(self, x: str, name: str) -> str:
+        return self.w.node("Gemm", x, self._transposed(name), self._tensor(f"{name}.bias"))
+
+    def _norm_parameters(self, name: str) -> tuple[str, str]:
+        return self._tensor(f"{name}.weight"), self._tensor(f"{name}.bias")
+
+    def _transposed(self, name: str) -> str:
+        return self._half(f"{name}.weight.T", self._weights[f"{name}.weight"].T)
+
+    def _tensor(self, name: str) -> str:
+        return self._half(name, self._weights[name])
+
+    def _half(self, name: str, value: NDArray[np.float32]) -> str:
+        return self.w.constant(name, to_half(name, value))
+
+
+def to_half(name: str, value: NDArray[np.float32]) -> NDArray[np.float16]:
+    """Round to float16; raises ExportError where a value is too large for it."""
+    largest = float(np.abs(value).max())
+    if largest > LARGEST:
+        raise ExportError(
+            f"{name} holds {largest:g}, and float16 ends at {LARGEST:g}; export with --precision fp32"
+        )
+    return value.astype(np.float16)

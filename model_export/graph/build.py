@@ -1,0 +1,52 @@
+"""A checkpoint as a fused ONNX graph, built operator by operator from the weights. P positions, K scores, N texts.
+
+E is the width of an output embedding, V the size of the vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+
+from bert.checkpoint.tensor_names import Weights
+from bert.config import BertConfig
+from bert.tasks.registry import TASKS
+from bert.tasks.spec import TaskSpec
+from bert.tasks.task import Head
+from model_export.graph.bodies import graph_body
+from model_export.graph.embedding import write_embedding
+from model_export.graph.graph_builder import GraphWriter
+
+
+def build_graph(
+    config: BertConfig,
+    spec: TaskSpec,
+    weights: Weights,
+    make_ops: Callable[[GraphWriter, BertConfig, Weights], Any],
+) -> onnx.ModelProto:
+    """Return the graph of encoder and head; `make_ops` are the operators of the config's body (`graph_body`) on a device.
+
+    Output: `logits` (P, K), for fill_mask (P, V), or for similarity `embeddings` (N, E); all float32.
+    """
+    writer, task, body = GraphWriter(), TASKS[spec.task], graph_body(config)
+    ops = make_ops(writer, config, weights)
+    needs_all = _needs_all(config, spec)
+    one_position = task.has_one_position and not needs_all
+    ops.inputs(text_ids=needs_all, one_position=one_position)
+    x = body.write_layers(ops, one_position=one_position, gathers=not needs_all)
+    text_ids = ops.text_ids() if needs_all else None
+    if task.head is Head.EMBEDDING:
+        embedding = write_embedding(writer, ops.to_float32(x), text_ids, spec, weights)
+        writer.output(embedding, "embeddings", ["texts", spec.vector_size(config.hidden_size)])
+    else:
+        _, outputs = task.output(spec, config.hidden_size, config.vocab_size)
+        writer.output(body.write_head(ops, x, text_ids, weights, task), "logits", ["positions", outputs])
+    return writer.model(f"bert-{spec.task}")
+
+
+def _needs_all(config: BertConfig, spec: TaskSpec) -> bool:
+    """Tell whether the head reads all of a text's tokens, to pool them."""
+    head = TASKS[spec.task].head
+    if head is Head.EMBEDDING:
+        return spec.pooling != "cls"
+    return head is Head.POOLED and config.body.text_pooling != "cls"

@@ -1,0 +1,117 @@
+"""ModernBERT's layers and heads, operator by operator. T tokens, H width, I the gated layer's, P positions, N texts."""
+
+from typing import Protocol
+
+from bert.bodies.modern import ModernBody
+from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
+from bert.checkpoint.tensor_names import Weights, head_name
+from bert.config import BertConfig
+from bert.tasks.task import Head, Task
+from model_export.graph.embedding import pooled_mean
+from model_export.graph.graph_builder import GraphWriter, linear
+from model_export.graph.modern.long_rows import block_size
+
+COPIED = 2
+"""Time of attention in blocks over its time in rows of as many tokens: each block is copied beside two others.
+
+Measured on a Zen 4 with 12 heads of 64: docs/measurements/2026-11-23-deberta-modernbert.md.
+"""
+LAST_NORM = "bert.encoder.LayerNorm"
+
+
+class ModernOps(Protocol):
+    """Operators of one kind of device that ModernBERT's layers are written with."""
+
+    w: GraphWriter
+    config: BertConfig
+
+    def words(self) -> str:
+        """Write the word embeddings; (T, H)."""
+
+    def norm(self, x: str, name: str) -> str:
+        """Write LayerNorm(x); shapes stay."""
+
+    def add_and_norm(self, x: str, residual: str, norm: str) -> tuple[str, str]:
+        """Write x + residual, and its LayerNorm."""
+
+    def of_norm(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:
+        """Write x W + b of a LayerNorm's output x, or these of its outputs; (T, H) → (T, end - begin)."""
+
+    def of_any(self, x: str, name: str) -> str:
+        """Write x W + b of other vectors; (T, in) → (T, H)."""
+
+    def attend(self, query: str, key: str, value: str, layer: int) -> str:
+        """Write the attention of rotated queries and keys, (T, H) each; (T, H)."""
+
+    def attend_at_heads(self, query: str, key: str, value: str, layer: int) -> str:
+        """Write the same for queries at each text's one head position; (P, H)."""
+
+    def queries_at_heads(self, x: str) -> str:
+        """Write what `attend_at_heads` wants the queries of."""
+
+    def to_float32(self, x: str) -> str:
+        """Write a cast to float32, if x has another type."""
+
+
+def write_layers(ops: ModernOps, *, one_position: bool, gathers: bool) -> str:
+    """Write embeddings and layers; (T, H), or with `gathers` the vectors (P, H) at `positions`.
+
+    With `one_position` the last attention is that of each text's one position.
+    """
+    w, last = ops.w, ops.config.num_hidden_layers - 1
+    x = read = ops.norm(ops.words(), EMBEDDINGS_NORM)
+    for layer in range(last + 1):
+        name = f"bert.encoder.layer.{layer}"
+        at_heads = one_position and layer == last
+        attended = _attention(ops, read, layer, at_heads=at_heads)
+        if gathers and layer == last:
+            x = w.node("Gather", x, "positions", axis=0)
+            attended = attended if at_heads else w.node("Gather", attended, "positions", axis=0)
+        projected = ops.of_any(attended, f"{name}.attention.output.dense")
+        x, read = ops.add_and_norm(projected, x, f"{name}.intermediate.LayerNorm")
+        inner, gate = w.nodes(
+            "Split", ops.of_norm(read, f"{name}.intermediate.dense"), outputs=2, axis=-1, num_outputs=2
+        )
+        gated = w.node("Mul", w.activation(inner, ops.config.hidden_act), gate)
+        fed = ops.of_any(gated, f"{name}.output.dense")
+        after = LAST_NORM if layer == last else f"bert.encoder.layer.{layer + 1}.attention.LayerNorm"
+        x, read = ops.add_and_norm(fed, x, after)
+    return read
+
+
+def _attention(ops: ModernOps, read: str, layer: int, *, at_heads: bool) -> str:
+    width, name = ops.config.hidden_size, f"bert.encoder.layer.{layer}.attention.self.query_key_value"
+    if at_heads:
+        query = ops.of_norm(ops.queries_at_heads(read), name, 0, width)
+        joined = ops.of_norm(read, name, width, 3 * width)
+        key, value = ops.w.nodes("Split", joined, outputs=2, axis=-1, num_outputs=2)
+        return ops.attend_at_heads(query, key, value, layer)
+    query, key, value = ops.w.nodes("Split", ops.of_norm(read, name), outputs=3, axis=-1, num_outputs=3)
+    return ops.attend(query, key, value, layer)
+
+
+def write_head(ops: ModernOps, x: str, text_ids: str | None, weights: Weights, task: Task) -> str:
+    """Write a head's scores, always in float32; of x (P, H), or of the means of (T, H) by `text_ids`."""
+    w, body = ops.w, ModernBody.of(ops.config.body)
+    x = ops.to_float32(x)
+    if text_ids is not None:
+        x = pooled_mean(w, x, text_ids)
+    dense = w.activation(linear(w, x, weights, "head.dense"), body.classifier_activation)
+    kinds = ("weight", "bias") if body.norm_bias else ("weight",)
+    parameters = [w.constant(f"head.norm.{kind}", weights[f"head.norm.{kind}"]) for kind in kinds]
+    x = w.node("LayerNormalization", dense, *parameters, axis=-1, epsilon=ops.config.layer_norm_eps)
+    if task.head is not Head.VOCABULARY:
+        return linear(w, x, weights, head_name(ops.config, task))
+    bias = [w.constant(f"{MLM_HEAD}.bias", weights[f"{MLM_HEAD}.bias"])] if body.decoder_bias else []
+    return w.node("Gemm", x, ops.to_float32(EMBEDDING), *bias, transB=1)
+
+
+def attention_cost(config: BertConfig) -> dict[str, int]:
+    """Return the layers with a window and what it costs, as the manifest has it; empty where none has one."""
+    layers = sum(ModernBody.of(config.body).sliding)
+    return {"window_layers": layers, "window_tokens": COPIED * 3 * block_size(config)} if layers else {}
+
+
+def kept_scores(config: BertConfig) -> int:
+    """Return 1 where a layer has a window: it is a mask, for which the kernel that keeps the scores is taken."""
+    return int(any(ModernBody.of(config.body).sliding))

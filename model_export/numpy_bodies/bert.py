@@ -1,0 +1,66 @@
+"""BERT in plain numpy. T tokens, H width, A heads, P positions, V vocabulary, E width of the embeddings."""
+
+import numpy as np
+
+from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS
+from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, NumpyBody, softmax
+
+
+class NumpyBert(NumpyBody):
+    """BERT's layers; where those of other bodies differ, they take the place of a method."""
+
+    def hidden(self, ids: Ints, segment_ids: Ints) -> Floats:
+        """Return the last layer; ids and segment ids (T,) → (T, H)."""
+        embedded = x = self._embedded(ids, segment_ids)
+        for place, layer in enumerate(self.config.layer_order):
+            name = f"bert.encoder.layer.{layer}"
+            attended = self._attention(x, f"{name}.attention.self")
+            x = self.norm(
+                x + self.linear(attended, f"{name}.attention.output.dense"),
+                f"{name}.attention.output.LayerNorm",
+            )
+            wide = ACTIVATIONS[self.config.hidden_act](self.linear(x, f"{name}.intermediate.dense"))
+            x = self.norm(x + self.linear(wide, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+            if place == 0:
+                x = self._after_first(embedded, x)
+        return x
+
+    def pooled(self, hidden: Floats, x: Floats) -> Floats:
+        """Return what a classifier of texts reads, (P, H)."""
+        return ACTIVATIONS[self.config.pooler_act](self.linear(x, "bert.pooler.dense"))
+
+    def pieces(self, x: Floats) -> Floats:
+        """Return the scores of all pieces, (P, V)."""
+        dense = self.linear(x, f"{MLM_HEAD}.transform.dense")
+        activated = ACTIVATIONS[self.config.mlm_act](dense)
+        transformed = self.norm(activated, f"{MLM_HEAD}.transform.LayerNorm")
+        return transformed @ self.weights[EMBEDDING].T + self.weights[f"{MLM_HEAD}.bias"]
+
+    def _embedded(self, ids: Ints, segment_ids: Ints) -> Floats:
+        """Return what the first layer reads, (T, H)."""
+        x = self.norm(self._summed(ids, segment_ids), EMBEDDINGS_NORM)
+        return self.linear(x, "bert.embeddings_project") if self.config.projects_embeddings else x
+
+    def _summed(self, ids: Ints, segment_ids: Ints) -> Floats:
+        """Return the embeddings before their norm, (T, E)."""
+        x: Floats = self.weights[EMBEDDING][ids] + self.weights[SEGMENTS][segment_ids]
+        x += self.weights[POSITIONS][: len(ids)]
+        return x
+
+    def _attention(self, x: Floats, name: str) -> Floats:
+        heads = (len(x), self.config.num_attention_heads, self.config.head_size)
+        query, key, value = (
+            self.linear(x, f"{name}.{part}").reshape(heads).swapaxes(0, 1)
+            for part in ("query", "key", "value")
+        )  # (A, T, H / A)
+        attended: Floats = (softmax(self._scores(query, key, name)) @ value).swapaxes(0, 1).reshape(x.shape)
+        return attended
+
+    def _scores(self, query: Floats, key: Floats, name: str) -> Floats:
+        """Return the scores (A, T, T) of queries and keys (A, T, D)."""
+        scores = query @ key.swapaxes(1, 2)
+        return scores * np.float32(float(self.config.head_size**-0.5))
+
+    def _after_first(self, embedded: Floats, x: Floats) -> Floats:
+        """Return what the second layer reads, of the embeddings and the first layer's output (T, H)."""
+        return x
