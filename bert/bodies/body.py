@@ -25,8 +25,6 @@ class Body(ABC):
     """Both texts of a pair have vectors of their own, or a table of zeros in their place."""
     has_one_head: ClassVar[bool] = False
     """All scores, of texts, tokens and pieces, come from the same layers `head`; there is no pooler."""
-    has_last_norm: ClassVar[bool] = False
-    """A norm `bert.encoder.LayerNorm` follows the last layer."""
 
     @classmethod
     def of(cls, body: "Body") -> Self:

@@ -31,7 +31,6 @@ class ModernBody(Body):
 
     reads_segments: ClassVar[bool] = False
     has_one_head: ClassVar[bool] = True
-    has_last_norm: ClassVar[bool] = True
 
     sliding: tuple[bool, ...] = ()
     """True for each layer in which a token sees only those at most `window` places away."""

@@ -40,6 +40,8 @@ class LayerStack(nn.Module, ABC):
     layer: nn.ModuleList
     order: tuple[int, ...]
     """Number in `layer` of each layer that a text passes."""
+    has_last_norm = False
+    """The stack's own `LayerNorm` follows the last layer."""
     checkpointing = False  # see recompute_activations
 
     @abstractmethod
@@ -116,6 +118,11 @@ class Encoder(nn.Module, ABC):
 
 def _places(input_ids: Tensor) -> Tensor:
     return torch.arange(input_ids.shape[1], device=input_ids.device)[None]
+
+
+def has_last_norm(model: nn.Module) -> bool:
+    """Tell whether a norm follows the last layer of a stack in a model."""
+    return any(module.has_last_norm for module in model.modules() if isinstance(module, LayerStack))
 
 
 def recompute_activations(model: nn.Module, on: bool = True) -> None:

@@ -146,6 +146,8 @@ class ModernLayer(nn.Module):
 class ModernLayers(LayerStack):
     """The stack of L layers and the norm after it."""
 
+    has_last_norm = True
+
     def __init__(self, config: BertConfig) -> None:
         """Make the layers."""
         super().__init__()

@@ -7,18 +7,18 @@ _LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
 _BODY = "bert."
 _POOLER = "bert.pooler."
 _LAST_NORM = "bert.encoder.LayerNorm."
-_DISTANCES = "bert.encoder.rel_embeddings."
-"""Embeddings of distances, whose norm has the name of the last one (DeBERTa)."""
 
 
-def rate_factors(names: Iterable[str], decay: float, head: float = 1.0) -> dict[str, float]:
+def rate_factors(
+    names: Iterable[str], decay: float, head: float = 1.0, *, has_last_norm: bool = False
+) -> dict[str, float]:
     """Return the factor of each parameter's rate: `decay` to the power of its distance from the head.
 
     The pooler has 1, layer l of L (counted from 0) has decay^(L - l), the embeddings have decay^(L + 1), and the head
-    has `head`. A norm after the last layer (ModernBERT) has 1.
+    has `head`. A norm after the last layer has 1, where the body has one (`has_last_norm`).
     """
     names = list(names)
-    last = (_POOLER,) if any(_DISTANCES in name for name in names) else (_POOLER, _LAST_NORM)
+    last = (_POOLER, _LAST_NORM) if has_last_norm else (_POOLER,)
     layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
     count = max(layers.values(), default=-1) + 1
     return {

@@ -11,6 +11,7 @@ from torch import nn
 
 from bert.errors import TrainingError
 from bert.files import put_back
+from bert.nn.encoder import has_last_norm
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from training.core.checkpoints import CheckpointStore
@@ -57,6 +58,7 @@ def make_loop(
             parameters,
             settings.layer_decay,
             (settings.head_learning_rate or schedule.peak_rate) / schedule.peak_rate,
+            has_last_norm=has_last_norm(trained),
         ),
     )
     return TrainLoop(

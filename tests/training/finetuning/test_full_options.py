@@ -13,7 +13,10 @@ from torch.nn import functional as F
 
 from bert.bodies.tensors import EMBEDDING
 from bert.checkpoint.weights import read_checkpoint, read_weights
+from bert.config import BertConfig
 from bert.errors import ConfigError
+from bert.nn.encoder import has_last_norm
+from bert.nn.heads import BertForMaskedLM
 from training.core.state import gather_state
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
@@ -44,9 +47,17 @@ def test_rates_fall_from_the_head_to_the_embeddings() -> None:
 
 def test_a_norm_after_the_last_layer_is_next_to_the_head() -> None:
     layer, norm = "bert.encoder.layer.0.output.dense.weight", "bert.encoder.LayerNorm.weight"
-    assert rate_factors([layer, norm], 0.5) == {layer: 0.5, norm: 1.0}
+    assert rate_factors([layer, norm], 0.5, has_last_norm=True) == {layer: 0.5, norm: 1.0}
     distances = "bert.encoder.rel_embeddings.weight"  # DeBERTa's norm is theirs
     assert rate_factors([layer, norm, distances], 0.5) == {layer: 0.5, norm: 0.25, distances: 0.25}
+
+
+def test_a_body_says_whether_a_norm_is_the_last() -> None:
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    configs = {name: BertConfig.from_dict({"model_type": name, "vocab_size": 9, "pad_token_id": 0, **sizes})
+               for name in ("bert", "modernbert", "deberta-v2")}  # fmt: skip
+    found = {name: has_last_norm(BertForMaskedLM(config)) for name, config in configs.items()}
+    assert found == {"bert": False, "modernbert": True, "deberta-v2": False}
 
 
 def test_steps_are_as_long_as_the_rates_say(settings_for: Make, tiny_base: Path) -> None:
