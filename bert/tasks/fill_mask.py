@@ -38,7 +38,7 @@ class FilledMask:
 
     start: int
     end: int
-    candidates: tuple[Candidate, ...]
+    candidates: Sequence[Candidate]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

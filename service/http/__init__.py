@@ -1,1 +1,1 @@
-"""The wire: FastAPI application, routes, schemas, middleware and connection limits."""
+"""HTTP: the application, the routes of tasks, other servers' APIs, middleware and connection limits."""

@@ -16,12 +16,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from service.http import openapi
+from service.http.compat import CompatibleApis
 from service.http.lifecycle import OpenModels, Service
 from service.http.middleware import UNCOUNTED, RequestMiddleware
 from service.http.operations import operations
-from service.http.routes import tasks
-from service.http.wires import Wires
 from service.settings import ServeSettings
+from service.tasks.table import TASKS
 from service.web.pages import ASSETS as PAGE_FILES
 from service.web.pages import page_routes
 
@@ -34,7 +34,7 @@ class Application(FastAPI):
     """FastAPI with one middleware, and with a documented way to send API keys."""
 
     service: Service
-    wires: Wires
+    compat: CompatibleApis
 
     def build_middleware_stack(self) -> ASGIApp:
         """Wrap the router in RequestMiddleware and nothing else.
@@ -49,7 +49,7 @@ class Application(FastAPI):
             bodies=self.service.bodies,
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
             is_stopping=self.service.is_stopping,
-            error_writer=self.wires.error_writer,
+            error_writer=self.compat.error_writer,
             needs_no_key=self.needs_no_key,
         )
 
@@ -61,7 +61,7 @@ class Application(FastAPI):
         return found is not None and self._needs_no_key(found)
 
     def _needs_no_key(self, route: BaseRoute) -> bool:
-        return getattr(route, "path", None) in KEYLESS or route in self.wires.keyless_routes
+        return getattr(route, "path", None) in KEYLESS or route in self.compat.keyless_routes
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document, built once."""
@@ -77,12 +77,12 @@ class Application(FastAPI):
 
 def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
     """Build the service without loading anything. Its lifespan loads the models; until then requests get a 503."""
-    wires = Wires(settings)
+    compat = CompatibleApis(settings)
     app = Application(
         title="bert-serve",
         version=_version(),
         description="Fine-tuned BERT over HTTP. Errors are application/problem+json (RFC 9457).",
-        openapi_tags=[*openapi.TAGS, *(wire.tag for wire in wires.on)],
+        openapi_tags=[*openapi.TAGS, *compat.tags],
         lifespan=_lifespan,
         servers=[{"url": "."}],  # relative to the document, which a proxy may serve under a path
         docs_url=None,
@@ -94,10 +94,9 @@ def create_app(settings: ServeSettings, open_models: OpenModels) -> Application:
         },  # 6 µs a request to find that it is not set up
         redirect_slashes=False,  # it would build an address from the client's Host header
     )
-    app.wires = wires
+    app.compat = compat
     app.service = app.state.service = Service(settings, open_models)
-    native = [wires.replaced.get(str(getattr(route, "path", "")), route) for route in tasks.routes]
-    app.router.routes += [*native, *operations.routes, *(route for wire in wires.on for route in wire.routes)]
+    app.router.routes += [*compat.routes_of(TASKS), *operations.routes, *compat.routes]
     _add_docs(app)
     if settings.page:
         app.router.routes += page_routes()

@@ -156,7 +156,7 @@ class Service:
             self.tokenizer_threads,
             waiting,
             self.settings.max_response_bytes,
-            self.unsent.room,
+            self.settings.max_texts_per_request,
         )
         window = Window(max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1))
         spool_file = SpoolFile(self.settings.stream_spool_bytes)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.http.problems import MEDIA_TYPE, Problem, title
-from service.http.schemas import Example, Schema
+from service.tasks.schema import Example, Schema
 
 NPY = "application/x-npy"
 TAGS = [

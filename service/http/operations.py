@@ -15,7 +15,7 @@ from service.engine.loaded_model import Model, SkippedBundle
 from service.http import openapi
 from service.http.lifecycle import Service, service_of
 from service.http.problems import ProblemError
-from service.http.schemas import Example, Schema
+from service.tasks.schema import Example, Schema
 
 operations = APIRouter(tags=["service"], route_class=openapi.DirectRoute)
 

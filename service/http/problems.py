@@ -23,9 +23,9 @@ from bert.errors import (
     UnknownModelError,
     displayed,
 )
+from service.tasks.schema import shown
 
 MEDIA_TYPE = "application/problem+json"
-JSON_NAMES: dict[type, str] = {str: "a string", list: "a list", dict: "an object", type(None): "null"}
 TYPE_RULES = {
     "string_type": "a string",
     "bool_type": "true or false",
@@ -171,8 +171,3 @@ def field_message(item: ErrorDetails) -> str:
         return f"must be {TYPE_RULES[kind]}, not {shown(value)}"
     message = message.removeprefix("Value error, ")
     return message[:1].lower() + message[1:]
-
-
-def shown(value: object) -> str:
-    """Return a JSON value as messages show it: a number, true, false and null as they are, else its type."""
-    return JSON_NAMES.get(type(value)) or displayed(str(value).lower())

@@ -25,9 +25,9 @@ from bert.errors import (
 )
 from service.http.body_budget import BODY_SHARE
 from service.http.problems import ClientGoneError, ProblemError, field_errors
-from service.http.schemas import Schema
 from service.pipeline.inputs import RequestContext, too_many_texts
 from service.settings import ServeSettings
+from service.tasks.schema import Schema
 
 Model = TypeVar("Model", bound=Schema)
 JSON = "application/json"

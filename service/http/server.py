@@ -19,25 +19,14 @@ from starlette.types import ASGIApp
 from bert.errors import BertError
 from service.exit_signals import FAILURE, is_ignored
 from service.http.body_budget import BodyBudget
-from service.http.embedding_schemas import SimilarityRequest
 from service.http.lifecycle import Service, log_failure
-from service.http.schemas import ClassifyRequest, Example, MultipleChoiceRequest
-from service.http.span_schemas import FillMaskRequest, NerRequest, QaRequest
 from service.http.unsent_responses import UnsentResponses
 from service.listener import drop_new_connections
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.settings import ServeSettings
+from service.tasks.table import FIRST
 
-FIRST_REQUESTS: dict[str, tuple[str, Example]] = {
-    "classification": ("/classify", ClassifyRequest.example),
-    "ner": ("/ner", NerRequest.example),
-    "similarity": ("/similarity", SimilarityRequest.example),
-    "qa": ("/qa", QaRequest.example),
-    "multiple_choice": ("/multiple-choice", MultipleChoiceRequest.example),
-    "fill_mask": ("/fill-mask", FillMaskRequest.example),
-}
-"""Path and body of the curl line that is printed for a model, by task."""
 HANDSHAKE_S = 0.1
 """Seconds given to connections that are being made when the service stops."""
 
@@ -178,7 +167,7 @@ class Server(uvicorn.Server):
 
 
 def ready_message(service: Service, url: str) -> str:
-    """Return the address, the models, and a curl line for each model with an entry in FIRST_REQUESTS."""
+    """Return the address, the models, and a curl line for each."""
     registry = service.loaded.registry
     page = f"try it: {url}/, status: {url}/status, " if service.settings.page else ""
     lines = [f"\nReady at {url} ({page}docs: {url}/docs, metrics: {url}/metrics)"]
@@ -190,13 +179,10 @@ def ready_message(service: Service, url: str) -> str:
     lines.append("Try:")
     key = " -H 'x-api-key: '\"$BERT_SERVE_API_KEY\"" if service.settings.api_key is not None else ""
     for model in registry.models.values():
-        first = FIRST_REQUESTS.get(model.spec.task)
-        if first is None:
-            continue
-        path, example = first
-        body = dict(ClassifyRequest.pair_example if model.spec.pair else example)
+        task = FIRST[model.spec.task]
+        body = dict(task.example_of(model.spec))
         if registry.defaults.get(model.spec.task) != model.name:
             body["model"] = model.name
         sent = shlex.quote(json.dumps(body))
-        lines.append(f"  curl -s {url}{path}{key} -H 'content-type: application/json' -d {sent}")
+        lines.append(f"  curl -s {url}{task.path}{key} -H 'content-type: application/json' -d {sent}")
     return "\n".join((*lines, "Ctrl-C stops it."))

@@ -1,14 +1,11 @@
 """A request as the pipeline gets it: its context (id, deadline, timing), its text fields, and their checks."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError, displayed
-from bert.tasks.spec import LEFT_OUT
-from bert.tasks.tags import TagScheme
-from service.engine.loaded_model import Model
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InputError, InvalidRequestError
 
 Item = TypeVar("Item")
 
@@ -89,95 +86,6 @@ class Texts:
         return result if self.is_list else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Choices for prompts: one list that belongs to every prompt, or a list for each."""
-
-    lists: list[list[str]]
-    is_nested: bool
-
-    @classmethod
-    def of(cls, sent: list[str] | list[list[str]]) -> "Choices":
-        """Wrap what the client sent."""
-        lists = [each for each in sent if isinstance(each, list)]
-        return cls(lists, True) if lists else cls([[each for each in sent if isinstance(each, str)]], False)
-
-    def where(self, item: int, choice: int | None = None) -> str:
-        """Return the name of one choice, or of the list of a prompt, for messages."""
-        name = f"choices[{item}]" if self.is_nested else "choices"
-        return name if choice is None else f"{name}[{choice}]"
-
-    def for_prompt(self, prompt: int) -> int:
-        """Return the index of a prompt's list."""
-        return prompt if self.is_nested else 0
-
-
-def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_name") -> Texts:
-    """Return the texts with the model's prompt of that name before each; None takes the model's default, "" none.
-
-    Raises InvalidRequestError for a name that the model does not have.
-    """
-    prompts = model.spec.prompts
-    name = model.spec.default_prompt_name if name is None else name
-    if not name:
-        return texts
-    if name not in prompts:
-        known = f"its prompts are {', '.join(prompts)}" if prompts else "it has none"
-        raise InvalidRequestError(
-            [FieldError(field, f"model {model.name!r} has no prompt {name!r}; {known}")]
-        )
-    return replace(texts, values=[prompts[name] + value for value in texts.values])
-
-
-def check_allows_no_answer(model: Model, threshold: float) -> None:
-    """Refuse a threshold for no answer where the model always gives one."""
-    if not model.spec.allows_no_answer:
-        message = (
-            f"is {threshold:g}, but model {model.name!r} was not trained on questions without an answer and always gives "
-            "one: leave it out"
-        )
-        raise InvalidRequestError([FieldError("no_answer_threshold", message)])
-
-
-def check_dimensions(model: Model, dimensions: int | None) -> None:
-    """Refuse more numbers of a vector than the model gives, and less than one."""
-    size = model.embedding_size or 0
-    if dimensions is not None and not 1 <= dimensions <= size:
-        message = (
-            f"is {displayed(str(dimensions))}, and model {model.name!r} gives {size}: ask for 1 to {size}"
-        )
-        raise InvalidRequestError([FieldError("dimensions", message)])
-
-
-def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
-    """Return the types of entities that a request asks for; refuse none at all, and those that the model lacks."""
-    types = TagScheme.of(model.spec.labels).types
-    return _known(
-        "labels", labels, types, lambda label: f"model {model.name!r} has no entities of type {label}"
-    )
-
-
-def check_left_out(kinds: Sequence[str]) -> frozenset[str]:
-    """Return the kinds of words that a request leaves out of entities; refuse none at all, and unknown ones."""
-    return _known("left_out", kinds, LEFT_OUT, lambda kind: f"{kind} is no kind of word to leave out")
-
-
-def _known(
-    field: str, names: Sequence[str], known: Sequence[str], refusal: Callable[[str], str]
-) -> frozenset[str]:
-    listed = ", ".join(known)
-    errors = [
-        FieldError(f"{field}[{i}]", f"{refusal(repr(displayed(name)))}; known are {listed}")
-        for i, name in enumerate(names)
-        if name not in known
-    ]
-    if not names:
-        errors = [FieldError(field, f"is empty; name one of {listed}, or leave it out")]
-    if errors:
-        raise InvalidRequestError(errors)
-    return frozenset(names)
-
-
 def pair_count(first: Texts, second: Texts) -> int:
     """Return the number of pairs that two fields make.
 
@@ -201,41 +109,6 @@ def check_count(limit: int, *fields: Texts) -> None:
     if total > limit:
         names = " and ".join(dict.fromkeys(texts.name for texts in fields))
         raise InvalidRequestError([too_many_texts(names, total, limit)])
-
-
-def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:
-    """Return the number of prompts with their choices; one prompt goes with each of several lists.
-
-    Raises InvalidRequestError for lists of unequal length, fewer than two choices for a prompt, empty texts, and more
-    than `limit` texts, where the choices of each prompt count.
-    """
-    if not len(prompt):
-        raise InvalidRequestError([FieldError("prompt", "has no text; send at least one")])
-    count = max(len(prompt), len(choices.lists))
-    if len(prompt) != len(choices.lists) and choices.is_nested and prompt.is_list:
-        message = (
-            f"has {len(choices.lists)} lists and prompt has {len(prompt)} texts; send a list for each prompt, or one list "
-            "of strings for all"
-        )
-        raise InvalidRequestError([FieldError("choices", message)])
-    total = len(prompt) + sum(len(choices.lists[choices.for_prompt(item)]) for item in range(count))
-    if total > limit:
-        raise InvalidRequestError([too_many_texts("prompt and choices", total, limit)])
-    errors = [
-        FieldError(choices.where(item), f"has {len(each)} choices; send at least two")
-        for item, each in enumerate(choices.lists)
-        if len(each) < 2
-    ]
-    errors += [
-        FieldError(choices.where(item, number), "is empty")
-        for item, each in enumerate(choices.lists)
-        for number, choice in enumerate(each)
-        if not choice.strip()
-    ]
-    if errors:
-        raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
-    check_not_blank(prompt)
-    return count
 
 
 def too_many_texts(name: str, count: int, limit: int) -> FieldError:

@@ -21,13 +21,11 @@ from bert.errors import (
     QUEUE_RULE,
     DeadlineExceededError,
     FieldError,
-    InputError,
     RequestTooLargeError,
 )
-from bert.tasks import aggregation, fill_mask, qa
-from bert.tokenizer import Tokenizer, Window
+from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
-from service.pipeline.inputs import Choices, RequestContext, Texts, make_each, pair_count
+from service.pipeline.inputs import RequestContext, Texts, make_each, pair_count
 from service.pipeline.text_parts import Part, cost, join_parts, split_texts
 from service.pipeline.tokenize_queue import TokenizeQueue
 
@@ -230,109 +228,6 @@ async def encode_fields(
         return model.tokenizer.single(found[index], limit, truncate=truncate)
 
     return await bounded.build(len(values), lambda: make_each(len(values), encode, name))
-
-
-async def encode_choices(
-    bounded: BoundedTokenizer, model: Model, prompt: Texts, choices: Choices, count: int, *, truncate: bool
-) -> list[list[Encoding]]:
-    """Encode each of `count` prompts with each of its choices. Raises as `encode_texts` does."""
-    limit, tokenizer = model.spec.max_tokens, model.tokenizer
-    texts = [choice for each in choices.lists for choice in each]
-    found = await bounded.pieces([*prompt.values, *texts], limit if truncate else None)
-    places = [(item, number) for item, each in enumerate(choices.lists) for number in range(len(each))]
-    bounded.note_unknown(found[: len(prompt)], prompt.where)
-    bounded.note_unknown(found[len(prompt) :], lambda index: choices.where(*places[index]))
-    prompts, read = found[: len(prompt)], iter(found[len(prompt) :])
-    lists = [[next(read) for _ in each] for each in choices.lists]
-    rows = [(item, n) for item in range(count) for n in range(len(lists[choices.for_prompt(item)]))]
-
-    def encode(row: int) -> Encoding:
-        item, number = rows[row]
-        choice = lists[choices.for_prompt(item)][number]
-        return tokenizer.pair(prompts[prompt.index(item)], choice, limit, truncate=truncate)
-
-    def name(row: int) -> str:
-        item, number = rows[row]
-        return f"{prompt.where(item)} with {choices.where(item, number)}"
-
-    encodings = iter(await bounded.build(len(rows), lambda: make_each(len(rows), encode, name)))
-    return [[next(encodings) for _ in lists[choices.for_prompt(item)]] for item in range(count)]
-
-
-async def encode_masked(bounded: BoundedTokenizer, model: Model, text: Texts) -> list[Encoding]:
-    """Encode texts with masks; raises InvalidRequestError for those without one or over the model's length."""
-    tokenizer, limit = model.tokenizer, model.spec.max_tokens
-    bounded.has_short_texts = is_short_text(text.values)
-    split = await bounded.build(len(text), lambda: [fill_mask.split(tokenizer, each) for each in text.values])
-    bounded.check_tokens(sum(len(each.masks) for each in split))
-    found = iter(await bounded.pieces([part for each in split for part in each.parts]))
-    whole = list[Pieces]()
-
-    def encode(index: int) -> Encoding:
-        whole.append(fill_mask.joined(tokenizer, split[index], [next(found) for _ in split[index].parts]))
-        return fill_mask.encode(tokenizer, whole[-1], limit)
-
-    encodings = await bounded.build(len(text), lambda: make_each(len(text), encode, text.where))
-    bounded.note_unknown(whole, text.where)
-    return encodings
-
-
-async def text_windows(
-    bounded: BoundedTokenizer, model: Model, text: Texts, *, by_piece: bool = False
-) -> tuple[list[Pieces], list[list[Window]]]:
-    """Return each text's pieces and its windows with words; a text without a word has no window.
-
-    In windows `by_piece` each piece is a word of its own.
-    """
-    spec, tokenizer, pieces = model.spec, model.tokenizer, await bounded.pieces(text.values)
-    bounded.note_unknown(pieces, text.where)
-    around = tokenizer.form.special_tokens(1)
-    bounded.check_tokens(
-        sum(window_tokens(len(p), spec.max_tokens, spec.stride, around) for p in pieces if len(p))
-    )
-
-    def windows() -> list[list[Window]]:
-        words = [aggregation.pieces_as_words(p) for p in pieces] if by_piece else pieces
-        found = [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in words]
-        return [[window for window in each if (window.encoding.word_ids >= 0).any()] for each in found]
-
-    return pieces, await bounded.build(len(text), windows)
-
-
-async def question_windows(
-    bounded: BoundedTokenizer, model: Model, question: Texts, context: Texts, count: int
-) -> list[list[Window]]:
-    """Return the windows of `count` questions with their contexts.
-
-    Raises InvalidRequestError for a question over the model's limit: questions are never cut.
-    """
-    spec = model.spec
-    distinct = {value: i for i, value in enumerate(dict.fromkeys(context.values))}
-    found = await bounded.pieces([*question.values, *distinct])
-    questions, read = found[: len(question)], found[len(question) :]
-    bounded.note_unknown(questions, question.where)
-    first = {distinct[value]: i for i, value in reversed([*enumerate(context.values)])}
-    bounded.note_unknown(read, lambda index: context.where(first[index]))
-    contexts = [read[distinct[value]] for value in context.values]
-
-    def pieces_of(index: int) -> tuple[Pieces, Pieces]:
-        return questions[question.index(index)], contexts[context.index(index)]
-
-    def tokens_of(index: int) -> int:
-        asked, told = pieces_of(index)
-        if len(asked) > spec.max_question_tokens:
-            raise InputError(
-                f"the question has {len(asked)} tokens and may have {spec.max_question_tokens} (max_question_tokens "
-                "of the model), special ones not counted"
-            )
-        around = len(asked) + model.tokenizer.form.special_tokens(2)
-        return window_tokens(len(told), spec.max_tokens, spec.stride, around)
-
-    def windows_of(index: int) -> list[Window]:
-        return qa.encode(model.tokenizer, *pieces_of(index), spec)
-
-    bounded.check_tokens(sum(make_each(count, tokens_of, question.where)))
-    return await bounded.build(count, lambda: make_each(count, windows_of, question.where))
 
 
 def window_tokens(pieces: int, max_tokens: int, stride: int, around: int) -> int:

@@ -33,7 +33,7 @@ from bert_client.options import (
     SimilarityOptions,
 )
 from service.http.operations import ModelInfo as WireModel
-from service.http.schemas import Schema
+from service.tasks.schema import Schema
 from tests.client.conftest import MakeClient
 from tests.support.live import Live
 from tests.support.scripted import Scripted, scripted

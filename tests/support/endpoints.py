@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from service.http.routes import tasks
-from service.http.schemas import Schema
-from service.http.task_route import TaskRoute
+from service.tasks.schema import Schema
+from service.tasks.table import TASKS
 
 
 @dataclass(frozen=True)
@@ -13,6 +12,7 @@ class TaskEndpoint:
     path: str
     request: type[Schema]
     response: type[Schema]
+    example: dict[str, Any]
 
     @property
     def sent(self) -> dict[str, Any]:
@@ -20,19 +20,15 @@ class TaskEndpoint:
 
     @property
     def results(self) -> list[dict[str, Any]]:
-        return list(self.response.example["results"])
+        return list(self.example["results"])
 
     @property
     def tokens(self) -> int:
-        return int(self.response.example["usage"]["tokens"])
+        return int(self.example["usage"]["tokens"])
 
     @property
     def model(self) -> str:
-        return str(self.response.example["model"])
+        return str(self.example["model"])
 
 
-TASK_ENDPOINTS = [
-    TaskEndpoint(route.path, route.schema, route.response_model)
-    for route in tasks.routes
-    if isinstance(route, TaskRoute)
-]
+TASK_ENDPOINTS = [TaskEndpoint(task.path, task.request, task.response, task.example) for task in TASKS]

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.types import Message
 
-from service.http.task_route import WATCH_AFTER_S, CancelOnDisconnect
+from service.http.route import WATCH_AFTER_S, CancelOnDisconnect
 from service.pipeline.inputs import RequestContext
 
 

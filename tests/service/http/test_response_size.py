@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from service.http.route import TaskRequest
 from tests.support.live import Live, serving
 from tests.support.ndjson import lines_of, post_lines
 from tests.support.tiny import SPECS, write_tiny_bundle
@@ -119,15 +120,15 @@ def test_the_estimate_is_close_to_the_response_and_not_below_it(live: Live, name
     if body.get("model") == "labels":
         body = body | {"model": "topics"}
     noted = list[int]()
-    write = live.loaded.pipeline.write
+    write = TaskRequest.write
 
-    async def noting(request: Any, *others: Any) -> Any:
+    async def noting(request: TaskRequest, *others: Any) -> Any:
         written = await write(request, *others)
-        noted.append(request.response_bytes)
+        noted.append(request.context.response_bytes)
         return written
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(live.loaded.pipeline), "write", lambda _, *args: noting(*args))
+        patch.setattr(TaskRequest, "write", noting)
         reply = live.post(path, body)
     assert reply.status == 200
     assert len(reply.body) - 200 <= noted[-1] <= 8 * len(reply.body)

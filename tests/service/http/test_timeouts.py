@@ -10,7 +10,7 @@ from starlette.types import Message
 
 from bert.errors import DeadlineExceededError
 from service.http.problems import ClientGoneError
-from service.http.task_route import WATCH_AFTER_S, CancelOnDisconnect
+from service.http.route import WATCH_AFTER_S, CancelOnDisconnect
 from service.pipeline.inputs import RequestContext
 
 

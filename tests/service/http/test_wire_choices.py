@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.http.schemas import MultipleChoiceResponse
+from service.tasks.table import BY_PATH
 from tests.support.live import Live, serving
 from tests.support.problems import fields
 
@@ -21,7 +21,7 @@ LONG = "angela merkel met a funny film in munich and " * 40
 def ask(live: Live, prompt: object, choices: object, **more: object) -> list[dict[str, Any]]:
     reply = live.post("/multiple-choice", {"prompt": prompt, "choices": choices, **more})
     assert reply.status == 200, reply.body
-    MultipleChoiceResponse.model_validate_json(reply.body, strict=True)
+    BY_PATH["/multiple-choice"].response.model_validate_json(reply.body, strict=True)
     assert reply.json["model"] == "stories"
     return list(reply.json["results"])
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.http import span_schemas
+from service.tasks.table import BY_PATH
 from tests.support.live import Live
 
 TEXTS = [
@@ -17,7 +17,7 @@ TEXTS = [
 def test_each_mask_of_each_text_is_answered(live: Live) -> None:
     reply = live.post("/fill-mask", {"text": TEXTS})
     assert reply.status == 200, reply.body
-    span_schemas.FillMaskResponse.model_validate_json(reply.body, strict=True)
+    BY_PATH["/fill-mask"].response.model_validate_json(reply.body, strict=True)
     assert reply.json["model"] == "gaps"
     for text, result in zip(TEXTS, reply.json["results"], strict=True):
         assert len(result["masks"]) == text.count("[MASK]")

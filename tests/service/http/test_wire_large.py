@@ -8,7 +8,8 @@ import pytest
 
 from service.http.request_body import INLINE_BYTES, Model, parse
 from service.pipeline.inputs import RequestContext, Texts
-from service.pipeline.tokenization import HELPER_THREADS, BoundedTokenizer, Threads, question_windows
+from service.pipeline.tokenization import HELPER_THREADS, BoundedTokenizer, Threads
+from service.tasks.qa import question_windows
 from tests.support.live import Live
 from tests.support.problems import fields, is_problem
 
@@ -90,8 +91,8 @@ def test_a_body_that_waits_for_a_thread_past_its_deadline_is_never_parsed(
         parsed.append(len(body))
         return parse(model, body, max_texts)
 
-    monkeypatch.setattr("service.http.task_route.parse", noting)
-    helpers = live.loaded.pipeline._threads._helpers
+    monkeypatch.setattr("service.http.route.parse", noting)
+    helpers = live.loaded.pipeline.threads._helpers
     busy = [helpers.submit(gate.wait, 20) for _ in range(HELPER_THREADS)]
     try:
         late = live.post("/tokenize", {"text": "a " * INLINE_BYTES}, x_timeout_ms="200")

@@ -13,8 +13,8 @@ from bert.errors import InvalidRequestError
 from bert.tasks.spec import TaskSpec
 from service.engine.loaded_model import Model
 from service.http.operations import ModelsResponse
-from service.http.routes import check_pair
 from service.pipeline.inputs import Texts
+from service.tasks.classification import check_pair
 from tests.support.endpoints import TASK_ENDPOINTS
 from tests.support.live import Live
 

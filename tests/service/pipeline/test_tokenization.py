@@ -21,7 +21,8 @@ from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
 from service.pipeline import text_parts, tokenization, tokenize_queue
 from service.pipeline.inputs import RequestContext, Texts
-from service.pipeline.tokenization import BoundedTokenizer, Threads, text_windows, window_tokens
+from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
+from service.tasks.ner import text_windows
 from tests.support.odd_texts import TEXTS
 from tests.support.sentencepiece_files import charsmap
 from tests.support.tiny import vocabulary

@@ -11,7 +11,7 @@ import pytest
 from scipy import special
 
 from bert.errors import QueueFullError
-from tests.service.http.wires.conftest import KEY
+from tests.service.http.compat.conftest import KEY
 from tests.support.live import Live, eventually, serving
 
 TEXT = "héllo 🙂 film"

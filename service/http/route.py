@@ -1,27 +1,40 @@
-"""The route of every task: it reads the body within limits, and stops at the deadline or when the client leaves."""
+"""The route of every task: it reads the body within limits, and stops at the deadline or when the client leaves.
+
+FastAPI finds the route and derives the documentation from it; `task_routes` makes one for each task of the table.
+"""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import nullcontext
 from types import TracebackType
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
+from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from bert.errors import DeadlineExceededError
 from service.engine.loaded_model import Model
-from service.http import responses, schemas
+from service.engine.model_registry import Registry
+from service.http import openapi, responses
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, LINES, media_type, parse, read_body, timeout_ms
 from service.http.streams.line_stream import LineStream
-from service.pipeline.inputs import RequestContext, Texts, check_count
-from service.pipeline.pipeline import INLINE_RESULTS, Pipeline
-from service.pipeline.relevance import Relevance, find_reranker
+from service.pipeline.inputs import RequestContext
+from service.pipeline.pipeline import INLINE_RESULTS, Call, Pipeline
+from service.tasks.schema import Schema
+from service.tasks.task import Results, ServedTask, in_parts
 
+Result = TypeVar("Result")
+SMALL_RESPONSE_BYTES = 2**16
+"""Largest response for which no room is asked; `max_connections` bounds what those take together."""
+INLINE_RESPONSE_BYTES = 2**18
+"""Largest response that is serialised on the event loop, within 1 ms."""
 WATCH_AFTER_S = 0.05
 """Delay before watching for a disconnect. The watch needs a task, and most requests finish sooner."""
 
@@ -83,41 +96,54 @@ class TaskRequest(Request):
     context: RequestContext
     pipeline: Pipeline
     needs_json = False
-    """The response has to be JSON: a line of many, or a part of a wire's."""
+    """The response has to be JSON: a line of many, or a part of another API's."""
 
     def begin(self) -> None:
         """Find what the endpoint needs; raises NotReadyError if the models are not loaded."""
         self.context, self.pipeline = self.scope["state"]["context"], service_of(self).loaded.pipeline
 
     @property
-    def max_texts(self) -> int:
-        """Return how many texts a request may have."""
-        return service_of(self).settings.max_texts_per_request
+    def registry(self) -> Registry:
+        """Return the loaded models."""
+        return service_of(self).loaded.registry
 
     def find_model(self, name: str | None, task: str | None) -> Model:
         """Return the model that answers, and note its name. Raises what `Registry.find` does."""
-        model = service_of(self).loaded.registry.find(name, task)
+        model = self.registry.find(name, task)
         self.context.model = model.name
         return model
 
-    def check_count(self, *fields: Texts) -> None:
-        """Raise the 422 of no texts, or of too many."""
-        check_count(self.max_texts, *fields)
+    def call(self, model: Model) -> Call:
+        """Return the call of a model, and note its name."""
+        self.context.model = model.name
+        return Call(self.pipeline, self.context, model, self.needs_json)
 
-    async def rank(self, model: str | None, query: Texts, candidates: Texts, *, truncate: bool) -> Relevance:
-        """Return the relevance of each candidate for a query, and note the name of the model."""
-        found = find_reranker(service_of(self).loaded.registry, model)
-        self.context.model = found.name
-        self.check_count(query, candidates)
-        return await self.pipeline.relevance(self.context, found, query, candidates, truncate=truncate)
+    async def respond(self, results: Results) -> Response:
+        """Write the results of a task, in a thread if they are large or many."""
+        with self.context.timed("decode") if results.is_lazy else nullcontext():
+            return await self.write(results.count, lambda: self._made(results), results.max_inline)
 
-    async def respond(
-        self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
-    ) -> Response:
-        """Write the results, in a thread if they are large or more than `max_inline`."""
-        return await self.pipeline.write(
-            self.context, count, lambda: responses.task_response(self.context, results()), max_inline
-        )
+    async def write(
+        self, results: int, function: Callable[[], Result], max_inline: int = INLINE_RESULTS
+    ) -> Result:
+        """Serialise a response, in a thread if it is large or has more than `max_inline` results.
+
+        Raises the 503 of too many bytes of responses that clients left unread.
+        """
+        size = self.context.response_bytes
+        with service_of(self).unsent.room(size) if size > SMALL_RESPONSE_BYTES else nullcontext():
+            if results <= max_inline and size <= INLINE_RESPONSE_BYTES:
+                return function()
+            return await self.pipeline.run_in_thread(function)
+
+    def _made(self, results: Results) -> Response:
+        if results.file is not None:
+            return responses.npy(self.context, results.file)
+        return self.content(results.rows(in_parts))
+
+    def content(self, results: Iterable[Mapping[str, Any]]) -> Response:
+        """Return the 200 with these results."""
+        return responses.task_response(self.context, results)
 
 
 class TaskRoute(APIRoute):
@@ -135,7 +161,7 @@ class TaskRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any) -> None:
         """Take the type of the endpoint's parameter `body` as the request's schema."""
         super().__init__(path, endpoint, **options)
-        self.schema: type[schemas.Schema] = get_type_hints(endpoint)["body"]
+        self.schema: type[Schema] = get_type_hints(endpoint)["body"]
         self.app = self._respond
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -165,11 +191,11 @@ class TaskRoute(APIRoute):
                 body = await request.pipeline.run_in_thread(lambda: self.parse(request, raw))
             return await self.answer(request, body)
 
-    def parse(self, request: TaskRequest, raw: bytes) -> schemas.Schema:
+    def parse(self, request: TaskRequest, raw: bytes) -> Schema:
         """Return the validated body. Raises what `request_body.parse` does."""
-        return parse(self.schema, raw, request.max_texts)
+        return parse(self.schema, raw, request.pipeline.max_texts)
 
-    async def answer(self, request: TaskRequest, body: schemas.Schema) -> Response:
+    async def answer(self, request: TaskRequest, body: Schema) -> Response:
         """Return the endpoint's response."""
         response: Response = await self.endpoint(request, body)
         return response
@@ -179,3 +205,36 @@ async def _never() -> Message:
     """Receive nothing: a line's client is watched by the stream."""
     await asyncio.Future()
     raise AssertionError
+
+
+def endpoint_of(task: ServedTask[Any]) -> Callable[[TaskRequest, Any], Awaitable[Response]]:
+    """Return the handler of a task's requests."""
+
+    async def answer(request: TaskRequest, body: Any) -> Response:
+        model = task.find(request.registry, body.model)
+        return await request.respond(await task.run(request.call(model), body))
+
+    answer.__annotations__["body"] = task.request
+    return answer
+
+
+def task_routes(tasks: Iterable[ServedTask[Any]], route: type[TaskRoute] = TaskRoute) -> list[BaseRoute]:
+    """Return the documented routes of tasks."""
+    router = APIRouter(tags=["tasks"], route_class=route, responses=openapi.problems(*openapi.PROBLEMS))
+    for task in tasks:
+        success = openapi.success_with_npy if task.has_file else openapi.success
+        documented = success(task.example)
+        documented[200] = openapi.with_lines(documented[200])
+        request = openapi.task_request(task.request)
+        request["requestBody"] = openapi.with_lines(request["requestBody"])
+        router.add_api_route(
+            task.path,
+            endpoint_of(task),
+            methods=["POST"],
+            name=task.name,
+            description=task.__doc__,
+            response_model=task.response,
+            responses=documented,
+            openapi_extra=request,
+        )
+    return router.routes

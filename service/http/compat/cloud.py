@@ -1,8 +1,8 @@
 """The conventions of SageMaker (/ping, /invocations), Vertex AI (routes of AIP_*) and KServe's V1 (:predict)."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, ClassVar, get_type_hints
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
 from starlette.requests import Request
@@ -10,15 +10,29 @@ from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError, displayed
 from service.engine.loaded_model import Model
-from service.http import responses, routes
-from service.http.lifecycle import service_of
+from service.http.compat import huggingface
+from service.http.compat.base import (
+    CompatibleApi,
+    CompatibleRequest,
+    answer,
+    check_fields,
+    check_ready,
+    fields_of,
+    not_served,
+    refused,
+    task_of,
+)
 from service.http.request_body import validated
-from service.http.schemas import Example, Schema
-from service.http.task_route import TaskRequest
-from service.http.wires import huggingface
-from service.http.wires.wire import FIELDS, Wire, WireRequest, answer, check_fields, check_ready, fields_of
+from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
-from service.pipeline.pipeline import INLINE_RESULTS
+from service.tasks.schema import Example
+from service.tasks.table import BY_ROW
+from service.tasks.task import ServedTask, in_parts
+
+TASKS = [task for task in BY_ROW.values() if not task.request.nested]
+TEXTS = frozenset(name for task in TASKS for name in task.texts)
+NAMES = frozenset(name for task in TASKS for name in task.request.model_fields)
+"""Fields of any endpoint that makes predictions."""
 
 
 class Invocation(huggingface.InferenceRequest):
@@ -32,7 +46,7 @@ class Invocation(huggingface.InferenceRequest):
     task: str | None = Field(None, description="Task whose default model answers.")
 
 
-class PredictParameters(WireRequest):
+class PredictParameters(CompatibleRequest):
     """Options of the endpoint for the model's task, such as `top_k`, which hold for all instances."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
@@ -42,7 +56,7 @@ class PredictParameters(WireRequest):
     task: str | None = Field(None, description="Task whose default model answers.")
 
 
-class PredictRequest(WireRequest):
+class PredictRequest(CompatibleRequest):
     """Texts to predict."""
 
     example: ClassVar[Example] = {"instances": ["A warm film.", {"text": "A dull film."}]}
@@ -50,7 +64,7 @@ class PredictRequest(WireRequest):
     parameters: PredictParameters | None = None
 
 
-WIRE = Wire(
+API = CompatibleApi(
     "cloud",
     "SageMaker's /ping and /invocations, KServe's V1, and Vertex AI's routes where AIP_* name them.",
     paths=r"/ping|/invocations|/v1/models/[^/]+:predict",
@@ -58,20 +72,20 @@ WIRE = Wire(
 )
 
 
-@WIRE.get("/ping", answer=None, needs_key=False)
+@API.get("/ping", answer=None, needs_key=False)
 async def ping(request: Request) -> Response:
     """Answer 200 with an empty body while the service can answer."""
     check_ready(request)
     return Response()
 
 
-@WIRE.post("/invocations", answer=[[{"label": "positive", "score": 0.99}]])
+@API.post("/invocations", answer=[[{"label": "positive", "score": 0.99}]])
 async def invocations(request: TaskRequest, body: Invocation) -> Response:
     """Run a model's task on `inputs`, as /hf/MODEL does."""
     return await huggingface.run(request, _chosen(request, body.model, body.task).name, body)
 
 
-@WIRE.post(
+@API.post(
     "/v1/models/{model}:predict",
     answer={"predictions": [{"label": "positive", "score": 0.99, "scores": [], "truncated": False}]},
 )
@@ -82,63 +96,59 @@ async def predict(request: TaskRequest, body: PredictRequest) -> Response:
     if parameters.model not in (None, named):
         in_path, beside = displayed(str(named)), displayed(str(parameters.model))
         message = f"is {in_path!r} in the path and {beside!r} in parameters: send one"
-        raise InvalidRequestError([FieldError("model", message)])
+        raise refused("model", message)
     model = _chosen(request, named, parameters.task)
     request.context.model = model.name
-    task = model.spec.task
-    if task not in ENDPOINTS:
-        message = f"{model.name!r} is for {task}, which this wire does not have"
-        raise InvalidRequestError([FieldError("model", message)])
-    texts = _columns(model, body.instances, request.max_texts)
+    task = task_of(model)
+    if task is None:
+        raise not_served(model)
+    max_texts = request.pipeline.max_texts
+    texts = _columns(model, body.instances, max_texts)
     check_fields(model, texts, "instances")
     content: dict[str, Any] = {name: each.values for name, each in texts.items()}
-    content |= {"model": model.name, **_options(model, parameters.model_extra or {})}
+    content |= {"model": model.name, **_options(model, task, parameters.model_extra or {})}
     prediction = PredictionRequest(request.scope, request.receive)
     prediction.begin()
     try:
-        native = validated(SCHEMAS[task], content, request.max_texts)
-        return await ENDPOINTS[task](prediction, native)
+        native = validated(task.request, content, max_texts)
+        return await prediction.respond(await task.run(prediction.call(model), native))
     except InvalidRequestError as error:
         errors = [FieldError(_place(each.field, task), each.message) for each in error.errors]
         raise InvalidRequestError(errors) from None
 
 
 class PredictionRequest(TaskRequest):
-    """A request to a task's own endpoint, whose results are predictions."""
+    """A request for a task's own results, which are predictions."""
 
     needs_json = True
 
-    async def respond(
-        self, count: int, results: Callable[[], Iterable[dict[str, Any]]], max_inline: int = INLINE_RESULTS
-    ) -> Response:
-        """Write the results, in a thread if they are large or more than `max_inline`."""
-        return await self.pipeline.write(
-            self.context, count, lambda: answer({"predictions": responses.in_parts(results())}), max_inline
-        )
+    def content(self, results: Iterable[Mapping[str, Any]]) -> Response:
+        """Return the 200 with these results."""
+        return answer({"predictions": in_parts(results)})
 
 
-def vertex(environ: Mapping[str, str]) -> Wire | None:
+def vertex(environ: Mapping[str, str]) -> CompatibleApi | None:
     """Return the routes that Vertex AI names in the environment; None if it names none."""
     health, route = environ.get("AIP_HEALTH_ROUTE", ""), environ.get("AIP_PREDICT_ROUTE", "")
-    wire = Wire(
+    api = CompatibleApi(
         "vertex",
         "Vertex AI's routes, named by AIP_HEALTH_ROUTE and AIP_PREDICT_ROUTE.",
         paths="|".join(map(re.escape, filter(None, (health, route)))),
         write_error=huggingface.write_error,
     )
     if health:
-        wire.get(health, answer=None, needs_key=False)(ping)
+        api.get(health, answer=None, needs_key=False)(ping)
     if route:
-        wire.post(route, answer={"predictions": []})(predict)
-    return wire if health or route else None
+        api.post(route, answer={"predictions": []})(predict)
+    return api if health or route else None
 
 
 def _chosen(request: TaskRequest, name: str | None, task: str | None) -> Model:
     """Return the named model, which must be for the task if one is given, else the task's default, else the only one."""
-    registry = service_of(request).loaded.registry
+    registry = request.registry
     if name is None and task is None and len(registry.models) > 1:
         names = ", ".join(registry.models)
-        raise InvalidRequestError([FieldError("model", f"or task is required: loaded are {names}")])
+        raise refused("model", f"or task is required: loaded are {names}")
     return registry.find(name, task)
 
 
@@ -155,20 +165,20 @@ def _columns(model: Model, instances: list[Any], limit: int) -> dict[str, Texts]
         if name in NAMES - TEXTS:
             where = next(i for i, row in enumerate(rows) if name in row)
             message = "is an option, which holds for all instances: send it in parameters"
-            raise InvalidRequestError([FieldError(f"instances[{where}].{name}", message)])
+            raise refused(f"instances[{where}].{name}", message)
         wrong = next((i for i, value in enumerate(values) if not isinstance(value, str)), None)
         if wrong is not None:
-            raise InvalidRequestError([FieldError(f"instances[{wrong}].{name}", "must be a string")])
+            raise refused(f"instances[{wrong}].{name}", "must be a string")
         columns[name] = Texts(f"instances.{name}", [str(value) for value in values], True)
     if not columns:
-        raise InvalidRequestError([FieldError("instances", "has no text; send at least one")])
+        raise refused("instances", "has no text; send at least one")
     return columns
 
 
-def _options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options(model: Model, task: ServedTask[Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the model's endpoint; unknown ones are ignored, those of other tasks refused."""
     given = {name: value for name, value in given.items() if value is not None and name in NAMES}
-    known = SCHEMAS[model.spec.task].model_fields.keys()
+    known = task.request.model_fields.keys()
     errors = [
         FieldError(f"parameters.{name}", "is a text: send it in instances")
         if name in TEXTS
@@ -183,24 +193,8 @@ def _options(model: Model, given: Mapping[str, Any]) -> dict[str, Any]:
     return dict(given)
 
 
-def _place(field: str, task: str) -> str:
+def _place(field: str, task: ServedTask[Any]) -> str:
     """Return where a request had a field of the endpoint: text[1] is that of instances[1]."""
     name, bracket, index = field.partition("[")
-    is_text = name.partition(" ")[0] in FIELDS[task]  # "question and context" have too many texts
+    is_text = name.partition(" ")[0] in task.texts  # "question and context" have too many texts
     return f"instances{bracket}{index}.{name}" if is_text else f"parameters.{field}"
-
-
-ENDPOINTS: dict[str, Callable[[TaskRequest, Any], Awaitable[Response]]] = {
-    "classification": routes.classify,
-    "similarity": routes.embed,
-    "ner": routes.ner,
-    "qa": routes.qa,
-    "fill_mask": routes.fill_mask,
-}
-"""Task → this service's own endpoint, which makes the predictions."""
-SCHEMAS: dict[str, type[Schema]] = {
-    task: get_type_hints(endpoint)["body"] for task, endpoint in ENDPOINTS.items()
-}
-TEXTS = frozenset(name for names in FIELDS.values() for name in names)
-NAMES = frozenset(name for schema in SCHEMAS.values() for name in schema.model_fields)
-"""Fields of any endpoint."""

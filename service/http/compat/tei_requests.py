@@ -5,10 +5,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, PlainValidator
 
-from bert.errors import FieldError, InvalidRequestError
-from service.http.embedding_schemas import Dimensions
-from service.http.schemas import Example
-from service.http.wires.wire import Flag, Strings, WireRequest, only
+from service.http.compat.base import CompatibleRequest, Flag, Strings, only, refused
+from service.tasks.embed import Dimensions
+from service.tasks.schema import Example
 
 NORMALIZED = "Give each vector length 1. Models that end in the norm do so anyway."
 
@@ -42,7 +41,7 @@ def _ids(value: object) -> list[list[int]]:
     return rows
 
 
-class TeiCuts(WireRequest):
+class TeiCuts(CompatibleRequest):
     """Options of all requests."""
 
     truncate: Flag | None = Field(
@@ -53,9 +52,7 @@ class TeiCuts(WireRequest):
     def cuts(self) -> bool:
         """Tell whether to cut texts; refuse what is not done."""
         if (self.truncation_direction or "right").lower() != "right":
-            raise InvalidRequestError(
-                [FieldError("truncation_direction", "must be right: texts are cut at their end")]
-            )
+            raise refused("truncation_direction", "must be right: texts are cut at their end")
         return self.truncate is not False
 
 
@@ -99,14 +96,14 @@ class TeiRerankRequest(TeiCuts):
     prompt_name: Annotated[Any, only(why="a query and its texts get their own prompts")] = None
 
 
-class Compared(WireRequest):
+class Compared(CompatibleRequest):
     """A sentence and those that it is compared with."""
 
     source_sentence: str
     sentences: Strings
 
 
-class TeiSimilarityRequest(WireRequest):
+class TeiSimilarityRequest(CompatibleRequest):
     """Sentences to compare."""
 
     example: ClassVar[Example] = {
@@ -116,7 +113,7 @@ class TeiSimilarityRequest(WireRequest):
     parameters: TeiOptions | None = None
 
 
-class TeiTokenizeRequest(WireRequest):
+class TeiTokenizeRequest(CompatibleRequest):
     """Texts to show as tokens."""
 
     example: ClassVar[Example] = {"inputs": "Warsaw!"}
@@ -125,7 +122,7 @@ class TeiTokenizeRequest(WireRequest):
     prompt_name: str | None = None
 
 
-class TeiDecodeRequest(WireRequest):
+class TeiDecodeRequest(CompatibleRequest):
     """Token ids of one text, or lists of them."""
 
     example: ClassVar[Example] = {"ids": [101, 8199, 999, 102]}
@@ -133,7 +130,7 @@ class TeiDecodeRequest(WireRequest):
     skip_special_tokens: Flag = True
 
 
-class TeiAnyRequest(WireRequest):
+class TeiAnyRequest(CompatibleRequest):
     """A request of the model's own kind: embed, rerank or predict."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())

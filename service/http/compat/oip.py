@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,32 +11,38 @@ from starlette.responses import Response
 
 from bert.errors import UnknownModelError, displayed
 from service.engine.loaded_model import Model
-from service.http import responses
-from service.http.lifecycle import service_of
-from service.http.problems import ProblemError
-from service.http.request_body import header, read_json
-from service.http.schemas import Schema
-from service.http.span_schemas import Candidates
-from service.http.task_route import TaskRequest
-from service.http.wires.oip_tensors import HEADER, InferRequest, Output, fill, refused, written
-from service.http.wires.wire import (
+from service.http.compat.base import (
+    CompatibleApi,
+    CompatibleRequest,
+    CompatibleRoute,
     Flag,
-    Wire,
-    WireRequest,
-    WireRoute,
     answer,
     check_fields,
     check_options,
     check_ready,
     error_response,
     fields_of,
+    not_served,
     only,
+    refused,
     validate,
 )
-from service.pipeline.inputs import Texts, prompted
+from service.http.compat.oip_tensors import HEADER, InferRequest, Output, fill, written
+from service.http.lifecycle import service_of
+from service.http.problems import ProblemError
+from service.http.request_body import header, read_json
+from service.http.route import TaskRequest
+from service.pipeline.inputs import Texts
+from service.tasks.classification import classify
+from service.tasks.embed import embed, prompted
+from service.tasks.fill_mask import Candidates, fill_masks, mask_rows
+from service.tasks.ner import entities
+from service.tasks.qa import answers
+from service.tasks.schema import Schema
+from service.tasks.task import in_parts, to_json
 
 
-class InferRoute(WireRoute):
+class InferRoute(CompatibleRoute):
     """A route whose bodies may end in binary tensors; Triton's client gives them no content type."""
 
     any_type = True
@@ -49,10 +56,10 @@ class InferRoute(WireRoute):
             size = int(length[:12])
         else:
             raise refused(HEADER, f"must be a number of bytes, at most the body's {len(raw)}")
-        body = validate(InferRequest, read_json(raw[:size], request.max_texts))
+        body = validate(InferRequest, read_json(raw[:size], request.pipeline.max_texts))
         left = memoryview(raw)[size:]
         for tensor in body.inputs:
-            left = fill(tensor, left, request.max_texts)
+            left = fill(tensor, left, request.pipeline.max_texts)
         if len(left):
             raise refused("inputs", f"leave {len(left)} bytes of the body that belong to none of them")
         return body
@@ -65,7 +72,7 @@ def write_error(problem: ProblemError, request_id: str) -> Response:
     )
 
 
-WIRE = Wire(
+API = CompatibleApi(
     "oip",
     "Open Inference Protocol v2 for KServe's and Triton's HTTP clients, with binary tensors.",
     paths=r"/v2(/.*)?",
@@ -76,7 +83,7 @@ _TEXT = {"name": "text", "datatype": "BYTES", "shape": [-1]}
 _LABEL = {"name": "label", "datatype": "BYTES", "shape": [1], "data": ["positive"]}
 
 
-@WIRE.get("/v2", answer={"name": "bert-serve", "version": "0.1.0", "extensions": ["binary_tensor_data"]})
+@API.get("/v2", answer={"name": "bert-serve", "version": "0.1.0", "extensions": ["binary_tensor_data"]})
 async def server(request: Request) -> Response:
     """Describe the server."""
     return answer(
@@ -84,27 +91,27 @@ async def server(request: Request) -> Response:
     )
 
 
-@WIRE.get("/v2/health/live", answer={"live": True}, needs_key=False)
+@API.get("/v2/health/live", answer={"live": True}, needs_key=False)
 async def live(request: Request) -> Response:
     """Answer while the process runs, unless only a restart of the service helps."""
     service_of(request).check_live()
     return answer({"live": True})
 
 
-@WIRE.get("/v2/health/ready", answer={"ready": True}, needs_key=False)
+@API.get("/v2/health/ready", answer={"ready": True}, needs_key=False)
 async def ready(request: Request) -> Response:
     """Tell whether the service can answer."""
     check_ready(request)
     return answer({"ready": True})
 
 
-@WIRE.get("/v2/models", answer={"models": ["sentiment"]})
+@API.get("/v2/models", answer={"models": ["sentiment"]})
 async def models(request: Request) -> Response:
     """List the loaded models."""
     return answer({"models": list(service_of(request).loaded.registry.models)})
 
 
-@WIRE.get(
+@API.get(
     "/v2/models/{model}",
     "/v2/models/{model}/versions/{version}",
     answer={
@@ -118,7 +125,7 @@ async def models(request: Request) -> Response:
 async def metadata(request: Request) -> Response:
     """Describe a model's tensors."""
     model = _model(request)
-    version = model.bundle.manifest.version
+    version, form = model.bundle.manifest.version, FORMS.get(model.spec.task)
     return answer(
         {
             "name": model.name,
@@ -127,13 +134,13 @@ async def metadata(request: Request) -> Response:
             "inputs": [{"name": name, "datatype": "BYTES", "shape": [-1]} for name in fields_of(model)],
             "outputs": [
                 {"name": name, "datatype": datatype, "shape": shape}
-                for name, datatype, shape in OUTPUTS.get(model.spec.task, _no_outputs)(model)
+                for name, datatype, shape in (form.outputs(model) if form is not None else ())
             ],
         }
     )
 
 
-@WIRE.get(
+@API.get(
     "/v2/models/{model}/ready",
     "/v2/models/{model}/versions/{version}/ready",
     answer={"name": "sentiment", "ready": True},
@@ -151,7 +158,7 @@ async def model_ready(request: Request) -> Response:
     return answer({"name": name, "ready": True})
 
 
-@WIRE.post(
+@API.post(
     "/v2/models/{model}/infer",
     "/v2/models/{model}/versions/{version}/infer",
     answer={"model_name": "sentiment", "model_version": "1", "outputs": [_LABEL]},
@@ -163,12 +170,13 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
     body.check()
     fields = {tensor.name: Texts(tensor.name, tensor.data, True) for tensor in body.inputs}
     check_fields(model, fields, "inputs")
-    request.check_count(*fields.values())
-    if model.spec.task not in RUNS:
-        raise refused("model", f"{model.name!r} is for {model.spec.task}, which this wire does not have")
+    request.call(model).check_count(*fields.values())
+    form = FORMS.get(model.spec.task)
+    if form is None:
+        raise not_served(model)
     options = validate(Options, body.parameters)
-    check_options(model, options, OPTIONS[model.spec.task])
-    outputs = await RUNS[model.spec.task](request, model, fields, options)
+    check_options(model, options, form.options)
+    outputs = await form.run(request, model, fields, options)
     if body.outputs:
         unknown = {wanted.name for wanted in body.outputs} - {output.name for output in outputs}
         if unknown:
@@ -177,10 +185,10 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
         wanted = [wanted.name for wanted in body.outputs]
         outputs = [output for output in outputs if output.name in wanted]
     count = max(output.shape[0] for output in outputs)
-    return await request.pipeline.write(request.context, count, lambda: written(model, body, outputs), 32)
+    return await request.write(count, lambda: written(model, body, outputs), 32)
 
 
-class Options(WireRequest):
+class Options(CompatibleRequest):
     """Parameters of a request."""
 
     top_k: Candidates | None = None
@@ -191,21 +199,11 @@ class Options(WireRequest):
     sequence_id: Annotated[Any, only(0, "", why="models keep nothing from one request to the next")] = None
 
 
-OPTIONS: dict[str, Collection[str]] = {
-    "classification": {"truncate"},
-    "similarity": {"truncate", "prompt_name"},
-    "qa": (),
-    "ner": (),
-    "fill_mask": {"top_k"},
-}
-"""Task → its options."""
-
-
 async def _classify(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
     text, pair = fields["text"], fields.get("text_pair")
-    found, _ = await request.pipeline.classify(request.context, model, text, pair, truncate=options.truncate)
+    found, _ = await classify(request.call(model), text, pair, truncate=options.truncate)
     labels = model.spec.labels
     by_label = [dict(each.scores) for each in found]
     scores = np.array([[each[label] for label in labels] for each in by_label], np.float32)
@@ -220,21 +218,18 @@ async def _embed(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
     text = prompted(fields["text"], model, options.prompt_name)
-    embedded = await request.pipeline.embed(request.context, model, text, truncate=options.truncate)
+    embedded = await embed(request.call(model), text, truncate=options.truncate)
     return [Output("embedding", np.ascontiguousarray(embedded.vectors, np.float32))]
 
 
 async def _answers(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
-    found = await request.pipeline.answers(
-        request.context, model, fields["question"], fields["context"], top_k=1, max_answer_tokens=None
-    )
+    question, context = fields["question"], fields["context"]
+    found = await answers(request.call(model), question, context, top_k=1, max_answer_tokens=None)
     starts = [-1 if each.start is None else each.start for each in found]
     ends = [-1 if each.end is None else each.end for each in found]
-    texts = await request.pipeline.write(
-        request.context, len(found), lambda: [each.answer or "" for each in found]
-    )
+    texts = await request.write(len(found), lambda: [each.answer or "" for each in found])
     return [
         Output("answer", texts),
         Output("score", np.array([each.score for each in found], np.float32)),
@@ -246,62 +241,61 @@ async def _answers(
 async def _entities(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
-    found = await request.pipeline.entities(request.context, model, fields["text"])
-    texts = await request.pipeline.write(
-        request.context,
-        len(found) + sum(map(len, found)),
-        lambda: [_json(responses.in_parts(each)) for each in found],
-    )
+    found = await entities(request.call(model), fields["text"])
+    count = len(found) + sum(map(len, found))
+    texts = await request.write(count, lambda: [_json(in_parts(each)) for each in found])
     return [Output("entities", texts)]
 
 
 async def _fill_masks(
     request: TaskRequest, model: Model, fields: Mapping[str, Texts], options: Options
 ) -> list[Output]:
-    found = await request.pipeline.fill_masks(
-        request.context, model, fields["text"], top_k=options.top_k or 5
-    )
-    texts = await request.pipeline.write(
-        request.context,
-        found.results,
-        lambda: [_json(each["masks"]) for each in responses.masks(found.texts)],
+    found = await fill_masks(request.call(model), fields["text"], top_k=options.top_k or 5)
+    texts = await request.write(
+        found.results, lambda: [_json(each["masks"]) for each in mask_rows(found, in_parts)]
     )
     return [Output("masks", texts)]
 
 
-RUNS: dict[str, Callable[[TaskRequest, Model, Mapping[str, Texts], Options], Awaitable[list[Output]]]] = {
-    "classification": _classify,
-    "similarity": _embed,
-    "qa": _answers,
-    "ner": _entities,
-    "fill_mask": _fill_masks,
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a task takes and gives here."""
+
+    options: Collection[str]
+    outputs: Callable[[Model], list[tuple[str, str, list[int]]]]
+    """Returns names, datatypes and shapes. Entities and masks, of which texts have any number, are JSON."""
+    run: Callable[[TaskRequest, Model, Mapping[str, Texts], Options], Awaitable[list[Output]]]
+
+
+FORMS: dict[str, Form] = {
+    "classification": Form(
+        ("truncate",),
+        lambda model: [
+            ("label", "BYTES", [-1]),
+            ("score", "FP32", [-1]),
+            ("scores", "FP32", [-1, len(model.spec.labels)]),
+        ],
+        _classify,
+    ),
+    "similarity": Form(
+        ("truncate", "prompt_name"),
+        lambda model: [("embedding", "FP32", [-1, model.embedding_size or 0])],
+        _embed,
+    ),
+    "qa": Form(
+        (),
+        lambda _: [
+            ("answer", "BYTES", [-1]),
+            ("score", "FP32", [-1]),
+            ("start", "INT64", [-1]),
+            ("end", "INT64", [-1]),
+        ],
+        _answers,
+    ),
+    "ner": Form((), lambda _: [("entities", "BYTES", [-1])], _entities),
+    "fill_mask": Form(("top_k",), lambda _: [("masks", "BYTES", [-1])], _fill_masks),
 }
-"""Task → what returns its outputs."""
-
-
-def _no_outputs(_: Model) -> list[tuple[str, str, list[int]]]:
-    return []
-
-
-OUTPUTS: dict[str, Callable[[Model], list[tuple[str, str, list[int]]]]] = {
-    "classification": lambda model: [
-        ("label", "BYTES", [-1]),
-        ("score", "FP32", [-1]),
-        ("scores", "FP32", [-1, len(model.spec.labels)]),
-    ],
-    "similarity": lambda model: [
-        ("embedding", "FP32", [-1, model.spec.vector_size(model.bundle.manifest.hidden_size)])
-    ],
-    "qa": lambda _: [
-        ("answer", "BYTES", [-1]),
-        ("score", "FP32", [-1]),
-        ("start", "INT64", [-1]),
-        ("end", "INT64", [-1]),
-    ],
-    "ner": lambda _: [("entities", "BYTES", [-1])],
-    "fill_mask": lambda _: [("masks", "BYTES", [-1])],
-}
-"""Task → names, datatypes and shapes of its outputs. Entities and masks, of which texts have any number, are JSON."""
+"""Models' task → its form."""
 
 
 def _model(request: Request) -> Model:
@@ -314,4 +308,4 @@ def _model(request: Request) -> Model:
 
 
 def _json(value: object) -> str:
-    return responses.to_json(value).decode()
+    return to_json(value).decode()

@@ -3,24 +3,28 @@
 import time
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter
 from pydantic import Field, PlainValidator
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError
 from service.engine.loaded_model import Model
-from service.http import openapi, routes
-from service.http.embedding_schemas import RerankResponse
-from service.http.lifecycle import service_of
+from service.http.compat import tei, tei_requests
+from service.http.compat.base import (
+    CompatibleApi,
+    CompatibleRequest,
+    Flag,
+    answer,
+    error_response,
+    only,
+    refused,
+    validate,
+)
 from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
 from service.http.request_body import read_json, validated
-from service.http.responses import in_parts
-from service.http.schemas import Example, Schema, whole
-from service.http.task_route import TaskRequest, TaskRoute
-from service.http.wires import tei, tei_requests
-from service.http.wires.wire import Flag, Wire, WireRequest, answer, error_response, only, validate
+from service.http.route import TaskRequest, TaskRoute
 from service.pipeline.inputs import Texts
-from service.pipeline.relevance import find_reranker
+from service.tasks.rerank import find_reranker, relevance
+from service.tasks.schema import Example, Schema, whole
+from service.tasks.task import in_parts
 
 MAX_TOKENS_PER_DOC = 4096
 """Cohere's default, which some of its clients always send."""
@@ -38,7 +42,7 @@ def _documents(value: object) -> list[str]:
     return texts
 
 
-class DocumentsRequest(WireRequest):
+class DocumentsRequest(CompatibleRequest):
     """A query, and the documents that are ranked for it."""
 
     example: ClassVar[Example] = {
@@ -83,7 +87,7 @@ def write_error(problem: ProblemError, request_id: str) -> Response:
     )
 
 
-WIRE = Wire(
+API = CompatibleApi(
     "rerank",
     "Reranking for clients of Cohere (base URL `/`), Jina (`/v1`), vLLM and infinity.",
     paths=r"/v[12]/rerank",
@@ -91,7 +95,7 @@ WIRE = Wire(
 )
 
 
-@WIRE.post(
+@API.post(
     "/v1/rerank",
     answer={
         "id": "3f2a9c0d1e4b5a69",
@@ -107,7 +111,7 @@ async def rerank_v1(request: TaskRequest, body: DocumentsRequest) -> Response:
     return await rerank(request, body)
 
 
-@WIRE.post("/v2/rerank", answer={"results": [{"index": 1, "relevance_score": 0.68}]})
+@API.post("/v2/rerank", answer={"results": [{"index": 1, "relevance_score": 0.68}]})
 async def rerank_v2(request: TaskRequest, body: DocumentsRequest) -> Response:
     """Rank documents for a query, best first: by a cross-encoder, else by their embeddings."""
     return await rerank(request, body)
@@ -116,10 +120,10 @@ async def rerank_v2(request: TaskRequest, body: DocumentsRequest) -> Response:
 async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
     """Answer a request with `documents`."""
     context = request.context
-    model = find_reranker(service_of(request).loaded.registry, body.model)
+    model = find_reranker(request.registry, body.model)
     _check_lengths(model, body)
     query, documents = Texts.of("query", body.query), Texts.of("documents", body.documents)
-    found = await request.rank(model.name, query, documents, truncate=body.truncate)
+    found = await relevance(request.call(model), query, documents, truncate=body.truncate)
     best = found.best_first(body.top_n or None)
     is_raw = body.raw_scores or body.use_activation is False
     scores = found.raw_scores if is_raw else found.scores
@@ -151,7 +155,7 @@ async def rerank(request: TaskRequest, body: DocumentsRequest) -> Response:
             }
         )
 
-    return await request.pipeline.write(context, len(results), write)
+    return await request.write(len(results), write)
 
 
 def _check_lengths(model: Model, body: DocumentsRequest) -> None:
@@ -164,11 +168,11 @@ def _check_lengths(model: Model, body: DocumentsRequest) -> None:
         given = getattr(body, name)
         if given not in (None, -1) and given < least:
             message = f"is {given}, and texts are cut where model {model.name!r} ends, at {reads} tokens: leave it out"
-            raise InvalidRequestError([FieldError(name, message)])
+            raise refused(name, message)
 
 
 class ByShapeRoute(TaskRoute):
-    """The path /rerank, where requests with `documents` or `texts` get the answers and errors of these wires.
+    """The path /rerank, where requests with `documents` or `texts` get the answers and errors of other APIs.
 
     Clients of TEI and infinity, and litellm's, drop the path of their base URL and come here.
     """
@@ -176,24 +180,16 @@ class ByShapeRoute(TaskRoute):
     has_tei = has_rerank = True
 
     def parse(self, request: TaskRequest, raw: bytes) -> Schema:
-        """Return a request of this service, or of the wire that its field names."""
-        content = read_json(raw, request.max_texts)
+        """Return a request of this service, or of the API that its field names."""
+        content = read_json(raw, request.pipeline.max_texts)
         keys = content.keys() & {"candidates", "documents", "texts"} if isinstance(content, dict) else set()
         if len(keys) > 1:
-            raise InvalidRequestError(
-                [FieldError(" and ".join(sorted(keys)), "came together; send one of them")]
-            )
+            raise refused(" and ".join(sorted(keys)), "came together; send one of them")
         if "documents" in keys and self.has_rerank:
-            return self._of_wire(request, DocumentsRequest, content, write_error)
+            return _other(request, DocumentsRequest, content, write_error)
         if "texts" in keys and self.has_tei:
-            return self._of_wire(request, tei_requests.TeiRerankRequest, content, tei.write_error)
-        return validated(self.schema, content, request.max_texts)
-
-    def _of_wire(
-        self, request: TaskRequest, schema: type[Schema], content: object, writer: ErrorWriter
-    ) -> Schema:
-        request.scope["state"][ERROR_WRITER] = writer
-        return validate(schema, content)
+            return _other(request, tei_requests.TeiRerankRequest, content, tei.write_error)
+        return validated(self.schema, content, request.pipeline.max_texts)
 
     async def answer(self, request: TaskRequest, body: Schema) -> Response:
         """Return the response in the form of the request."""
@@ -204,11 +200,12 @@ class ByShapeRoute(TaskRoute):
         return await super().answer(request, body)
 
 
-def by_shape(*, has_tei: bool, has_rerank: bool) -> TaskRoute:
-    """Return the route of /rerank that answers these wires too."""
-    kind = type("Route", (ByShapeRoute,), {"has_tei": has_tei, "has_rerank": has_rerank})
-    router = APIRouter(tags=["tasks"], route_class=kind, responses=openapi.problems(*openapi.PROBLEMS))
-    routes.add_task(router, "/rerank", RerankResponse, routes.rerank)
-    route = router.routes[0]
-    assert isinstance(route, TaskRoute)
-    return route
+def _other(request: TaskRequest, schema: type[Schema], content: object, writer: ErrorWriter) -> Schema:
+    """Return the request of another API, which also writes the errors."""
+    request.scope["state"][ERROR_WRITER] = writer
+    return validate(schema, content)
+
+
+def by_shape(*, has_tei: bool, has_rerank: bool) -> type[TaskRoute]:
+    """Return the class of the route /rerank that answers these APIs too."""
+    return type("Route", (ByShapeRoute,), {"has_tei": has_tei, "has_rerank": has_rerank})

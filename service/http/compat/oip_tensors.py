@@ -10,12 +10,11 @@ import numpy as np
 from pydantic import Field
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError, displayed
+from bert.errors import displayed
 from service.engine.loaded_model import Model
-from service.http import responses
-from service.http.problems import shown
-from service.http.schemas import Example, whole
-from service.http.wires.wire import WireRequest, answer
+from service.http.compat.base import CompatibleRequest, answer, refused
+from service.tasks.schema import Example, shown, whole
+from service.tasks.task import to_json
 
 HEADER = "inference-header-content-length"
 """Header with the bytes of JSON before binary tensors."""
@@ -26,7 +25,7 @@ DATATYPES = {"f": "FP32", "i": "INT64"}
 Size = Annotated[int, Field(ge=0), whole(0)]
 
 
-class Tensor(WireRequest):
+class Tensor(CompatibleRequest):
     """A named array of texts."""
 
     name: str
@@ -36,7 +35,7 @@ class Tensor(WireRequest):
     data: Any = None
 
 
-class Wanted(WireRequest):
+class Wanted(CompatibleRequest):
     """An output that is asked for."""
 
     name: str
@@ -50,7 +49,7 @@ class Wanted(WireRequest):
         _check_flag(self.parameters, "binary_data", f"{displayed(self.name)}.")
 
 
-class InferRequest(WireRequest):
+class InferRequest(CompatibleRequest):
     """Texts as tensors."""
 
     example: ClassVar[Example] = {
@@ -153,7 +152,7 @@ def written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Resp
         content["id"] = body.id
     if not binary:
         return answer(content)
-    head = responses.to_json(content)
+    head = to_json(content)
     return Response(
         b"".join([head, *binary]), headers={HEADER: str(len(head))}, media_type="application/octet-stream"
     )
@@ -163,8 +162,3 @@ def _check_flag(parameters: Mapping[str, Any], name: str, place: str = "") -> No
     value = parameters.get(name)
     if value is not None and not isinstance(value, bool):
         raise refused(f"{place}{name}", f"must be true or false, not {shown(value)}")
-
-
-def refused(name: str, message: str) -> InvalidRequestError:
-    """Return the error of a field."""
-    return InvalidRequestError([FieldError(name, message)])

@@ -1,17 +1,18 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bert.errors import BertError
 from bert.tasks.spec import TaskSpec
-from service.pipeline.pipeline import Pipeline
+from service.pipeline.pipeline import Call
+from service.pipeline.tokenization import BoundedTokenizer
 from tests.support.live import Live, serving
 from tests.support.tiny import MAX_TOKENS, write_tiny_bundle
 
 KEY = "one-long-key"
 CROSS = TaskSpec("classification", ("LABEL_0",), problem_type="regression", pair=True, max_tokens=MAX_TOKENS)
-METHODS = ("classify", "numbers", "embed", "relevance", "entities", "answers", "fill_masks", "tokens")
 
 
 @pytest.fixture(scope="session")
@@ -41,18 +42,14 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the pipeline raise an error; after `times` requests it works again."""
 
     def fail(error: BertError, times: int = 1000) -> None:
-        left = [times]
-        for name in METHODS:
-            original = getattr(Pipeline, name)
+        left, original = [times], Call.tokenizer
 
-            async def method(
-                *args: object, original: Callable[..., object] = original, **options: object
-            ) -> object:
-                left[0] -= 1
-                if left[0] >= 0:
-                    raise error
-                return await original(*args, **options)  # type: ignore[misc]
+        def tokenizer(self: Call, **options: Any) -> BoundedTokenizer:
+            left[0] -= 1
+            if left[0] >= 0:
+                raise error
+            return original(self, **options)
 
-            monkeypatch.setattr(Pipeline, name, method)
+        monkeypatch.setattr(Call, "tokenizer", tokenizer)
 
     return fail

@@ -1,6 +1,7 @@
 """Hugging Face's inference API, at /hf/MODEL: what InferenceClient sends to a URL, by the model's task."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -8,7 +9,7 @@ from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bert.errors import FieldError, InvalidRequestError, displayed
+from bert.errors import InvalidRequestError, displayed
 from bert.tasks.aggregation import AGGREGATION_NAMES, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.classification import Activation, Scoring
 from bert.tasks.fill_mask import MAX_CANDIDATES
@@ -17,57 +18,41 @@ from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
 from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
-from service.http.embedding_schemas import Dimensions
-from service.http.problems import ProblemError, shown
-from service.http.responses import in_parts
-from service.http.schemas import Example, TopK
-from service.http.span_schemas import MAX_ANSWERS, AnswerTokens
-from service.http.task_route import TaskRequest
-from service.http.wires import tei, tei_requests
-from service.http.wires.wire import (
+from service.http.compat import tei, tei_requests
+from service.http.compat.base import (
+    CompatibleApi,
+    CompatibleRequest,
     Flag,
     Strings,
-    Wire,
-    WireRequest,
     answer,
     check_options,
     error_response,
     only,
+    refused,
     validate,
 )
-from service.pipeline.inputs import Texts, prompted, too_many_texts
-from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS
-from service.pipeline.relevance import Relevance
+from service.http.problems import ProblemError
+from service.http.route import TaskRequest
+from service.pipeline.inputs import Texts, too_many_texts
+from service.pipeline.pipeline import INLINE_RESULTS, Call
+from service.tasks.classification import classify
+from service.tasks.embed import INLINE_VECTORS, Dimensions, embed, prompted
+from service.tasks.fill_mask import fill_masks
+from service.tasks.ner import entities, tagged_pieces
+from service.tasks.qa import MAX_ANSWERS, AnswerTokens, answers, span_result
+from service.tasks.rerank import Relevance
+from service.tasks.schema import Example, TopK, shown
+from service.tasks.task import in_parts
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
 """Value of `function_to_apply` → what is taken instead of the model's own."""
 NO_ZERO_SHOT = "zero-shot classification is not served, and a model answers with its own labels only"
-_CUTS = {"truncate", "truncation", "truncation_direction"}
-OPTIONS: dict[str, Collection[str]] = {
-    "classification": {"top_k", "function_to_apply", *_CUTS},
-    "ner": {"aggregation_strategy", "ignore_labels", "stride"},
-    "qa": {
-        *("top_k", "handle_impossible_answer", "max_answer_len", "max_question_len", "max_seq_len"),
-        *("doc_stride", "align_to_words"),
-    },
-    "similarity": {"prompt_name", "normalize", "dimensions", "encoding_format", *_CUTS},
-    "fill_mask": {"top_k"},
-}
-"""Task → its options."""
-PIPELINES = {
-    "classification": ("text-classification", "sentiment-analysis"),
-    "ner": ("token-classification", "ner"),
-    "qa": ("question-answering",),
-    "similarity": ("feature-extraction", "sentence-similarity"),
-    "fill_mask": ("fill-mask",),
-}
-"""Task → the hub's names of it, which may stand in the path."""
 Content = Callable[[], object]
 """Makes the JSON of a response, in a thread if that takes long."""
 
 
-class Parameters(WireRequest):
-    """Options of all tasks. `OPTIONS` has those of each; what cannot be honoured is refused."""
+class Parameters(CompatibleRequest):
+    """Options of all tasks. `FORMS` has those of each; what cannot be honoured is refused."""
 
     top_k: TopK | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
@@ -107,10 +92,10 @@ class Parameters(WireRequest):
             return Aggregation(name.lower())
         except ValueError:
             message = f"must be {AGGREGATION_NAMES}, not {displayed(name)!r}"
-            raise _refused("aggregation_strategy", message) from None
+            raise refused("aggregation_strategy", message) from None
 
 
-class InferenceRequest(WireRequest):
+class InferenceRequest(CompatibleRequest):
     """Inputs of the model's task, and options under `parameters` or beside `inputs`."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())
@@ -128,26 +113,26 @@ class InferenceRequest(WireRequest):
         """
         named = {name: value for name, value in (self.parameters or {}).items() if value is not None}
         if unknown := {name for name, value in named.items() if value} - Parameters.model_fields.keys():
-            raise _refused(f"parameters.{displayed(min(unknown))}", "is not an option of this API")
+            raise refused(f"parameters.{displayed(min(unknown))}", "is not an option of this API")
         beside = {name: value for name, value in (self.model_extra or {}).items() if value is not None}
         return validate(Parameters, {**beside, **named})
 
 
-class OneText(WireRequest):
+class OneText(CompatibleRequest):
     """A text, and for models of pairs a second one."""
 
     text: str
     text_pair: str | None = None
 
 
-class Question(WireRequest):
+class Question(CompatibleRequest):
     """A question and the text that may answer it."""
 
     question: str
     context: str
 
 
-class Plain(WireRequest):
+class Plain(CompatibleRequest):
     """Texts."""
 
     inputs: Strings
@@ -158,7 +143,7 @@ def write_error(problem: ProblemError, request_id: str) -> Response:
     return error_response(problem, problem.status, {"error": problem.detail})
 
 
-WIRE = Wire(
+API = CompatibleApi(
     "huggingface",
     "Hugging Face's InferenceClient: its model or endpoint is the URL `/hf/MODEL`.",
     paths=r"/hf(/.*)?",
@@ -166,7 +151,7 @@ WIRE = Wire(
 )
 
 
-@WIRE.post(
+@API.post(
     "/hf/{model}",
     "/hf/{model}/",
     "/hf/{model}/pipeline/{task}",
@@ -175,76 +160,71 @@ WIRE = Wire(
 async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
     """Run the model's task."""
     model = request.find_model(request.path_params["model"], None)
-    pipelines, asked = PIPELINES.get(model.spec.task), request.path_params.get("task")
-    if asked is not None and pipelines is not None and asked not in pipelines:
-        message = (
-            f"is {displayed(asked)!r} in the path, and model {model.name!r} is for {' or '.join(pipelines)}"
-        )
-        raise _refused("pipeline", message)
+    form, asked = FORMS.get(model.spec.task), request.path_params.get("task")
+    if asked is not None and form is not None and asked not in form.pipelines:
+        names = " or ".join(form.pipelines)
+        message = f"is {displayed(asked)!r} in the path, and model {model.name!r} is for {names}"
+        raise refused("pipeline", message)
     return await run(request, model.name, body)
 
 
 async def run(request: TaskRequest, name: str | None, body: InferenceRequest) -> Response:
     """Answer a request with a model, by its task."""
     model = request.find_model(name, None)
-    if model.spec.task not in TASKS:
-        message = f"model {model.name!r} is for {model.spec.task}, which this wire does not have"
-        raise InvalidRequestError([FieldError("model", message)])
-    max_inline = INLINE_VECTORS if model.spec.task == "similarity" else INLINE_RESULTS
+    form = FORMS.get(model.spec.task)
+    if form is None:
+        raise refused(
+            "model", f"model {model.name!r} is for {model.spec.task}, which this wire does not have"
+        )
     options = body.options()
-    check_options(model, options, OPTIONS[model.spec.task])
+    check_options(model, options, form.options)
     _check_windows(model, options)
-    count, content = await TASKS[model.spec.task](request, model, body.inputs, options)
-    return await request.pipeline.write(request.context, count, lambda: answer(content()), max_inline)
+    count, content = await form.run(request.call(model), body.inputs, options)
+    return await request.write(count, lambda: answer(content()), form.max_inline)
 
 
-@WIRE.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO | {"auto_truncate": False})
+@API.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO | {"auto_truncate": False})
 async def info(request: Request) -> Response:
     """Describe the model and the limits of requests."""
     return answer(tei.describe(request, auto_truncate=False))
 
 
-WIRE.get("/hf/{model}/health", answer=None, needs_key=False)(tei.health)
+API.get("/hf/{model}/health", answer=None, needs_key=False)(tei.health)
 
 
-async def _classify(
-    request: TaskRequest, model: Model, inputs: object, options: Parameters
-) -> tuple[int, Content]:
+async def _classify(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
     """Return a list of labels and scores for each text, also for one: InferenceClient takes the first list."""
     if isinstance(inputs, dict) or (
         isinstance(inputs, list) and any(isinstance(each, dict) for each in inputs)
     ):
-        rows = _objects(request, OneText, inputs)
+        rows = _objects(call, OneText, inputs)
         text = Texts("inputs", [row.text for row in rows], True)
         second = [row.text_pair for row in rows if row.text_pair is not None]
         pair = Texts("inputs.text_pair", second, True) if second else None
     else:
-        text, pair = _texts(request, inputs), None
+        text, pair = _texts(call, inputs), None
+    model = call.model
     if model.spec.pair not in (None, pair is not None) or (pair is not None and len(pair) != len(text)):
         reads = "pairs: send text and text_pair" if model.spec.pair else "single texts"
-        raise _refused("inputs", f"do not fit: model {model.name!r} reads {reads}")
-    request.check_count(text, *([pair] if pair is not None else []))
+        raise refused("inputs", f"do not fit: model {model.name!r} reads {reads}")
+    call.check_count(text, *([pair] if pair is not None else []))
     scoring = Scoring(options.top_k, activation=ACTIVATIONS.get(options.function_to_apply))
-    found, _ = await request.pipeline.classify(
-        request.context, model, text, pair, scoring, truncate=options.cuts()
-    )
+    found, _ = await classify(call, text, pair, scoring, truncate=options.cuts())
     return sum(len(each.scores) for each in found), lambda: in_parts(
         in_parts({"label": label, "score": score} for label, score in each.scores) for each in found
     )
 
 
-async def _entities(
-    request: TaskRequest, model: Model, inputs: object, options: Parameters
-) -> tuple[int, Content]:
+async def _entities(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
     """Return the entities of a text, or a list of those of each; without aggregation its pieces that have a tag."""
-    aggregation, text = options.aggregation(), _texts(request, inputs)
+    aggregation, text = options.aggregation(), _texts(call, inputs)
     ignored = frozenset(options.ignore_labels or ())
     found: Sequence[Sequence[Any]]
     if aggregation is Aggregation.NONE:
-        found = await request.pipeline.tagged_pieces(request.context, model, text)
-        show: Callable[[Any], dict[str, object]] = partial(_tagged_piece, model.tokenizer)
+        found = await tagged_pieces(call, text)
+        show: Callable[[Any], dict[str, object]] = partial(_tagged_piece, call.model.tokenizer)
     else:
-        found = await request.pipeline.entities(request.context, model, text, EntityOptions(aggregation))
+        found = await entities(call, text, EntityOptions(aggregation))
         show = _entity
 
     def shown() -> object:
@@ -284,20 +264,17 @@ def _tagged_piece(tokenizer: Tokenizer, piece: TaggedPiece) -> dict[str, object]
     }
 
 
-async def _answers(
-    request: TaskRequest, model: Model, inputs: object, options: Parameters
-) -> tuple[int, Content]:
+async def _answers(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
     """Return the best answer, or a list of `top_k`; the best span unless `handle_impossible_answer`."""
-    rows = _objects(request, Question, inputs)
+    rows = _objects(call, Question, inputs)
     question = Texts("inputs.question", [row.question for row in rows], True)
     passage = Texts("inputs.context", [row.context for row in rows], True)
-    request.check_count(question, passage)
+    call.check_count(question, passage)
     top_k = options.top_k or 1
     if top_k > MAX_ANSWERS:
-        raise _refused("top_k", f"must be at most {MAX_ANSWERS}")
-    found = await request.pipeline.answers(
-        request.context, model, question, passage, top_k=top_k + 1, max_answer_tokens=options.max_answer_len
-    )
+        raise refused("top_k", f"must be at most {MAX_ANSWERS}")
+    longest = options.max_answer_len
+    found = await answers(call, question, passage, top_k=top_k + 1, max_answer_tokens=longest)
 
     def shown() -> object:
         spans = (_spans(each, may_be_none=options.handle_impossible_answer)[:top_k] for each in found)
@@ -307,32 +284,27 @@ async def _answers(
     return len(rows) * top_k, shown
 
 
-def _spans(found: Answer, *, may_be_none: bool) -> list[dict[str, object]]:
+def _spans(found: Answer, *, may_be_none: bool) -> list[Any]:
     """Return the answers, best first; no answer is an empty one."""
     nothing = {"answer": "", "score": found.no_answer_score, "start": 0, "end": 0}
     best = [found.span] if found.span is not None else []
-    spans: list[dict[str, object]] = [
-        {"answer": each.text, "score": each.score, "start": each.start, "end": each.end}
-        for each in (*best, *found.alternatives)
-    ]
+    spans: list[Any] = [span_result(each) for each in (*best, *found.alternatives)]
     return [nothing, *spans] if found.span is None and (may_be_none or not spans) else spans
 
 
-async def _embed(
-    request: TaskRequest, model: Model, inputs: object, options: Parameters
-) -> tuple[int, Content]:
+async def _embed(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
     """Return a vector for each text, or the cosines of `sentences` with `source_sentence`."""
     if options.encoding_format not in (None, "float"):
-        raise _refused("encoding_format", "must be float; /v1/embeddings has base64")
+        raise refused("encoding_format", "must be float; /v1/embeddings has base64")
+    model = call.model
     if isinstance(inputs, dict):
         compared = validate(tei_requests.TeiSimilarityRequest, {"inputs": inputs}).inputs
         source = Texts.of("inputs.source_sentence", compared.source_sentence)
         sentences = Texts.of("inputs.sentences", compared.sentences)
-        request.check_count(source, sentences)
+        call.check_count(source, sentences)
         source, sentences = (prompted(each, model, options.prompt_name) for each in (source, sentences))
-        embedded = await request.pipeline.embed(
-            request.context,
-            model,
+        embedded = await embed(
+            call,
             source,
             sentences,
             truncate=options.cuts(),
@@ -341,27 +313,23 @@ async def _embed(
         )
         cosines = Relevance.of_vectors(embedded).scores.tolist()
         return 1, lambda: in_parts(cosines)
-    text = prompted(_texts(request, inputs), model, options.prompt_name)
-    embedded = await request.pipeline.embed(
-        request.context, model, text, truncate=options.cuts(), dimensions=options.dimensions
-    )
+    text = prompted(_texts(call, inputs), model, options.prompt_name)
+    embedded = await embed(call, text, truncate=options.cuts(), dimensions=options.dimensions)
     unit = bool(options.normalize) and not model.spec.normalize
     vectors = normalize(embedded.vectors) if unit else embedded.vectors
     return len(text), lambda: in_parts(vectors)
 
 
-async def _fill_masks(
-    request: TaskRequest, model: Model, inputs: object, options: Parameters
-) -> tuple[int, Content]:
+async def _fill_masks(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
     """Return the candidates of a mask; of several masks a list for each."""
     top_k = options.top_k or 5
     if top_k > MAX_CANDIDATES:
-        raise _refused("top_k", f"must be at most {MAX_CANDIDATES}")
-    text = _texts(request, inputs)
-    found = await request.pipeline.fill_masks(request.context, model, text, top_k=top_k)
+        raise refused("top_k", f"must be at most {MAX_CANDIDATES}")
+    text = _texts(call, inputs)
+    found = await fill_masks(call, text, top_k=top_k)
 
     def shown() -> object:
-        with request.context.timed("decode"):
+        with call.context.timed("decode"):
             texts = [[_candidates(mask.candidates) for mask in masks] for masks in found.texts]
         flat = [masks[0] if len(masks) == 1 else masks for masks in texts]
         return flat if text.is_list else flat[0]
@@ -376,14 +344,42 @@ def _candidates(candidates: Sequence[Any]) -> list[object] | object:
     )
 
 
-TASKS: dict[str, Callable[[TaskRequest, Model, object, Parameters], Awaitable[tuple[int, Content]]]] = {
-    "classification": _classify,
-    "ner": _entities,
-    "qa": _answers,
-    "similarity": _embed,
-    "fill_mask": _fill_masks,
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a task takes and gives here."""
+
+    pipelines: tuple[str, ...]
+    """The hub's names of it, which may stand in the path."""
+    options: Collection[str]
+    run: Callable[[Call, object, Parameters], Awaitable[tuple[int, Content]]]
+    """Returns the number of results, and what makes their JSON."""
+    max_inline: int = INLINE_RESULTS
+    """Most results that are written on the event loop."""
+
+
+_CUTS = ("truncate", "truncation", "truncation_direction")
+_WINDOWS = ("max_question_len", "max_seq_len", "doc_stride")
+FORMS: dict[str, Form] = {
+    "classification": Form(
+        ("text-classification", "sentiment-analysis"), ("top_k", "function_to_apply", *_CUTS), _classify
+    ),
+    "ner": Form(
+        ("token-classification", "ner"), ("aggregation_strategy", "ignore_labels", "stride"), _entities
+    ),
+    "qa": Form(
+        ("question-answering",),
+        ("top_k", "handle_impossible_answer", "max_answer_len", "align_to_words", *_WINDOWS),
+        _answers,
+    ),
+    "similarity": Form(
+        ("feature-extraction", "sentence-similarity"),
+        ("prompt_name", "normalize", "dimensions", "encoding_format", *_CUTS),
+        _embed,
+        INLINE_VECTORS,
+    ),
+    "fill_mask": Form(("fill-mask",), ("top_k",), _fill_masks),
 }
-"""Task → what returns the number of results and makes their JSON."""
+"""Models' task → its form."""
 
 
 def _check_windows(model: Model, options: Parameters) -> None:
@@ -399,29 +395,26 @@ def _check_windows(model: Model, options: Parameters) -> None:
         given = getattr(options, name)
         if given not in (None, value):
             message = f"is {shown(given)}, and the windows of model {model.name!r} have {value}: leave it out"
-            raise _refused(name, message)
+            raise refused(name, message)
 
 
-def _texts(request: TaskRequest, inputs: object) -> Texts:
+def _texts(call: Call, inputs: object) -> Texts:
     text = Texts.of("inputs", validate(Plain, {"inputs": inputs}).inputs)
-    request.check_count(text)
+    call.check_count(text)
     return text
 
 
-def _objects(request: TaskRequest, schema: type[Any], inputs: object) -> list[Any]:
+def _objects(call: Call, schema: type[Any], inputs: object) -> list[Any]:
     """Read one object or a list of them, up to the first that is wrong."""
     items = inputs if isinstance(inputs, list) else [inputs]
-    if len(items) > request.max_texts:
-        raise InvalidRequestError([too_many_texts("inputs", len(items), request.max_texts)])
+    limit = call.pipeline.max_texts
+    if len(items) > limit:
+        raise InvalidRequestError([too_many_texts("inputs", len(items), limit)])
     found = []
     for number, each in enumerate(items):
         place = f"inputs[{number}]" if isinstance(inputs, list) else "inputs"
         if not isinstance(each, dict):
             form = f"an object with {' and '.join(schema.model_fields)}, or a list of such objects"
-            raise _refused(place, f"must be {form}, not {shown(each)}")
+            raise refused(place, f"must be {form}, not {shown(each)}")
         found.append(validate(schema, each, place))
     return found
-
-
-def _refused(name: str, message: str) -> InvalidRequestError:
-    return InvalidRequestError([FieldError(name, message)])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert.tasks.spec import DenseLayer, TaskSpec
-from tests.service.http.wires.conftest import CROSS
+from tests.service.http.compat.conftest import CROSS
 from tests.support.live import Live, serving
 from tests.support.tiny import SPECS, write_tiny_bundle
 

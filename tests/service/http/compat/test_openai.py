@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert.errors import DeadlineExceededError, NotReadyError, QueueFullError
-from tests.service.http.wires.conftest import KEY
+from tests.service.http.compat.conftest import KEY
 from tests.support.live import Live
 
 openai = pytest.importorskip(

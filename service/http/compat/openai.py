@@ -9,16 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.engine.loaded_model import Model
-from service.http.embedding_schemas import Dimensions
+from service.http.compat.base import CompatibleApi, CompatibleRequest, Flag, answer, error_response, strings
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
-from service.http.responses import in_base64, in_parts
-from service.http.schemas import Example
-from service.http.task_route import TaskRequest
-from service.http.wires.wire import Flag, Wire, WireRequest, answer, error_response, strings
-from service.pipeline.inputs import Texts, prompted
-from service.pipeline.pipeline import INLINE_VECTORS
-from service.pipeline.relevance import Embedded
+from service.http.route import TaskRequest
+from service.pipeline.inputs import Texts
+from service.tasks.embed import INLINE_VECTORS, Dimensions, embed, in_base64, prompted
+from service.tasks.schema import Example
+from service.tasks.task import Embedded, in_parts
 
 TOKEN_IDS = "holds token ids of another model: send strings (LangChain: check_embedding_ctx_length=False)"
 CODES = {"unknown-model": "model_not_found", "unauthorized": "invalid_api_key"}
@@ -33,7 +31,7 @@ def _input(value: object) -> object:
     return strings(value)
 
 
-class EmbeddingsRequest(WireRequest):
+class EmbeddingsRequest(CompatibleRequest):
     """Texts to embed."""
 
     example: ClassVar[Example] = {"model": "similarity", "input": ["How do I reset my password?"]}
@@ -67,7 +65,7 @@ def write_error(problem: ProblemError, request_id: str) -> Response:
     return error_response(problem, status, {"error": error}, **headers)
 
 
-WIRE = Wire(
+API = CompatibleApi(
     "openai",
     "Embeddings for clients of OpenAI's API: base URL `/v1`.",
     paths=r"/v1(/.*)?",
@@ -84,7 +82,7 @@ _MODEL = {
 }
 
 
-@WIRE.post(
+@API.post(
     "/v1/embeddings",
     answer={
         "object": "list",
@@ -96,18 +94,17 @@ _MODEL = {
 async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
     """Turn texts into vectors of length 1."""
     model, text = request.find_model(body.model, "similarity"), Texts.of("input", body.input)
-    request.check_count(text)
+    call = request.call(model)
+    call.check_count(text)
     text = prompted(text, model, body.prompt_name)
-    embedded = await request.pipeline.embed(
-        request.context, model, text, truncate=body.truncate, dimensions=body.dimensions
-    )
+    embedded = await embed(call, text, truncate=body.truncate, dimensions=body.dimensions)
     usage = {"prompt_tokens": request.context.tokens, "total_tokens": request.context.tokens}
 
     def write() -> Response:
         data = in_parts(_items(embedded, body.encoding_format))
         return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
 
-    return await request.pipeline.write(request.context, len(text), write, INLINE_VECTORS)
+    return await request.write(len(text), write, INLINE_VECTORS)
 
 
 def _items(embedded: Embedded, encoding: str) -> Iterator[dict[str, Any]]:
@@ -116,7 +113,7 @@ def _items(embedded: Embedded, encoding: str) -> Iterator[dict[str, Any]]:
         yield {"object": "embedding", "index": index, "embedding": shown}
 
 
-@WIRE.get("/v1/models", answer={"object": "list", "data": [_MODEL], "models": ["similarity"]})
+@API.get("/v1/models", answer={"object": "list", "data": [_MODEL], "models": ["similarity"]})
 async def models(request: Request) -> Response:
     """List the loaded models, for OpenAI's clients (`data`) and KServe's (`models`)."""
     loaded = service_of(request).loaded.registry.models
@@ -124,7 +121,7 @@ async def models(request: Request) -> Response:
     return answer({"object": "list", "data": data, "models": list(loaded)})
 
 
-@WIRE.get("/v1/models/{model}", answer=_MODEL)
+@API.get("/v1/models/{model}", answer=_MODEL)
 async def model(request: Request) -> Response:
     """Describe one model."""
     registry = service_of(request).loaded.registry

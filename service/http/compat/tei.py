@@ -15,12 +15,8 @@ from bert.manifest import CUDA
 from bert.tasks.classification import Scoring
 from bert.tasks.similarity import normalize
 from bert.tasks.spec import TaskSpec
-from service.engine.loaded_model import Model
-from service.http.lifecycle import service_of
-from service.http.problems import ProblemError
-from service.http.responses import in_parts
-from service.http.task_route import TaskRequest
-from service.http.wires.tei_requests import (
+from service.http.compat.base import CompatibleApi, answer, check_ready, error_response, validate
+from service.http.compat.tei_requests import (
     TeiAnyRequest,
     TeiDecodeRequest,
     TeiEmbedRequest,
@@ -30,10 +26,17 @@ from service.http.wires.tei_requests import (
     TeiSimilarityRequest,
     TeiTokenizeRequest,
 )
-from service.http.wires.wire import Wire, answer, check_ready, error_response, validate
-from service.pipeline.inputs import Texts, prompted
-from service.pipeline.pipeline import INLINE_RESULTS, INLINE_VECTORS, Token
-from service.pipeline.relevance import Relevance, is_cross_encoder
+from service.http.lifecycle import service_of
+from service.http.problems import ProblemError
+from service.http.route import TaskRequest
+from service.pipeline.inputs import Texts, check_count
+from service.pipeline.pipeline import INLINE_RESULTS, Call
+from service.tasks.classification import classify
+from service.tasks.embed import INLINE_VECTORS, prompted
+from service.tasks.embed import embed as embed_texts
+from service.tasks.rerank import Relevance, find_reranker, is_cross_encoder, numbers, relevance
+from service.tasks.task import in_parts
+from service.tasks.tokenize import Token, tokens
 
 KINDS = {
     HTTPStatus.FAILED_DEPENDENCY: "Backend",
@@ -42,7 +45,7 @@ KINDS = {
     HTTPStatus.GATEWAY_TIMEOUT: "Backend",
 }
 DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}
-_EMBEDS = "similarity"
+_EMBEDS, _CLASSIFIES = "similarity", "classification"
 EMPTY = "empty"
 """Code of the problem of no text."""
 _UTF8_SIZES = (0x80, 0x800, 0x10000)
@@ -58,7 +61,7 @@ def write_error(problem: ProblemError, request_id: str) -> Response:
     return error_response(problem, status, {"error": problem.detail, "error_type": kind})
 
 
-WIRE = Wire(
+API = CompatibleApi(
     "tei",
     "Text Embeddings Inference: base URL `/tei/MODEL`, or `/tei` for the default embedding model.",
     paths=r"/tei(/.*)?",
@@ -66,65 +69,60 @@ WIRE = Wire(
 )
 
 
-@WIRE.post("/tei/{model}/embed", "/tei/embed", answer=[[0.00690308, -0.0630234, -0.072044]])
+@API.post("/tei/{model}/embed", "/tei/embed", answer=[[0.00690308, -0.0630234, -0.072044]])
 async def embed(request: TaskRequest, body: TeiEmbedRequest) -> Response:
     """Turn texts into vectors of length 1: a list of lists, also for one text."""
-    model = _model(request, _EMBEDS)
+    call = _call(request, _EMBEDS)
+    model = call.model
     text = prompted(_texts(request, "inputs", body.inputs), model, body.prompt_name)
-    embedded = await request.pipeline.embed(
-        request.context, model, text, truncate=body.cuts(), dimensions=body.dimensions
-    )
+    embedded = await embed_texts(call, text, truncate=body.cuts(), dimensions=body.dimensions)
     unit = body.normalize is not False and not model.spec.normalize
     vectors = normalize(embedded.vectors) if unit else embedded.vectors
     return await _written(request, lambda: in_parts(vectors), [text], embedded.truncated, INLINE_VECTORS)
 
 
-@WIRE.post("/tei/{model}/embed_all", "/tei/embed_all", answer=[])
+@API.post("/tei/{model}/embed_all", "/tei/embed_all", answer=[])
 async def embed_all(request: TaskRequest, body: TeiEmbedRequest) -> Response:
     """Refuse: the graphs give one vector a text, and none a token."""
     raise ProblemError(424, "wrong-task", "the model gives one vector for a text, and none for each token")
 
 
-@WIRE.post("/tei/{model}/embed_sparse", "/tei/embed_sparse", answer=[])
+@API.post("/tei/{model}/embed_sparse", "/tei/embed_sparse", answer=[])
 async def embed_sparse(request: TaskRequest, body: TeiEmbedRequest) -> Response:
     """Refuse: no model gives sparse vectors."""
     raise ProblemError(424, "wrong-task", "the model gives no sparse vectors")
 
 
-@WIRE.post("/tei/{model}/predict", "/tei/predict", answer=[{"score": 0.99, "label": "positive"}])
+@API.post("/tei/{model}/predict", "/tei/predict", answer=[{"score": 0.99, "label": "positive"}])
 async def predict(request: TaskRequest, body: TeiPredictRequest) -> Response:
     """Classify a text or a pair (a list of scores, best first), or a list of these (a list of lists)."""
-    model, rows = _model(request, "classification"), body.inputs.rows
+    call, rows = _call(request, _CLASSIFIES), body.inputs.rows
+    model = call.model
     if model.spec.pair not in (None, len(rows[0]) == 2):
         reads = "pairs" if model.spec.pair else "single texts"
         raise ProblemError(424, "wrong-input", f"model {model.name!r} reads {reads}")
     text, *pair = [_texts(request, "inputs", list(column)) for column in zip(*rows, strict=True)]
-    request.check_count(text, *pair)
-    context, cut = request.context, body.cuts()
+    call.check_count(text, *pair)
+    second, cut = pair[0] if pair else None, body.cuts()
     if len(model.spec.labels) == 1:
-        numbers = await request.pipeline.numbers(
-            context, model, text, pair[0] if pair else None, truncate=cut
-        )
-        chosen = numbers.raw_scores if body.raw_scores else numbers.scores
+        one = await numbers(call, text, second, truncate=cut)
+        chosen, truncated = one.raw_scores if body.raw_scores else one.scores, one.truncated
         scores = [[{"score": score, "label": model.spec.labels[0]}] for score in chosen.tolist()]
-        truncated = numbers.truncated
     else:
         scoring = Scoring(activation="identity" if body.raw_scores else None)
-        found, truncated = await request.pipeline.classify(
-            context, model, text, pair[0] if pair else None, scoring, truncate=cut
-        )
+        found, truncated = await classify(call, text, second, scoring, truncate=cut)
         scores = [[{"score": score, "label": label} for label, score in each.scores] for each in found]
     return await _written(
         request, lambda: in_parts(scores) if body.inputs.is_batch else scores[0], [text, *pair], truncated
     )
 
 
-@WIRE.post(
+@API.post(
     "/tei/{model}/rerank", "/tei/rerank", answer=[{"index": 1, "score": 0.9}, {"index": 0, "score": 0.1}]
 )
 async def rerank(request: TaskRequest, body: TeiRerankRequest) -> Response:
     """Rank texts for a query with a cross-encoder, best first."""
-    model = _model(request, "classification")
+    model = _call(request, _CLASSIFIES).model
     if not is_cross_encoder(model.spec):
         raise ProblemError(424, "wrong-task", f"model {model.name!r} is not a re-ranker model")
     return await ranked(request, body, model.name)
@@ -133,7 +131,8 @@ async def rerank(request: TaskRequest, body: TeiRerankRequest) -> Response:
 async def ranked(request: TaskRequest, body: TeiRerankRequest, name: str | None = None) -> Response:
     """Answer a request with the named model, else with any that can rank."""
     query, texts = Texts.of("query", body.query), _texts(request, "texts", body.texts)
-    found = await request.rank(name, query, texts, truncate=body.cuts())
+    call = request.call(find_reranker(request.registry, name))
+    found = await relevance(call, query, texts, truncate=body.cuts())
     scores = found.raw_scores if body.raw_scores else found.scores
     results: list[dict[str, Any]] = [
         {"index": index, "score": float(scores[index])} for index in found.best_first(None)
@@ -143,43 +142,41 @@ async def ranked(request: TaskRequest, body: TeiRerankRequest, name: str | None 
     return await _written(request, lambda: in_parts(results), [query, texts], found.truncated)
 
 
-@WIRE.post("/tei/{model}/similarity", answer=[0.68, 0.2])
+@API.post("/tei/{model}/similarity", answer=[0.68, 0.2])
 async def similarity(request: TaskRequest, body: TeiSimilarityRequest) -> Response:
     """Return the cosine of each sentence with the source sentence, in the order of the request."""
-    options, model = body.parameters or TeiOptions(truncate=None), _model(request, _EMBEDS)
+    options, call = body.parameters or TeiOptions(truncate=None), _call(request, _EMBEDS)
     source = Texts.of("inputs.source_sentence", body.inputs.source_sentence)
     sentences = _texts(request, "inputs.sentences", body.inputs.sentences)
-    request.check_count(source, sentences)
-    source, sentences = (prompted(each, model, options.prompt_name) for each in (source, sentences))
-    embedded = await request.pipeline.embed(
-        request.context, model, source, sentences, truncate=options.cuts(), shown=False
-    )
+    call.check_count(source, sentences)
+    source, sentences = (prompted(each, call.model, options.prompt_name) for each in (source, sentences))
+    embedded = await embed_texts(call, source, sentences, truncate=options.cuts(), shown=False)
     found = Relevance.of_vectors(embedded)
     return await _written(
         request, lambda: in_parts(found.scores.tolist()), [source, sentences], found.truncated
     )
 
 
-@WIRE.post("/tei/similarity", answer=[0.68, 0.2])
+@API.post("/tei/similarity", answer=[0.68, 0.2])
 async def similarity_or_model(request: TaskRequest, body: TeiAnyRequest) -> Response:
     """Ask the model called `similarity` as `/tei/{model}` does; if there is none, compare with the default model."""
-    registry = service_of(request).loaded.registry
+    registry = request.registry
     if "similarity" in {*registry.models, *(each.name for each in registry.left_out)}:  # left out: 503
         request.path_params["model"] = "similarity"
         return await by_task(request, body)
     return await similarity(request, validate(TeiSimilarityRequest, body.model_extra))
 
 
-@WIRE.post(
+@API.post(
     "/tei/{model}/tokenize",
     "/tei/tokenize",
     answer=[[{"id": 8199, "text": "Warsaw", "special": False, "start": 0, "stop": 6}]],
 )
 async def tokenize(request: TaskRequest, body: TeiTokenizeRequest) -> Response:
     """Show the tokens of texts; start and stop count bytes of UTF-8."""
-    model, text = _model(request, None), _texts(request, "inputs", body.inputs)
-    text = prompted(text, model, body.prompt_name or "")
-    tokens = await request.pipeline.tokens(request.context, model, text)
+    call = _call(request, None)
+    text = prompted(_texts(request, "inputs", body.inputs), call.model, body.prompt_name or "")
+    found = await tokens(call, text)
 
     def shown() -> object:
         return [
@@ -188,22 +185,22 @@ async def tokenize(request: TaskRequest, body: TeiTokenizeRequest) -> Response:
         ]
 
     keep = body.add_special_tokens
-    kept = [[token for token in each if keep or not token.special] for each in tokens]
+    kept = [[token for token in each if keep or not token.special] for each in found]
     return await _written(request, shown, [text], [], results=request.context.tokens)
 
 
-@WIRE.post("/tei/{model}/decode", "/tei/decode", answer=["warsaw!"])
+@API.post("/tei/{model}/decode", "/tei/decode", answer=["warsaw!"])
 async def decode(request: TaskRequest, body: TeiDecodeRequest) -> Response:
     """Return the text of token ids."""
-    model = _model(request, None)
+    tokenizer = _call(request, None).model.tokenizer
 
     def shown() -> object:
-        return [model.tokenizer.decode(ids, skip_special=body.skip_special_tokens) for ids in body.ids]
+        return [tokenizer.decode(ids, skip_special=body.skip_special_tokens) for ids in body.ids]
 
     return await _written(request, shown, [], [], results=sum(map(len, body.ids)))
 
 
-@WIRE.post(
+@API.post(
     "/tei/{model}",
     "/tei/{model}/",
     "/tei",
@@ -214,8 +211,8 @@ async def decode(request: TaskRequest, body: TeiDecodeRequest) -> Response:
 async def by_task(request: TaskRequest, body: TeiAnyRequest) -> Response:
     """Do what the model is for: predict, rerank or embed; compare if `inputs` has a source_sentence."""
     content = body.model_extra or {}
-    spec = _model(request, None if "model" in request.path_params else _EMBEDS).spec
-    if spec.task == "classification":
+    spec = _call(request, None if "model" in request.path_params else _EMBEDS).model.spec
+    if spec.task == _CLASSIFIES:
         if is_cross_encoder(spec) and "query" in content:
             return await rerank(request, validate(TeiRerankRequest, content))
         return await predict(request, validate(TeiPredictRequest, content))
@@ -234,13 +231,13 @@ EXAMPLE_INFO = {
 }
 
 
-@WIRE.get("/tei/{model}/info", "/tei/info", answer=EXAMPLE_INFO)
+@API.get("/tei/{model}/info", "/tei/info", answer=EXAMPLE_INFO)
 async def info(request: Request) -> Response:
     """Describe the model and the limits of requests."""
     return answer(describe(request, auto_truncate=True))
 
 
-@WIRE.get(
+@API.get(
     "/tei/{model}/health",
     "/tei/health",
     "/tei/{model}/ping",
@@ -290,18 +287,18 @@ def _most_inputs(spec: TaskSpec, max_texts: int) -> int:
     """Return how many inputs a request may have, of a model that may read two texts in each; a re-ranker's query is one."""
     if is_cross_encoder(spec):
         return max_texts - 1
-    return max_texts // 2 if spec.task == "classification" and spec.pair is not False else max_texts
+    return max_texts // 2 if spec.pair is not False else max_texts
 
 
-def _model(request: TaskRequest, task: str | None) -> Model:
-    """Return the path's model, else the default one; raises the 424 of a model for another task."""
+def _call(request: TaskRequest, task: str | None) -> Call:
+    """Return the call of the path's model, else of the default one; raises the 424 of a model for another task."""
     name = request.path_params.get("model")
     model = request.find_model(name, task if name is None else None)
     if task is not None and model.spec.task != task:
         raise ProblemError(
             424, "wrong-task", f"model {model.name!r} is for {model.spec.task}, not for {task}"
         )
-    return model
+    return request.call(model)
 
 
 def _texts(request: TaskRequest, name: str, sent: str | list[str]) -> Texts:
@@ -309,7 +306,7 @@ def _texts(request: TaskRequest, name: str, sent: str | list[str]) -> Texts:
     text = Texts.of(name, sent)
     if not len(text) or not all(text.values):
         raise ProblemError(400, EMPTY, f"`{name}` cannot be empty")
-    request.check_count(text)
+    check_count(request.pipeline.max_texts, text)
     return text
 
 
@@ -325,7 +322,7 @@ async def _written(
     """Return a response with TEI's headers, and x-truncated: the indices of the texts that were cut."""
     context = request.context
 
-    models = service_of(request).loaded.registry.models
+    models = request.registry.models
 
     def ms(*phases: str) -> str:
         return str(round(1000 * sum(context.seconds.get(phase, 0.0) for phase in phases)))
@@ -343,7 +340,7 @@ async def _written(
     if any(truncated):
         headers["x-truncated"] = ",".join(str(index) for index, cut in enumerate(truncated) if cut)
     count = max((len(field) for field in fields), default=0) if results is None else results
-    return await request.pipeline.write(context, count, lambda: answer(content(), headers), max_inline)
+    return await request.write(count, lambda: answer(content(), headers), max_inline)
 
 
 def _bytes_before(text: str) -> range | NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""Parts that all wires share: routes with their own errors, requests that ignore unknown fields, plain answers."""
+"""Parts that all compatible APIs share: routes with their own errors, requests that ignore unknown fields, plain answers."""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -18,9 +18,11 @@ from service.http import openapi, responses
 from service.http.lifecycle import service_of
 from service.http.problems import ErrorWriter, ProblemError, field_message
 from service.http.request_body import read_json
-from service.http.schemas import Schema
-from service.http.task_route import TaskRequest, TaskRoute
+from service.http.route import TaskRequest, TaskRoute
 from service.pipeline.inputs import Texts, pair_count
+from service.tasks.schema import Schema
+from service.tasks.table import BY_ROW
+from service.tasks.task import ServedTask, to_json
 
 Post = TypeVar("Post", bound=Callable[..., Awaitable[Response]])
 Get = TypeVar("Get", bound=Callable[[Request], Awaitable[Response]])
@@ -28,8 +30,8 @@ Body = TypeVar("Body", bound=Schema)
 NOT_STRINGS = "must be a string or a list of strings"
 
 
-class WireRequest(Schema):
-    """Base of a wire's requests; unknown fields are ignored, as by the servers that the wire comes from."""
+class CompatibleRequest(Schema):
+    """Base of the requests; unknown fields are ignored, as by the servers that the APIs come from."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -66,7 +68,7 @@ def only(*values: object, why: str) -> PlainValidator:
     return PlainValidator(check, json_schema_input_type=schema)
 
 
-def check_options(model: Model, options: WireRequest, known: Collection[str]) -> None:
+def check_options(model: Model, options: CompatibleRequest, known: Collection[str]) -> None:
     """Raise InvalidRequestError for options of other tasks than the model's; null and false ask for nothing."""
     task = model.spec.task
     errors = [
@@ -92,18 +94,18 @@ def validate(schema: type[Body], content: object, *where: str) -> Body:
         ) from None
 
 
-class WireRoute(TaskRoute):
-    """A task's route with a wire's request."""
+class CompatibleRoute(TaskRoute):
+    """A route that reads the request of a compatible API."""
 
     takes_lines = False
 
     def parse(self, request: TaskRequest, raw: bytes) -> Schema:
         """Return the validated body."""
-        return validate(self.schema, read_json(raw, request.max_texts))
+        return validate(self.schema, read_json(raw, request.pipeline.max_texts))
 
 
-class Wire:
-    """The routes of a wire, and how it writes errors."""
+class CompatibleApi:
+    """The routes of an API, and how it writes errors."""
 
     def __init__(
         self,
@@ -112,7 +114,7 @@ class Wire:
         *,
         paths: str,
         write_error: ErrorWriter,
-        route_class: type[WireRoute] = WireRoute,
+        route_class: type[CompatibleRoute] = CompatibleRoute,
     ) -> None:
         """`paths` is a pattern of those whose errors it writes."""
         self.tag = {"name": title, "description": description}
@@ -124,7 +126,7 @@ class Wire:
         """Those that need no key."""
 
     def owns(self, path: str) -> bool:
-        """Tell whether errors at a path are this wire's."""
+        """Tell whether errors at a path are this API's."""
         return self._paths.fullmatch(path) is not None
 
     def post(self, path: str, *others: str, answer: Any) -> Callable[[Post], Post]:
@@ -188,7 +190,7 @@ def _with_path(extra: dict[str, Any], path: str) -> dict[str, Any]:
 
 def answer(content: object, headers: Mapping[str, str] | None = None) -> Response:
     """Return a 200 with JSON."""
-    response = responses.JsonResponse(responses.to_json(content))
+    response = responses.JsonResponse(to_json(content))
     response.headers.update(headers or {})
     return response
 
@@ -207,35 +209,40 @@ def check_ready(request: Request, name: str | None = None) -> None:
         raise NotReadyError(f"the service is {why_not}")
 
 
-FIELDS = {
-    "classification": ("text", "text_pair"),
-    "similarity": ("text",),
-    "ner": ("text",),
-    "qa": ("question", "context"),
-    "fill_mask": ("text",),
-}
-"""Task → the fields of its requests."""
+def task_of(model: Model) -> ServedTask[Any] | None:
+    """Return what a model does with each text; None for a task whose requests hold more than lists of texts."""
+    task = BY_ROW[model.spec.task]
+    return task if not task.request.nested else None
 
 
 def fields_of(model: Model) -> Sequence[str]:
-    """Return the fields of texts that a model reads; none of a task that wires do not have."""
-    names = FIELDS.get(model.spec.task, ())
-    return names if model.spec.task != "classification" or model.spec.pair is not False else names[:1]
+    """Return the fields of texts that a model reads; none of a task that compatible APIs do not have."""
+    task = task_of(model)
+    return task.fields(model.spec) if task is not None else ()
 
 
 def check_fields(model: Model, given: Mapping[str, Texts], where: str) -> None:
     """Raise InvalidRequestError unless the fields are those that the model reads, with texts for each other."""
-    wanted = fields_of(model)
-    if model.spec.pair is None and "text_pair" not in given:  # it reads either
-        wanted = wanted[:1]
+    task = task_of(model)
+    wanted = task.fields_among(model.spec, given) if task is not None else ()
     if set(given) != set(wanted):
         message = f"model {model.name!r} reads {' and '.join(wanted) or 'nothing that this wire has'}"
-        raise InvalidRequestError([FieldError(where, message)])
+        raise refused(where, message)
     if len(wanted) == 2:
         pair_count(given[wanted[0]], given[wanted[1]])
+
+
+def not_served(model: Model) -> InvalidRequestError:
+    """Return the error of a model for a task that an API does not have."""
+    return refused("model", f"{model.name!r} is for {model.spec.task}, which this wire does not have")
+
+
+def refused(name: str, message: str) -> InvalidRequestError:
+    """Return the error of a field."""
+    return InvalidRequestError([FieldError(name, message)])
 
 
 def error_response(problem: ProblemError, status: int, content: object, **headers: str) -> Response:
     """Return an error's response, with the problem's headers and more."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Response(responses.to_json(content), status, {**problem.headers, **more}, "application/json")
+    return Response(to_json(content), status, {**problem.headers, **more}, "application/json")

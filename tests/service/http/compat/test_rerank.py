@@ -11,8 +11,8 @@ import pytest
 
 from bert.errors import DeadlineExceededError, QueueFullError
 from service.http import request_body
-from service.http.embedding_schemas import RerankResponse
-from tests.service.http.wires.conftest import KEY
+from service.tasks.table import BY_PATH
+from tests.service.http.compat.conftest import KEY
 from tests.support.live import Live, serving
 from tests.support.problems import fields
 
@@ -44,7 +44,7 @@ def cohere() -> Iterator[Cohere]:
 
 def test_the_own_endpoint_ranks_by_the_cross_encoder(wired: Live) -> None:
     reply = wired.post("/rerank", {"query": QUERY, "candidates": DOCUMENTS})
-    RerankResponse.model_validate_json(reply.body, strict=True)
+    BY_PATH["/rerank"].response.model_validate_json(reply.body, strict=True)
     assert reply.json["model"] == "cross"
     expected = scores_of(wired)
     assert [each["index"] for each in reply.json["results"]] == list(np.argsort(-np.array(expected)))

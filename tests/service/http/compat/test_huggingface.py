@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 from bert.errors import DeadlineExceededError, QueueFullError
-from tests.service.http.wires.conftest import KEY
+from tests.service.http.compat.conftest import KEY
 from tests.support.live import Live
 
 hub = pytest.importorskip(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert.errors import QueueFullError
-from tests.service.http.wires.conftest import KEY
+from tests.service.http.compat.conftest import KEY
 from tests.support.live import Live, Reply
 
 TEXTS = ["a film", "münchen 🙂"]

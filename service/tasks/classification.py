@@ -1,0 +1,252 @@
+"""Labels of texts, or of pairs of texts: /classify."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from bert.errors import FieldError, InvalidRequestError
+from bert.graph_inputs import joined
+from bert.tasks import classification
+from bert.tasks.classification import ALL_SCORES, Classification, Scoring, WindowMerge, activation_of
+from bert.tasks.spec import TaskSpec
+from bert.tokenizer import Window
+from service.engine.engine_protocol import Floats
+from service.engine.loaded_model import Model
+from service.pipeline.inputs import Texts, pair_count
+from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
+from service.pipeline.tokenization import encode_texts, window_tokens
+from service.tasks.schema import (
+    Example,
+    ModelName,
+    Schema,
+    Share,
+    Text,
+    TopK,
+    Truncate,
+    Truncated,
+    TypedDict,
+    complete,
+    number,
+)
+from service.tasks.task import ListItems, Results, ServedTask, response_example
+
+Temperature = Annotated[
+    float, Field(gt=0, le=100), number("a number above 0 and at most 100", lambda value: 0 < value <= 100)
+]
+SCORE_BYTES = 40
+"""Bytes of a score and its names in JSON, about; the label's name comes on top."""
+OVERLAPS = 8
+"""Divisor of `max_tokens` that gives the stride of a model without its own: windows share an eighth."""
+
+
+class ClassifyRequest(Schema):
+    """One text or a list of texts, or pairs of texts.
+
+    A pair is two strings, two lists of equal length, or one string that goes with each item of a list.
+    """
+
+    example: ClassVar[Example] = {"text": "A warm, funny film that I would gladly see again."}
+    pair_example: ClassVar[Example] = {"text": "A warm film.", "text_pair": "A good one."}
+
+    text: Text
+    text_pair: Text | None = Field(None, description="Second text of each pair, for models trained on pairs.")
+    top_k: TopK | None = Field(None, description="Number of scores, best first. Default: all labels.")
+    threshold: Share | None = Field(
+        None, description="Lowest score in `scores`, which may be empty. `label` is the best one in any case."
+    )
+    temperature: Temperature | None = Field(
+        None, description="Divisor of the logits before softmax or sigmoid. Default: 1."
+    )
+    windows: WindowMerge | None = Field(
+        None,
+        description="Read long texts in overlapping windows. The score of a label is the highest of the windows, or "
+        "their mean by the tokens of the text in each. Single texts only, and without `truncate`.",
+    )
+    truncate: Truncate = False
+    model: ModelName = None
+
+    def scoring(self) -> Scoring:
+        """Return what is asked of the scores."""
+        if self.top_k is None and self.threshold is None and self.temperature is None:
+            return ALL_SCORES
+        return Scoring(self.top_k, self.threshold, self.temperature)
+
+
+@complete
+class LabelScore(TypedDict):
+    """A label and its score."""
+
+    label: str
+    score: float
+
+
+@complete
+class ClassifyResult(LabelScore):
+    """The best label, and the scores of all labels or of those that were asked for."""
+
+    scores: Annotated[
+        list[LabelScore],
+        Field(description="Best first. Probabilities, or the predicted number of a regression model."),
+    ]
+    truncated: Truncated
+
+
+class Classify(ServedTask[ClassifyRequest]):
+    """Classify texts or pairs of texts."""
+
+    path, model_task = "/classify", "classification"
+    request, result = ClassifyRequest, ClassifyResult
+    order = "One result for each text or pair, in order."
+    texts, more = ("text", "text_pair"), "scores"
+    example = response_example(
+        "sentiment",
+        14,
+        {
+            "label": "positive",
+            "score": 0.999,
+            "scores": [{"label": "positive", "score": 0.999}, {"label": "negative", "score": 0.001}],
+            "truncated": False,
+        },
+    )
+
+    def fields(self, spec: TaskSpec) -> tuple[str, ...]:
+        """Return `text`, and `text_pair` where the model reads pairs."""
+        return self.texts if spec.pair is not False else self.texts[:1]
+
+    def example_of(self, spec: TaskSpec) -> Example:
+        """Return an example of one text, or of a pair."""
+        return ClassifyRequest.pair_example if spec.pair else ClassifyRequest.example
+
+    def shows_more(self, spec: TaskSpec, options: Collection[str]) -> bool:
+        """Tell whether scores are asked for, or several labels may hold."""
+        return "top_k" in options or "threshold" in options or spec.problem_type == "multi_label"
+
+    async def run(self, call: Call, request: ClassifyRequest) -> Results:
+        """Answer a request."""
+        text = Texts.of("text", request.text)
+        pair = Texts.of("text_pair", request.text_pair) if request.text_pair is not None else None
+        check_pair(call.model, text, pair)
+        call.check_count(text, *([pair] if pair is not None else []))
+        results, truncated = await classify(
+            call, text, pair, request.scoring(), truncate=request.truncate, windows=request.windows
+        )
+        count = sum(len(result.scores) for result in results)
+        return Results(count, lambda listed: _rows(results, truncated, listed))
+
+
+def _rows(
+    results: Sequence[Classification], truncated: Sequence[bool], listed: ListItems
+) -> Iterator[ClassifyResult]:
+    for result, cut in zip(results, truncated, strict=True):
+        scores = listed(LabelScore(label=label, score=score) for label, score in result.scores)
+        yield {"label": result.label, "score": result.score, "scores": scores, "truncated": cut}
+
+
+async def classify(
+    call: Call,
+    text: Texts,
+    pair: Texts | None,
+    scoring: Scoring = ALL_SCORES,
+    *,
+    truncate: bool,
+    windows: WindowMerge | None = None,
+) -> tuple[list[Classification], list[bool]]:
+    """Return a classification for each text or pair, and whether it was cut.
+
+    With `windows` all of a long text is read, and the scores of its windows are merged.
+    """
+    spec = call.model.spec
+    check_scoring(call.model, scoring)
+    count = max(len(text), len(pair) if pair is not None else 0)
+    call.note_size(text, count * scores_size(spec.labels, scoring.most_scores(spec)))
+    if windows is not None:
+        check_windows(pair, truncate=truncate)
+        return await _classify_windows(call, text, scoring, windows), [False] * len(text)
+    outputs, truncated = await logits_of(call, text, pair, truncate=truncate)
+    results = await call.decode(
+        len(outputs) * len(spec.labels), lambda: classification.decode(joined(outputs), spec, scoring)
+    )
+    return results, truncated
+
+
+async def logits_of(
+    call: Call, text: Texts, pair: Texts | None, *, truncate: bool
+) -> tuple[list[Floats], list[bool]]:
+    """Return each text's or pair's logits, and whether it was cut."""
+    tokenizer = call.tokenizer(only_ids=True)
+    with call.context.timed("tokenize"):
+        encodings = await encode_texts(tokenizer, call.model, text, pair, truncate=truncate)
+    return await call.infer(encodings), [encoding.truncated for encoding in encodings]
+
+
+async def _classify_windows(
+    call: Call, text: Texts, scoring: Scoring, merge: WindowMerge
+) -> list[Classification]:
+    with call.context.timed("tokenize"):
+        windows = await _whole_windows(call, text)
+    logits, spec = await call.infer_windows(windows), call.model.spec
+
+    def decode() -> list[Classification]:
+        tokens = [[window.stop - window.start for window in each] for each in windows]
+        rows = [joined(each) for each in logits]
+        return classification.decode_windows(rows, tokens, spec, merge, scoring)
+
+    return await call.decode(sum(map(len, windows)) * len(spec.labels), decode)
+
+
+async def _whole_windows(call: Call, text: Texts) -> list[list[Window]]:
+    """Return each text's windows, at least one, which hold all of it. Raises what `BoundedTokenizer.pieces` does."""
+    model, bounded = call.model, call.tokenizer(only_ids=True)
+    limit, stride = model.spec.max_tokens, window_stride(model)
+    pieces, around = await bounded.pieces(text.values), model.tokenizer.form.special_tokens(1)
+    bounded.note_unknown(pieces, text.where)
+    bounded.check_tokens(sum(window_tokens(len(each), limit, stride, around) for each in pieces))
+    return await bounded.build(
+        len(text), lambda: [model.tokenizer.windows(each, limit, stride) for each in pieces]
+    )
+
+
+def window_stride(model: Model) -> int:
+    """Return how many tokens two neighbouring windows of a long text share."""
+    return model.spec.stride or model.spec.max_tokens // OVERLAPS
+
+
+def scores_size(labels: Sequence[str], count: int) -> int:
+    """Return the most bytes of a text's best label and of `count` labels with their scores."""
+    longest = sorted(map(text_size, labels), reverse=True)
+    return RESULT_BYTES + longest[0] + sum(longest[:count]) + SCORE_BYTES * min(count, len(longest))
+
+
+def check_pair(model: Model, text: Texts, pair: Texts | None) -> None:
+    """Refuse a pair for a model of single texts, and a single text for a model of pairs; some models read both."""
+    if pair is not None and model.spec.pair is False:
+        raise InvalidRequestError([FieldError("text_pair", f"model {model.name!r} reads single texts")])
+    if pair is None and model.spec.pair:
+        raise InvalidRequestError([FieldError("text_pair", f"is required: model {model.name!r} reads pairs")])
+    if pair is not None:
+        pair_count(text, pair)
+
+
+def check_scoring(model: Model, scoring: Scoring) -> None:
+    """Refuse a threshold or temperature for a model whose scores are no probabilities."""
+    given = {"threshold": scoring.threshold, "temperature": scoring.temperature}
+    if scoring is ALL_SCORES or (scoring.activation or activation_of(model.spec)) != "identity":
+        return
+    message = "is {}, and model {!r} gives numbers, not probabilities: leave it out"
+    errors = [
+        FieldError(name, message.format(value, model.name))
+        for name, value in given.items()
+        if value is not None
+    ]
+    if errors:
+        raise InvalidRequestError(errors)
+
+
+def check_windows(pair: Texts | None, *, truncate: bool) -> None:
+    """Refuse windows over pairs, and over texts that are cut."""
+    if pair is not None:
+        raise InvalidRequestError([FieldError("text_pair", "is not read in windows: leave windows out")])
+    if truncate:
+        message = "reads all of a long text, and truncate cuts it: send one of the two"
+        raise InvalidRequestError([FieldError("windows", message)])

@@ -1,0 +1,221 @@
+"""The most probable of several texts after a prompt: /multiple-choice."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from bert.encoding import Encoding
+from bert.errors import MAX_FIELD_ERRORS, FieldError, InvalidRequestError
+from bert.tasks.multiple_choice import ScoredChoice, decode
+from service.pipeline.inputs import Texts, check_not_blank, make_each, too_many_texts
+from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
+from service.tasks.schema import (
+    Example,
+    Item,
+    ModelName,
+    NonEmpty,
+    NotBlank,
+    Schema,
+    TopK,
+    Truncate,
+    TypedDict,
+    complete,
+)
+from service.tasks.task import LONG_CHARACTERS, PART, ListItems, Results, ServedTask, response_example
+
+TwoOrMore = Annotated[list[Item], Field(json_schema_extra={"minItems": 2})]
+"""A list of at least two, which `check_choices` sees to."""
+
+
+class MultipleChoiceRequest(Schema):
+    """A prompt and its choices, or a list of prompts.
+
+    Several prompts have one list of choices for all, or a list of lists: one for each prompt.
+    """
+
+    example: ClassVar[Example] = {
+        "prompt": "The film was dull, so",
+        "choices": ["it was not long.", "she left."],
+    }
+    nested: ClassVar[frozenset[str]] = frozenset({"choices"})
+
+    prompt: NotBlank | NonEmpty[NotBlank] = Field(description="A question, or the text before the choices.")
+    choices: TwoOrMore[NotBlank] | NonEmpty[TwoOrMore[NotBlank]] = Field(
+        description="Texts that are read beside the prompt, one at a time."
+    )
+    top_k: TopK | None = Field(None, description="Number of scores, best first. Default: all choices.")
+    truncate: Truncate = False
+    model: ModelName = None
+
+
+@complete
+class ChoiceScore(TypedDict):
+    """A choice and its probability among the choices of its prompt."""
+
+    index: Annotated[int, Field(description="Index of the choice in its list.")]
+    choice: str
+    score: float
+
+
+@complete
+class MultipleChoiceResult(ChoiceScore):
+    """The best choice of one prompt, and the scores of all choices or of the `top_k` best."""
+
+    scores: Annotated[
+        list[ChoiceScore], Field(description="Best first. The probabilities of all choices add up to 1.")
+    ]
+    truncated: Annotated[bool, Field(description="True if a choice, or the prompt beside one, was cut.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Choices for prompts: one list that belongs to every prompt, or a list for each."""
+
+    lists: list[list[str]]
+    is_nested: bool
+
+    @classmethod
+    def of(cls, sent: list[str] | list[list[str]]) -> "Choices":
+        """Wrap what the client sent."""
+        lists = [each for each in sent if isinstance(each, list)]
+        return cls(lists, True) if lists else cls([[each for each in sent if isinstance(each, str)]], False)
+
+    def where(self, item: int, choice: int | None = None) -> str:
+        """Return the name of one choice, or of the list of a prompt, for messages."""
+        name = f"choices[{item}]" if self.is_nested else "choices"
+        return name if choice is None else f"{name}[{choice}]"
+
+    def for_prompt(self, prompt: int) -> int:
+        """Return the index of a prompt's list."""
+        return prompt if self.is_nested else 0
+
+
+class MultipleChoice(ServedTask[MultipleChoiceRequest]):
+    """Find the most probable of several texts for each prompt."""
+
+    path, model_task = "/multiple-choice", "multiple_choice"
+    request, result = MultipleChoiceRequest, MultipleChoiceResult
+    order = "One result for each prompt, in order."
+    texts, more = ("prompt", "choices"), "scores"
+    probe: ClassVar = {"choices": ["a", "b"]}
+    example = response_example(
+        "stories",
+        29,
+        {
+            "index": 1,
+            "choice": "she left.",
+            "score": 0.98,
+            "scores": [
+                {"index": 1, "choice": "she left.", "score": 0.98},
+                {"index": 0, "choice": "it was not long.", "score": 0.02},
+            ],
+            "truncated": False,
+        },
+    )
+
+    async def run(self, call: Call, request: MultipleChoiceRequest) -> Results:
+        """Answer a request."""
+        prompt, choices = Texts.of("prompt", request.prompt), Choices.of(request.choices)
+        count, top_k = check_choices(call.pipeline.max_texts, prompt, choices), request.top_k
+        call.note_size(prompt, choices_size(choices, count, top_k))
+        with call.context.timed("tokenize"):
+            rows = await _encode(call, prompt, choices, count, truncate=request.truncate)
+        flat = [encoding for each in rows for encoding in each]
+        scores = iter(await call.infer(flat))
+        results = await call.decode(
+            len(flat), lambda: [decode([next(scores) for _ in each], top_k) for each in rows]
+        )
+        truncated = [any(encoding.truncated for encoding in each) for each in rows]
+        return Results(sum(map(len, results)), lambda listed: _rows(results, choices, truncated, listed))
+
+
+def _rows(
+    results: Sequence[Sequence[ScoredChoice]],
+    choices: Choices,
+    truncated: Sequence[bool],
+    listed: ListItems,
+) -> Iterator[MultipleChoiceResult]:
+    for item, (scored, cut) in enumerate(zip(results, truncated, strict=True)):
+        texts = choices.lists[choices.for_prompt(item)]
+        scores = [
+            ChoiceScore(index=each.index, choice=texts[each.index], score=each.score) for each in scored
+        ]
+        is_long = any(len(text) > LONG_CHARACTERS for text in texts)
+        yield {**scores[0], "scores": listed(scores, 1 if is_long else PART), "truncated": cut}
+
+
+async def _encode(
+    call: Call, prompt: Texts, choices: Choices, count: int, *, truncate: bool
+) -> list[list[Encoding]]:
+    """Encode each of `count` prompts with each of its choices. Raises as `encode_texts` does."""
+    bounded, tokenizer, limit = (
+        call.tokenizer(only_ids=True),
+        call.model.tokenizer,
+        call.model.spec.max_tokens,
+    )
+    texts = [choice for each in choices.lists for choice in each]
+    found = await bounded.pieces([*prompt.values, *texts], limit if truncate else None)
+    places = [(item, number) for item, each in enumerate(choices.lists) for number in range(len(each))]
+    bounded.note_unknown(found[: len(prompt)], prompt.where)
+    bounded.note_unknown(found[len(prompt) :], lambda index: choices.where(*places[index]))
+    prompts, read = found[: len(prompt)], iter(found[len(prompt) :])
+    lists = [[next(read) for _ in each] for each in choices.lists]
+    rows = [(item, n) for item in range(count) for n in range(len(lists[choices.for_prompt(item)]))]
+
+    def encode(row: int) -> Encoding:
+        item, number = rows[row]
+        choice = lists[choices.for_prompt(item)][number]
+        return tokenizer.pair(prompts[prompt.index(item)], choice, limit, truncate=truncate)
+
+    def name(row: int) -> str:
+        item, number = rows[row]
+        return f"{prompt.where(item)} with {choices.where(item, number)}"
+
+    encodings = iter(await bounded.build(len(rows), lambda: make_each(len(rows), encode, name)))
+    return [[next(encodings) for _ in lists[choices.for_prompt(item)]] for item in range(count)]
+
+
+def choices_size(choices: Choices, prompts: int, top_k: int | None) -> int:
+    """Return the most bytes of the `top_k` best choices, or of all, of so many prompts; the best of each is there twice."""
+    sizes = [
+        sorted((text_size(choice) + RESULT_BYTES for choice in each), reverse=True) for each in choices.lists
+    ]
+    once = sum(sum(each[:top_k]) + each[0] for each in sizes)
+    return once if choices.is_nested else prompts * once
+
+
+def check_choices(limit: int, prompt: Texts, choices: Choices) -> int:
+    """Return the number of prompts with their choices; one prompt goes with each of several lists.
+
+    Raises InvalidRequestError for lists of unequal length, fewer than two choices for a prompt, empty texts, and more
+    than `limit` texts, where the choices of each prompt count.
+    """
+    if not len(prompt):
+        raise InvalidRequestError([FieldError("prompt", "has no text; send at least one")])
+    count = max(len(prompt), len(choices.lists))
+    if len(prompt) != len(choices.lists) and choices.is_nested and prompt.is_list:
+        message = (
+            f"has {len(choices.lists)} lists and prompt has {len(prompt)} texts; send a list for each prompt, or one list "
+            "of strings for all"
+        )
+        raise InvalidRequestError([FieldError("choices", message)])
+    total = len(prompt) + sum(len(choices.lists[choices.for_prompt(item)]) for item in range(count))
+    if total > limit:
+        raise InvalidRequestError([too_many_texts("prompt and choices", total, limit)])
+    errors = [
+        FieldError(choices.where(item), f"has {len(each)} choices; send at least two")
+        for item, each in enumerate(choices.lists)
+        if len(each) < 2
+    ]
+    errors += [
+        FieldError(choices.where(item, number), "is empty")
+        for item, each in enumerate(choices.lists)
+        for number, choice in enumerate(each)
+        if not choice.strip()
+    ]
+    if errors:
+        raise InvalidRequestError(errors[:MAX_FIELD_ERRORS])
+    check_not_blank(prompt)
+    return count

@@ -1,0 +1,179 @@
+"""Entities of texts: /ner."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import ClassVar, TypeVar
+
+from pydantic import Field
+
+from bert.encoding import Pieces
+from bert.errors import FieldError, InvalidRequestError, displayed
+from bert.tasks import aggregation, ner
+from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiece
+from bert.tasks.ner import Entity
+from bert.tasks.spec import LEFT_OUT, TaskSpec
+from bert.tasks.tags import TagScheme
+from bert.tokenizer import Window
+from service.engine.engine_protocol import Floats
+from service.engine.loaded_model import Model
+from service.pipeline.inputs import Texts
+from service.pipeline.pipeline import Call, HasBounds, spans_size
+from service.pipeline.tokenization import BoundedTokenizer, window_tokens
+from service.tasks.schema import Example, ModelName, NonEmpty, Schema, Share, Text, TypedDict, complete
+from service.tasks.task import ListItems, Results, ServedTask, response_example
+
+Stretch = TypeVar("Stretch", bound=HasBounds)
+
+
+class NerRequest(Schema):
+    """One text or a list of texts, of any length."""
+
+    example: ClassVar[Example] = {"text": "Angela Merkel met engineers from Siemens in Munich."}
+    names: ClassVar[frozenset[str]] = frozenset({"labels", "left_out"})
+
+    text: Text
+    min_score: Share | None = Field(
+        None, description="Entities with a lower score are left out. Default: none are."
+    )
+    labels: NonEmpty[str] | None = Field(
+        None, description="Types of the entities to keep: `entity_types` of /models. Default: all types."
+    )
+    aggregation: Aggregation = Field(
+        Aggregation.FIRST,
+        description="Way from the model's pieces to entities. Of each word the `first` piece decides its label, the "
+        "`average` of all pieces, or the one with the highest probability (`max`). `simple` joins neighbouring pieces "
+        "whatever their words; `none` gives each piece with its tag.",
+    )
+    left_out: NonEmpty[str] | None = Field(
+        None,
+        description="Kinds of words that no entity has: `symbols` such as emoji, and `handles`, names after an at sign. "
+        "Default: those that the model leaves out (`left_out` of its task.json).",
+    )
+    model: ModelName = None
+
+
+@complete
+class NerResult(TypedDict):
+    """The entities of one text, in text order."""
+
+    entities: list[Entity]
+
+
+class Ner(ServedTask[NerRequest]):
+    """Find the entities of texts."""
+
+    path, model_task = "/ner", "ner"
+    request, result = NerRequest, NerResult
+    order = "One result for each text, in order."
+    example = response_example(
+        "ner",
+        12,
+        {
+            "entities": [
+                {"text": "Angela Merkel", "label": "PER", "start": 0, "end": 13, "score": 0.99},
+                {"text": "Siemens", "label": "ORG", "start": 33, "end": 40, "score": 0.98},
+                {"text": "Munich", "label": "LOC", "start": 44, "end": 50, "score": 0.99},
+            ]
+        },
+    )
+
+    async def run(self, call: Call, request: NerRequest) -> Results:
+        """Answer a request."""
+        text, model = Texts.of("text", request.text), call.model
+        call.check_count(text)
+        types = check_entity_types(model, request.labels) if request.labels is not None else None
+        kinds = check_left_out(request.left_out) if request.left_out is not None else frozenset[str]()
+        options = EntityOptions(request.aggregation, request.min_score or 0.0, types, kinds)
+        found = await entities(call, text, options)
+
+        def rows(listed: ListItems) -> Iterator[NerResult]:
+            return ({"entities": listed(each)} for each in found)
+
+        return Results(len(text) + sum(map(len, found)), rows)
+
+
+async def entities(call: Call, text: Texts, options: EntityOptions = PLAIN) -> list[list[Entity]]:
+    """Return each text's entities; long texts are read in windows."""
+    return await _tagged(call, text, options.decode, by_piece=options.by_piece)
+
+
+async def tagged_pieces(call: Call, text: Texts) -> list[list[TaggedPiece]]:
+    """Return each text's pieces that have a tag; long texts are read in windows."""
+    return await _tagged(call, text, aggregation.tagged_pieces, by_piece=True)
+
+
+async def _tagged(
+    call: Call,
+    text: Texts,
+    decode_one: Callable[[str, Pieces, Floats, TaskSpec], Iterable[Stretch]],
+    *,
+    by_piece: bool,
+) -> list[list[Stretch]]:
+    """Decode each text's pieces with the logits of its words, or with `by_piece` of the pieces."""
+    bounded, spec = call.tokenizer(), call.model.spec
+    with call.context.timed("tokenize"):
+        pieces, windows = await text_windows(bounded, call.model, text, by_piece=by_piece)
+    logits = await call.infer_windows(windows)
+
+    def decode() -> list[list[Stretch]]:
+        found = [
+            list(decode_one(text.values[i], pieces[i], ner.merge_windows(windows[i], logits[i]), spec))
+            if windows[i]
+            else []
+            for i in range(len(text))
+        ]
+        call.note_size(text, spans_size(chain.from_iterable(found)))
+        return found
+
+    return await call.decode(len(text), decode, text)
+
+
+async def text_windows(
+    bounded: BoundedTokenizer, model: Model, text: Texts, *, by_piece: bool = False
+) -> tuple[list[Pieces], list[list[Window]]]:
+    """Return each text's pieces and its windows with words; a text without a word has no window.
+
+    In windows `by_piece` each piece is a word of its own.
+    """
+    spec, tokenizer, pieces = model.spec, model.tokenizer, await bounded.pieces(text.values)
+    bounded.note_unknown(pieces, text.where)
+    around = tokenizer.form.special_tokens(1)
+    bounded.check_tokens(
+        sum(window_tokens(len(p), spec.max_tokens, spec.stride, around) for p in pieces if len(p))
+    )
+
+    def windows() -> list[list[Window]]:
+        words = [aggregation.pieces_as_words(p) for p in pieces] if by_piece else pieces
+        found = [tokenizer.windows(p, spec.max_tokens, spec.stride) if len(p) else [] for p in words]
+        return [[window for window in each if (window.encoding.word_ids >= 0).any()] for each in found]
+
+    return pieces, await bounded.build(len(text), windows)
+
+
+def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
+    """Return the types of entities that a request asks for; refuse none at all, and those that the model lacks."""
+    types = TagScheme.of(model.spec.labels).types
+    return _known(
+        "labels", labels, types, lambda label: f"model {model.name!r} has no entities of type {label}"
+    )
+
+
+def check_left_out(kinds: Sequence[str]) -> frozenset[str]:
+    """Return the kinds of words that a request leaves out of entities; refuse none at all, and unknown ones."""
+    return _known("left_out", kinds, LEFT_OUT, lambda kind: f"{kind} is no kind of word to leave out")
+
+
+def _known(
+    field: str, names: Sequence[str], known: Sequence[str], refusal: Callable[[str], str]
+) -> frozenset[str]:
+    listed = ", ".join(known)
+    errors = [
+        FieldError(f"{field}[{i}]", f"{refusal(repr(displayed(name)))}; known are {listed}")
+        for i, name in enumerate(names)
+        if name not in known
+    ]
+    if not names:
+        errors = [FieldError(field, f"is empty; name one of {listed}, or leave it out")]
+    if errors:
+        raise InvalidRequestError(errors)
+    return frozenset(names)
