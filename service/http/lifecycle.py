@@ -17,8 +17,8 @@ from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
 from service.http.body_budget import BodyBudget
+from service.http.streams.in_flight import InFlightLimit
 from service.http.streams.spool import SpoolFile
-from service.http.streams.window import Window
 from service.http.unsent_responses import UnsentResponses
 from service.logs import LOGGER
 from service.metrics import Metrics
@@ -59,7 +59,7 @@ class Loaded:
     pipeline: Pipeline
     budgets: Mapping[str, int]
     """Maximum tokens in a batch, by model."""
-    window: Window
+    in_flight: InFlightLimit
     """Bound on the work of requests of many lines."""
     spool_file: SpoolFile
     """Room for lines that have arrived and wait."""
@@ -158,9 +158,11 @@ class Service:
             self.settings.max_response_bytes,
             self.settings.max_texts_per_request,
         )
-        window = Window(max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1))
+        in_flight = InFlightLimit(
+            max(LEAST_BATCHES_IN_HAND, engines.slots) * max(engines.budgets.values(), default=1)
+        )
         spool_file = SpoolFile(self.settings.stream_spool_bytes)
-        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, window, spool_file)
+        self._loaded = Loaded(registry, engines.scheduler, pipeline, engines.budgets, in_flight, spool_file)
         for model in registry.models.values():
             error = await self._check(model, WARM_UP_TIMEOUT_S)
             if error and (self.settings.strict or len(self._unhealthy) == len(registry.models)):

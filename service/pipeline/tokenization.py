@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby, islice
 from threading import Lock
 from typing import TypeVar
@@ -26,8 +27,11 @@ from bert.errors import (
 from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
 from service.pipeline.inputs import RequestContext, Texts, make_each, pair_count
-from service.pipeline.text_parts import Part, cost, join_parts, split_texts
-from service.pipeline.tokenize_queue import TokenizeQueue
+from service.pipeline.text_parts import PART_CHARACTERS, Part, cost, join_parts, split_texts
+from service.scheduling.dispatcher import Dispatcher, request_of
+from service.scheduling.fair_queue import FairQueue
+from service.scheduling.jobs import Batch
+from service.scheduling.throughput import Throughput
 
 INLINE_TEXTS, INLINE_CHARACTERS = 8, 1_000
 """Maximum size of a request that is tokenised on the event loop, within 0.5 ms; handing it to a thread costs twice that."""
@@ -43,12 +47,79 @@ HELPER_THREADS = 2
 """Threads that parse large bodies, decode and serialise. Most of that holds the interpreter's lock: more would not help."""
 UNKNOWN = "the tokenizer does not know {unknown} of {pieces} pieces ({name}), so the model reads little of this text"
 
+FIRST_CHARACTER_S = 1e-6
+"""Seconds per character in one thread, assumed until parts have been timed."""
+NAME = "tokenize"
+"""Model name of all tokenizers, which share the queue."""
+
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def is_short_text(texts: Sequence[str]) -> bool:
     """Tell whether the event loop itself may look for places in these texts."""
     return sum(map(len, texts)) <= INLINE_TEXT_CHARACTERS
+
+
+class TokenizeQueue(Dispatcher):
+    """Tokenises the parts of requests' texts in a fixed number of threads, with the rules of the engine's queue.
+
+    Sizes are in characters. A text of 200,000 characters is tokenised part by part, so a later sentence waits only for the
+    running part.
+    """
+
+    def __init__(
+        self, threads: int, max_characters: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Start the threads; at most `max_characters` wait."""
+        self._throughput = Throughput(0.0, FIRST_CHARACTER_S, PART_CHARACTERS, threads)
+        throughput, budgets = {NAME: self._throughput}, {NAME: PART_CHARACTERS}
+        queue = FairQueue(max_characters, budgets, throughput, threads, unit="characters")
+        super().__init__(queue, threads, clock, NAME)
+
+    async def run(
+        self,
+        tokenize: Callable[[Item], Result],
+        parts: Sequence[Item],
+        sizes: Sequence[int],
+        deadline: float = float("inf"),
+    ) -> list[Result]:
+        """Return `tokenize(part)` for each part; `sizes` are their characters.
+
+        Raises QueueFullError, with nothing tokenised, if they do not fit or would be late, and what `tokenize` raises.
+        """
+        calls = [partial(tokenize, part) for part in parts]
+        return (await self._run(NAME, calls, sizes, deadline)).results
+
+    def _start(self, batch: Batch) -> None:
+        """Send a batch to a thread, which calls `_finish` on the loop."""
+        self._take(batch, 1)
+        work = [(request_of(item.job), request_of(item.job).sequences) for item in batch.items]
+        loop = asyncio.get_running_loop()
+
+        def task() -> None:
+            start, errors = self._clock(), dict[int, Exception]()
+            for number, (request, calls) in enumerate(work):
+                item = batch.items[number]
+                try:
+                    for index in range(item.start, item.stop):
+                        if not request.cancelled:
+                            request.results[index] = calls[index]()
+                except Exception as error:
+                    errors[number] = error
+            loop.call_soon_threadsafe(self._finish, batch, errors, self._clock() - start)
+
+        self._tasks.put(task)
+
+    def _finish(self, batch: Batch, errors: dict[int, Exception], seconds: float) -> None:
+        self._release(batch, 1)
+        self._throughput.learn(batch.work, seconds)
+        for number, item in enumerate(batch.items):
+            if number in errors:
+                self._fail(request_of(item.job), errors[number])
+            else:
+                self._count_results(request_of(item.job), item.texts)
+        self._dispatch()
 
 
 class Threads:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
 
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, displayed
+from bert.tasks.spec import TaskSpec
 from service.engine.loaded_model import Model
 from service.http import openapi, responses
 from service.http.lifecycle import service_of
@@ -20,6 +21,7 @@ from service.http.problems import ErrorWriter, ProblemError, field_message
 from service.http.request_body import read_json
 from service.http.route import TaskRequest, TaskRoute
 from service.pipeline.inputs import Texts, pair_count
+from service.tasks.rerank import is_cross_encoder
 from service.tasks.schema import Schema
 from service.tasks.table import BY_ROW
 from service.tasks.task import ServedTask, to_json
@@ -246,3 +248,71 @@ def error_response(problem: ProblemError, status: int, content: object, **header
     """Return an error's response, with the problem's headers and more."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(to_json(content), status, {**problem.headers, **more}, "application/json")
+
+
+class Compared(CompatibleRequest):
+    """A sentence and those that it is compared with."""
+
+    source_sentence: str
+    sentences: Strings
+
+
+def check_direction(direction: str | None) -> None:
+    """Raise InvalidRequestError for texts that would be cut at their beginning."""
+    if (direction or "right").lower() != "right":
+        raise refused("truncation_direction", "must be right: texts are cut at their end")
+
+
+EXAMPLE_INFO = {
+    "model_id": "similarity",
+    "model_dtype": "float32",
+    "model_type": {"embedding": {"pooling": "mean"}},
+    "max_input_length": 256,
+    "max_client_batch_size": 512,
+    "auto_truncate": True,
+}
+"""What /info says of a model."""
+DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}
+
+
+async def health(request: Request) -> Response:
+    """Answer 200 with an empty body while the model can answer."""
+    check_ready(request, request.path_params.get("model"))
+    return Response()
+
+
+def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
+    """Return what /info says of a model; limits and threads are those of the process that answers."""
+    service = service_of(request)
+    name = request.path_params.get("model")
+    model = service.loaded.registry.find(name, "similarity" if name is None else None)
+    spec, settings = model.spec, service.settings
+    labels = {str(number): label for number, label in enumerate(spec.labels)}
+    named = {"id2label": labels, "label2id": {label: int(number) for number, label in labels.items()}}
+    kind: dict[str, object] = {"embedding": {"pooling": spec.pooling}}
+    if spec.labels:
+        kind = {"reranker" if is_cross_encoder(spec) else "classifier": named}
+    return {
+        "model_id": model.name,
+        "model_sha": None,
+        "model_dtype": DTYPES[model.bundle.manifest.precision],
+        "served_model_name": model.name,
+        "model_type": kind,
+        "max_concurrent_requests": settings.max_connections,
+        "max_input_length": spec.max_tokens,
+        "max_batch_tokens": service.loaded.budgets[model.name],
+        "max_batch_requests": None,
+        "max_client_batch_size": _most_inputs(spec, settings.max_texts_per_request),
+        "auto_truncate": auto_truncate,
+        "tokenization_workers": service.tokenizer_threads,
+        "version": request.app.version,
+        "sha": None,
+        "docker_label": None,
+    }
+
+
+def _most_inputs(spec: TaskSpec, max_texts: int) -> int:
+    """Return how many inputs a request may have, of a model that may read two texts in each; a re-ranker's query is one."""
+    if is_cross_encoder(spec):
+        return max_texts - 1
+    return max_texts // 2 if spec.pair is not False else max_texts

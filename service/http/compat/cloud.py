@@ -22,6 +22,7 @@ from service.http.compat.base import (
     refused,
     task_of,
 )
+from service.http.compat.huggingface_requests import InferenceRequest
 from service.http.request_body import validated
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
@@ -35,7 +36,7 @@ NAMES = frozenset(name for task in TASKS for name in task.request.model_fields)
 """Fields of any endpoint that makes predictions."""
 
 
-class Invocation(huggingface.InferenceRequest):
+class Invocation(InferenceRequest):
     """Inputs of a model, as at /hf/MODEL."""
 
     model_config = ConfigDict(extra="allow", protected_namespaces=())

@@ -3,14 +3,13 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any
 
-from pydantic import ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from bert.errors import InvalidRequestError, displayed
-from bert.tasks.aggregation import AGGREGATION_NAMES, Aggregation, EntityOptions, TaggedPiece
+from bert.tasks.aggregation import Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.classification import Activation, Scoring
 from bert.tasks.fill_mask import MAX_CANDIDATES
 from bert.tasks.ner import Entity
@@ -18,124 +17,42 @@ from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
 from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
-from service.http.compat import tei, tei_requests
 from service.http.compat.base import (
+    EXAMPLE_INFO,
     CompatibleApi,
-    CompatibleRequest,
-    Flag,
-    Strings,
     answer,
     check_options,
+    describe,
     error_response,
-    only,
+    health,
     refused,
     validate,
+)
+from service.http.compat.huggingface_requests import (
+    Comparison,
+    InferenceRequest,
+    OneText,
+    Parameters,
+    Plain,
+    Question,
 )
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts
 from service.pipeline.pipeline import INLINE_RESULTS, Call
 from service.tasks.classification import classify
-from service.tasks.embed import INLINE_VECTORS, Dimensions, embed, prompted
+from service.tasks.embed import INLINE_VECTORS, embed, prompted
 from service.tasks.fill_mask import fill_masks
 from service.tasks.ner import entities, tagged_pieces
-from service.tasks.qa import MAX_ANSWERS, AnswerTokens, answers, span_result
+from service.tasks.qa import MAX_ANSWERS, answers, span_result
 from service.tasks.rerank import Relevance
-from service.tasks.schema import Example, TopK, shown
+from service.tasks.schema import shown
 from service.tasks.task import in_parts
 
 ACTIVATIONS: dict[str | None, Activation] = {"softmax": "softmax", "sigmoid": "sigmoid", "none": "identity"}
 """Value of `function_to_apply` → what is taken instead of the model's own."""
-NO_ZERO_SHOT = "zero-shot classification is not served, and a model answers with its own labels only"
 Content = Callable[[], object]
 """Makes the JSON of a response, in a thread if that takes long."""
-
-
-class Parameters(CompatibleRequest):
-    """Options of all tasks. `FORMS` has those of each; what cannot be honoured is refused."""
-
-    top_k: TopK | None = None
-    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
-    aggregation_strategy: str | None = None
-    ignore_labels: list[str] | None = None
-    handle_impossible_answer: Flag = False
-    max_answer_len: AnswerTokens | None = None
-    max_question_len: object = None
-    max_seq_len: object = None
-    doc_stride: object = None
-    stride: object = None
-    align_to_words: Annotated[Any, only(True, why="answers begin and end with words")] = None
-    candidate_labels: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
-    hypothesis_template: Annotated[Any, only(why=NO_ZERO_SHOT)] = None
-    multi_label: Annotated[Any, only(False, why=NO_ZERO_SHOT)] = None
-    targets: Annotated[Any, only(why="targets are not looked up, only the best candidates are known")] = None
-    truncate: Flag | None = None
-    truncation: Flag | None = None
-    truncation_direction: str | None = None
-    prompt_name: str | None = None
-    normalize: Flag | None = None
-    dimensions: Dimensions | None = None
-    encoding_format: str | None = None
-
-    def cuts(self) -> bool:
-        """Tell whether long texts are cut; they are refused otherwise."""
-        options = tei_requests.TeiOptions(
-            truncate=bool(self.truncate or self.truncation),
-            truncation_direction=self.truncation_direction,
-        )
-        return options.cuts()
-
-    def aggregation(self) -> Aggregation:
-        """Return the way from pieces to entities, in small or capital letters as in `transformers`."""
-        name = "first" if self.aggregation_strategy is None else self.aggregation_strategy
-        try:
-            return Aggregation(name.lower())
-        except ValueError:
-            message = f"must be {AGGREGATION_NAMES}, not {displayed(name)!r}"
-            raise refused("aggregation_strategy", message) from None
-
-
-class InferenceRequest(CompatibleRequest):
-    """Inputs of the model's task, and options under `parameters` or beside `inputs`."""
-
-    model_config = ConfigDict(extra="allow", protected_namespaces=())
-    example: ClassVar[Example] = {"inputs": "A warm film.", "parameters": {"top_k": 1}}
-    inputs: Any = Field(
-        description='A text or a list of texts; {"question", "context"}; {"source_sentence", "sentences"}; '
-        '{"text", "text_pair"}; or a list of such objects.'
-    )
-    parameters: dict[str, Any] | None = None
-
-    def options(self) -> Parameters:
-        """Return the validated options.
-
-        An unknown parameter is refused, unless it is empty or false; what stands beside `inputs` is ignored.
-        """
-        named = {name: value for name, value in (self.parameters or {}).items() if value is not None}
-        if unknown := {name for name, value in named.items() if value} - Parameters.model_fields.keys():
-            raise refused(f"parameters.{displayed(min(unknown))}", "is not an option of this API")
-        beside = {name: value for name, value in (self.model_extra or {}).items() if value is not None}
-        return validate(Parameters, {**beside, **named})
-
-
-class OneText(CompatibleRequest):
-    """A text, and for models of pairs a second one."""
-
-    text: str
-    text_pair: str | None = None
-
-
-class Question(CompatibleRequest):
-    """A question and the text that may answer it."""
-
-    question: str
-    context: str
-
-
-class Plain(CompatibleRequest):
-    """Texts."""
-
-    inputs: Strings
 
 
 def write_error(problem: ProblemError, request_id: str) -> Response:
@@ -183,13 +100,13 @@ async def run(request: TaskRequest, name: str | None, body: InferenceRequest) ->
     return await request.write(count, lambda: answer(content()), form.max_inline)
 
 
-@API.get("/hf/{model}/info", answer=tei.EXAMPLE_INFO | {"auto_truncate": False})
+@API.get("/hf/{model}/info", answer=EXAMPLE_INFO | {"auto_truncate": False})
 async def info(request: Request) -> Response:
     """Describe the model and the limits of requests."""
-    return answer(tei.describe(request, auto_truncate=False))
+    return answer(describe(request, auto_truncate=False))
 
 
-API.get("/hf/{model}/health", answer=None, needs_key=False)(tei.health)
+API.get("/hf/{model}/health", answer=None, needs_key=False)(health)
 
 
 async def _classify(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
@@ -298,7 +215,7 @@ async def _embed(call: Call, inputs: object, options: Parameters) -> tuple[int, 
         raise refused("encoding_format", "must be float; /v1/embeddings has base64")
     model = call.model
     if isinstance(inputs, dict):
-        compared = validate(tei_requests.TeiSimilarityRequest, {"inputs": inputs}).inputs
+        compared = validate(Comparison, {"inputs": inputs}).inputs
         source = Texts.of("inputs.source_sentence", compared.source_sentence)
         sentences = Texts.of("inputs.sentences", compared.sentences)
         call.check_count(source, sentences)

@@ -14,8 +14,15 @@ from starlette.responses import Response
 from bert.manifest import CUDA
 from bert.tasks.classification import Scoring
 from bert.tasks.similarity import normalize
-from bert.tasks.spec import TaskSpec
-from service.http.compat.base import CompatibleApi, answer, check_ready, error_response, validate
+from service.http.compat.base import (
+    EXAMPLE_INFO,
+    CompatibleApi,
+    answer,
+    describe,
+    error_response,
+    health,
+    validate,
+)
 from service.http.compat.tei_requests import (
     TeiAnyRequest,
     TeiDecodeRequest,
@@ -26,7 +33,6 @@ from service.http.compat.tei_requests import (
     TeiSimilarityRequest,
     TeiTokenizeRequest,
 )
-from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, check_count
@@ -44,7 +50,6 @@ KINDS = {
     HTTPStatus.SERVICE_UNAVAILABLE: "Unhealthy",
     HTTPStatus.GATEWAY_TIMEOUT: "Backend",
 }
-DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}
 _EMBEDS, _CLASSIFIES = "similarity", "classification"
 EMPTY = "empty"
 """Code of the problem of no text."""
@@ -221,23 +226,13 @@ async def by_task(request: TaskRequest, body: TeiAnyRequest) -> Response:
     return await embed(request, validate(TeiEmbedRequest, content))
 
 
-EXAMPLE_INFO = {
-    "model_id": "similarity",
-    "model_dtype": "float32",
-    "model_type": {"embedding": {"pooling": "mean"}},
-    "max_input_length": 256,
-    "max_client_batch_size": 512,
-    "auto_truncate": True,
-}
-
-
 @API.get("/tei/{model}/info", "/tei/info", answer=EXAMPLE_INFO)
 async def info(request: Request) -> Response:
     """Describe the model and the limits of requests."""
     return answer(describe(request, auto_truncate=True))
 
 
-@API.get(
+API.get(
     "/tei/{model}/health",
     "/tei/health",
     "/tei/{model}/ping",
@@ -246,48 +241,7 @@ async def info(request: Request) -> Response:
     "/tei/",
     answer=None,
     needs_key=False,
-)
-async def health(request: Request) -> Response:
-    """Answer 200 with an empty body while the model can answer."""
-    check_ready(request, request.path_params.get("model"))
-    return Response()
-
-
-def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
-    """Return what /info says of a model; limits and threads are those of the process that answers."""
-    service = service_of(request)
-    name = request.path_params.get("model")
-    model = service.loaded.registry.find(name, "similarity" if name is None else None)
-    spec, settings = model.spec, service.settings
-    labels = {str(number): label for number, label in enumerate(spec.labels)}
-    named = {"id2label": labels, "label2id": {label: int(number) for number, label in labels.items()}}
-    kind: dict[str, object] = {"embedding": {"pooling": spec.pooling}}
-    if spec.labels:
-        kind = {"reranker" if is_cross_encoder(spec) else "classifier": named}
-    return {
-        "model_id": model.name,
-        "model_sha": None,
-        "model_dtype": DTYPES[model.bundle.manifest.precision],
-        "served_model_name": model.name,
-        "model_type": kind,
-        "max_concurrent_requests": settings.max_connections,
-        "max_input_length": spec.max_tokens,
-        "max_batch_tokens": service.loaded.budgets[model.name],
-        "max_batch_requests": None,
-        "max_client_batch_size": _most_inputs(spec, settings.max_texts_per_request),
-        "auto_truncate": auto_truncate,
-        "tokenization_workers": service.tokenizer_threads,
-        "version": request.app.version,
-        "sha": None,
-        "docker_label": None,
-    }
-
-
-def _most_inputs(spec: TaskSpec, max_texts: int) -> int:
-    """Return how many inputs a request may have, of a model that may read two texts in each; a re-ranker's query is one."""
-    if is_cross_encoder(spec):
-        return max_texts - 1
-    return max_texts // 2 if spec.pair is not False else max_texts
+)(health)
 
 
 def _call(request: TaskRequest, task: str | None) -> Call:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, PlainValidator
 
-from service.http.compat.base import CompatibleRequest, Flag, Strings, only, refused
+from service.http.compat.base import Compared, CompatibleRequest, Flag, Strings, check_direction, only
 from service.tasks.embed import Dimensions
 from service.tasks.schema import Example
 
@@ -51,8 +51,7 @@ class TeiCuts(CompatibleRequest):
 
     def cuts(self) -> bool:
         """Tell whether to cut texts; refuse what is not done."""
-        if (self.truncation_direction or "right").lower() != "right":
-            raise refused("truncation_direction", "must be right: texts are cut at their end")
+        check_direction(self.truncation_direction)
         return self.truncate is not False
 
 
@@ -94,13 +93,6 @@ class TeiRerankRequest(TeiCuts):
     raw_scores: Flag = False
     return_text: Flag = False
     prompt_name: Annotated[Any, only(why="a query and its texts get their own prompts")] = None
-
-
-class Compared(CompatibleRequest):
-    """A sentence and those that it is compared with."""
-
-    source_sentence: str
-    sentences: Strings
 
 
 class TeiSimilarityRequest(CompatibleRequest):

@@ -1,6 +1,6 @@
 """Answer the lines of a request as requests of their own, in order, with bounded work and memory.
 
-The body is read as fast as it comes (`body_lines.py`). Lines are begun while the engine has room for them (`window.py`).
+The body is read as fast as it comes (`body_lines.py`). Lines are begun while the engine has room for them (`in_flight.py`).
 Their responses are written in order, no faster than the client reads.
 """
 
@@ -58,7 +58,7 @@ class LineStream:
             detail = "JSON lines need HTTP/1.1, where a response shows that it is whole (nginx: proxy_http_version 1.1)"
             raise ProblemError(505, "http-version", detail)
         self._service = service_of(request)
-        self._settings, self._window = self._service.settings, self._service.loaded.window
+        self._settings, self._in_flight = self._service.settings, self._service.loaded.in_flight
         self._scope, self._answer_line = request.scope, answer
         self._context: RequestContext = request.scope["state"]["context"]
         self._lines = BodyLines(request, self._settings, self._service.loaded.spool_file)
@@ -109,9 +109,9 @@ class LineStream:
             while self._unwritten > MAX_UNWRITTEN_BYTES and self._ending is None:
                 self._written.clear()
                 await self._written.wait()
-            tokens = await self._window.take(line) if isinstance(line, bytes) else 0
+            tokens = await self._in_flight.take(line) if isinstance(line, bytes) else 0
             if self._ending is not None:
-                self._window.give_back(tokens)
+                self._in_flight.give_back(tokens)
                 break
             self._next_line = number + 1
             self._unanswered += 1
@@ -122,7 +122,7 @@ class LineStream:
             await asyncio.sleep(0)  # lines that begin in one turn of the event loop would hold it
 
     def _give_back(self, tokens: int, _: asyncio.Task[bytes]) -> None:
-        self._window.give_back(tokens)
+        self._in_flight.give_back(tokens)
 
     async def _answer(self, number: int, line: bytes | ProblemError) -> bytes:
         """Return a line's response, or its problem."""

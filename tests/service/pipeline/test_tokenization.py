@@ -19,7 +19,7 @@ from bert.tasks.ner import word_heads
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from service.engine.loaded_model import Model
-from service.pipeline import text_parts, tokenization, tokenize_queue
+from service.pipeline import text_parts, tokenization
 from service.pipeline.inputs import RequestContext, Texts
 from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens
 from service.tasks.ner import text_windows
@@ -53,7 +53,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (text_parts, tokenize_queue):
+    for module in (text_parts, tokenization):
         monkeypatch.setattr(module, "PART_CHARACTERS", 5)
     monkeypatch.setattr(text_parts, "TEXT_CHARACTERS", 0)
     monkeypatch.setattr(tokenization, "INLINE_CHARACTERS", 0)

@@ -1,6 +1,6 @@
 import asyncio
 
-from service.http.streams.window import Window
+from service.http.streams.in_flight import InFlightLimit
 
 
 def line(tokens: int) -> bytes:
@@ -10,16 +10,16 @@ def line(tokens: int) -> bytes:
 
 def test_lines_begin_in_order_when_there_is_room() -> None:
     async def scenario() -> None:
-        window, begun = Window(100), list[int]()
+        limit, begun = InFlightLimit(100), list[int]()
 
         async def take(tokens: int) -> None:
-            await window.take(line(tokens))
+            await limit.take(line(tokens))
             begun.append(tokens)
 
         tasks = [asyncio.create_task(take(tokens)) for tokens in (40, 50, 30, 5)]
         await asyncio.sleep(0.01)
         assert begun == [40, 50]  # 5 would fit, but waits behind 30
-        window.give_back(40)
+        limit.give_back(40)
         await asyncio.sleep(0.01)
         assert begun == [40, 50, 30, 5]
         await asyncio.gather(*tasks)
@@ -29,12 +29,12 @@ def test_lines_begin_in_order_when_there_is_room() -> None:
 
 def test_two_lines_of_any_size_are_in_work() -> None:
     async def scenario() -> None:
-        window = Window(100)
-        taken = [await window.take(line(1000)) for _ in range(2)]
-        waiting = asyncio.create_task(window.take(line(1)))
+        limit = InFlightLimit(100)
+        taken = [await limit.take(line(1000)) for _ in range(2)]
+        waiting = asyncio.create_task(limit.take(line(1)))
         await asyncio.sleep(0.01)
         assert not waiting.done()
-        window.give_back(taken[0])
+        limit.give_back(taken[0])
         await waiting
 
     asyncio.run(scenario())
@@ -42,18 +42,18 @@ def test_two_lines_of_any_size_are_in_work() -> None:
 
 def test_who_stops_waiting_takes_nothing() -> None:
     async def scenario() -> None:
-        window = Window(100)
-        first = [await window.take(line(50)) for _ in range(2)]
-        waiting = [asyncio.create_task(window.take(line(tokens))) for tokens in (50, 50, 10)]
+        limit = InFlightLimit(100)
+        first = [await limit.take(line(50)) for _ in range(2)]
+        waiting = [asyncio.create_task(limit.take(line(tokens))) for tokens in (50, 50, 10)]
         await asyncio.sleep(0)
         waiting[0].cancel()
         await asyncio.sleep(0)
-        window.give_back(first[0])  # grants the second, which is cancelled before it runs
+        limit.give_back(first[0])  # grants the second, which is cancelled before it runs
         waiting[1].cancel()
         async with asyncio.timeout(5):
             await waiting[2]
-            window.give_back(first[1])
-            window.give_back(10)
-            assert [await window.take(line(50)) for _ in range(2)] == [50, 50]
+            limit.give_back(first[1])
+            limit.give_back(10)
+            assert [await limit.take(line(50)) for _ in range(2)] == [50, 50]
 
     asyncio.run(scenario())

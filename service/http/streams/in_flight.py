@@ -9,7 +9,7 @@ MAX_LINES = 128
 """Most lines in work at once. More that end together would hold the event loop for too long."""
 
 
-class Window:
+class InFlightLimit:
     """Tokens that streams may have in work, first come first served.
 
     `max_tokens` should be that of a batch for each engine slot, and of two at least. Then the engine has work at any time,

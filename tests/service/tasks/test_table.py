@@ -1,0 +1,65 @@
+"""The table of served tasks, and the places that CONTRIBUTING names for a new one."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert.tasks.registry import TASKS as MODEL_TASKS
+from service.bulk.options import OPTIONS
+from service.tasks import table
+from service.tasks.task import ServedTask
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("bert", "training", "model_export", "service", "client/bert_client")
+SECTION = re.compile(r"## Add a task\n(.*?)\n## ", re.DOTALL)
+IN_WORDS_ONLY = {"service/settings.py"}
+"""Files that name every endpoint in a sentence and hold no entry."""
+
+
+def test_every_task_of_models_is_served_and_has_a_first_request() -> None:
+    assert table.BY_ROW.keys() == table.FIRST.keys() == MODEL_TASKS.keys()
+
+
+def test_every_task_in_the_folder_is_in_the_table() -> None:
+    classes = {each for each in ServedTask.__subclasses__() if each.__module__.startswith("service.tasks")}
+    assert {type(task) for task in table.TASKS} == classes
+    files = {path.stem for path in (ROOT / "service/tasks").glob("*.py")} - {
+        "__init__",
+        "schema",
+        "table",
+        "task",
+    }
+    assert {each.__module__.rpartition(".")[2] for each in classes} == files
+
+
+@pytest.mark.parametrize("task", table.TASKS, ids=lambda task: task.name)
+def test_an_example_is_a_valid_request_with_the_results_of_a_response(task: ServedTask[Any]) -> None:
+    request = task.request.model_validate(task.request.example)
+    assert set(task.texts) <= type(request).model_fields.keys()
+    task.response.model_validate(task.example)
+
+
+def test_the_options_of_bulk_prediction_are_those_of_the_requests() -> None:
+    for kind, options in OPTIONS.items():
+        task = table.BY_ROW["similarity" if kind == "embed" else kind]
+        others = {"model", "encoding_format", *task.texts}
+        assert set(options) == task.request.model_fields.keys() - others, kind
+
+
+def test_contributing_names_every_place_of_a_task() -> None:
+    """Multiple choice needed no more than any other task: its name stands where every task's does."""
+    section = SECTION.search((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert section is not None
+    listed = set(re.findall(r"`((?:bert|training|model_export|service|client)/[\w/.]+)`", section[1]))
+    assert [path for path in listed if not (ROOT / path).exists()] == []
+    files = (path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.suffix in (".py", ".js"))
+    holders = {
+        path.relative_to(ROOT).as_posix()
+        for path in files
+        if re.search(r"""["']multiple_choice["']|\bMultipleChoice\b""", path.read_text(encoding="utf-8"))
+    }
+    folders = {path for path in listed if path.endswith("/")}
+    missing = {each for each in holders - listed - IN_WORDS_ONLY if not any(map(each.startswith, folders))}
+    assert missing == set()
