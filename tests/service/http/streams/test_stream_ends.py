@@ -44,7 +44,7 @@ def small(bundles: Path) -> Iterator[Live]:
 def is_idle(live: Live) -> bool:
     """Tell whether nothing of any request is left."""
     names = ("bert_requests_in_flight", "bert_queue_tokens", "bert_queue_texts")
-    return all(live.metric(name) == 0 for name in names) and live.loaded.window._tokens == 0
+    return all(live.metric(name) == 0 for name in names) and live.loaded.in_flight._tokens == 0
 
 
 def test_a_line_that_finds_the_queue_full_is_tried_again(small: Live) -> None:
@@ -154,7 +154,7 @@ def test_a_client_whose_lines_wait_for_another_stream_is_not_idle(small: Live) -
         opened(small, "/classify") as mine,
     ):
         other.send(lines_of(*[GOOD] * 500))
-        eventually(lambda: bool(small.loaded.window._waiting))
+        eventually(lambda: bool(small.loaded.in_flight._waiting))
         mine.send(lines_of(GOOD))
         time.sleep(1.5)  # more than body_timeout_ms
         engine.gate.set()
