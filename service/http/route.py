@@ -95,17 +95,15 @@ class TaskRequest(Request):
 
     context: RequestContext
     pipeline: Pipeline
+    registry: Registry
     needs_json = False
     """The response has to be JSON: a line of many, or a part of another API's."""
 
     def begin(self) -> None:
         """Find what the endpoint needs; raises NotReadyError if the models are not loaded."""
-        self.context, self.pipeline = self.scope["state"]["context"], service_of(self).loaded.pipeline
-
-    @property
-    def registry(self) -> Registry:
-        """Return the loaded models."""
-        return service_of(self).loaded.registry
+        loaded = service_of(self).loaded
+        self.context = self.scope["state"]["context"]
+        self.pipeline, self.registry = loaded.pipeline, loaded.registry
 
     def find_model(self, name: str | None, task: str | None) -> Model:
         """Return the model that answers, and note its name. Raises what `Registry.find` does."""
@@ -120,7 +118,9 @@ class TaskRequest(Request):
 
     async def respond(self, results: Results) -> Response:
         """Write the results of a task, in a thread if they are large or many."""
-        with self.context.timed("decode") if results.is_lazy else nullcontext():
+        if not results.is_lazy:
+            return await self.write(results.count, lambda: self._made(results), results.max_inline)
+        with self.context.timed("decode"):
             return await self.write(results.count, lambda: self._made(results), results.max_inline)
 
     async def write(
@@ -131,6 +131,8 @@ class TaskRequest(Request):
         Raises the 503 of too many bytes of responses that clients left unread.
         """
         size = self.context.response_bytes
+        if size <= SMALL_RESPONSE_BYTES and results <= max_inline:
+            return function()
         with service_of(self).unsent.room(size) if size > SMALL_RESPONSE_BYTES else nullcontext():
             if results <= max_inline and size <= INLINE_RESPONSE_BYTES:
                 return function()

@@ -139,7 +139,7 @@ def _rows(
     results: Sequence[Classification], truncated: Sequence[bool], listed: ListItems
 ) -> Iterator[ClassifyResult]:
     for result, cut in zip(results, truncated, strict=True):
-        scores = listed(LabelScore(label=label, score=score) for label, score in result.scores)
+        scores: list[LabelScore] = listed({"label": label, "score": score} for label, score in result.scores)
         yield {"label": result.label, "score": result.score, "scores": scores, "truncated": cut}
 
 
