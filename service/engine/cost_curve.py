@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bert.packing import DEFAULT_COST, CostModel
+from bert.packing import DEFAULT_COST, TEXT_TOKENS, CostModel
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Engine
-from service.engine.sample_texts import TEXT_TOKENS, sample_text, sample_texts
+from service.engine.sample_texts import sample_text, sample_texts
 
 Clock = Callable[[], float]
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from bert.manifest import CPU, CUDA
-from bert.packing import CostModel
+from bert.packing import TEXT_TOKENS, CostModel
 from service.engine import tuning_cache
 from service.engine.cost_curve import (
     Clock,
@@ -16,7 +16,6 @@ from service.engine.cost_curve import (
     time_wide_text,
 )
 from service.engine.loaded_model import OpenedModel
-from service.engine.sample_texts import TEXT_TOKENS
 from service.engine.slot_layout import SlotLayout
 
 CURVE_TOKENS = {CPU: 512, CUDA: 65_536}

@@ -3,9 +3,8 @@
 import numpy as np
 
 from bert.encoding import MASK_WORD, Encoding
+from bert.packing import TEXT_TOKENS
 
-TEXT_TOKENS = 32
-"""Default text length in tokens; real sentences have about 35."""
 WARM_UP_TOKENS = 16
 """Length in tokens of the text that every model runs before it counts as loaded."""
 

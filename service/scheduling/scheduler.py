@@ -20,11 +20,14 @@ from service.scheduling.dispatcher import Clock, Dispatcher, request_of
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.jobs import Batch
 from service.scheduling.scheduler_protocol import SubmitResult
+from service.scheduling.throughput import Throughput
 
 STUCK_AFTER_S = 60.0
 """Seconds after which a batch counts as stuck, where no cost curve gives a better limit."""
 SUSPECT_AFTER = 3
 """Failures in a row after which a model is suspected to be broken."""
+SLOWEST_BATCHES = 20
+"""Times its slowest batch that an engine may be silent or run one batch before it is hung, if longer than `hung_after_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +204,34 @@ class Scheduler(Dispatcher):
         failure = error if isinstance(error, EngineError) else EngineError(f"the engine failed: {error!r}")
         failure.__cause__ = error if failure is not error else error.__cause__
         self._fail(request_of(batch.items[0].job), failure)
+
+
+@dataclass(frozen=True, slots=True)
+class HangLimit:
+    """The limit of a batch. It follows the speed of recent batches."""
+
+    hung_after_s: float
+    request_timeout_s: float
+    throughput: Mapping[str, Throughput]
+    budgets: Mapping[str, int]
+    """Tokens of a full batch of each model."""
+    longest: Mapping[str, int]
+    """Tokens of the longest batch of each model."""
+
+    def seconds(self, batch: Batch | None = None) -> float:
+        """Return the limit of a batch, or of the engine's silence.
+
+        The time of a long text is extrapolated, and a loaded machine may need far more. It may take as long again as a
+        request may wait: its request is then over before the engine is given up, and is not run again.
+        """
+        slowest_s = max(each.seconds(each.work(self.longest[name])) for name, each in self.throughput.items())
+        limit_s = max(self.hung_after_s, SLOWEST_BATCHES * slowest_s)
+        return limit_s + self.request_timeout_s if batch and self._has_long_text(batch) else limit_s
+
+    def _has_long_text(self, batch: Batch) -> bool:
+        """Tell whether one text of the batch takes longer than a full batch."""
+        budget = self.budgets[batch.model]
+        return any(work > budget for item in batch.items for work in item.job.work[item.start : item.stop])
 
 
 def stuck_message(busy_s: float) -> str:

@@ -1,4 +1,4 @@
-"""Estimate of how fast a model's batches run, and from it how long one may take before it counts as hung. Pure.
+"""Estimate of how fast a model's batches run, corrected by the batches themselves. Pure.
 
 A batch takes `overhead_s` plus `token_s` per token, times a learned factor: measured over estimated seconds of recent
 batches. The factor is learned rather than tokens per second, because a batch of one short text has few tokens: a quiet
@@ -6,12 +6,9 @@ evening must not make the service think itself slow.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bert.packing import CostModel
-from service.engine.sample_texts import TEXT_TOKENS
-from service.scheduling.jobs import Batch
+from bert.packing import TEXT_TOKENS, CostModel
 
 MEMORY_S = 5.0
 """Engine seconds after which a measurement counts a third: long enough to absorb one slow batch, short enough to follow a
@@ -21,8 +18,6 @@ MAX_STALL = 10.0
 refuse every request of the next."""
 CURVE_WEIGHT_S = 0.1
 """Seconds of batches that the cost curve counts for."""
-SLOWEST_BATCHES = 20
-"""Times its slowest batch that an engine may be silent or run one batch before it is hung, if longer than `hung_after_s`."""
 
 
 @dataclass(slots=True)
@@ -79,31 +74,3 @@ class Throughput:
 
     def _estimate(self, tokens: float) -> float:
         return self.overhead_s + self.token_s * tokens
-
-
-@dataclass(frozen=True, slots=True)
-class HangLimit:
-    """The limit of a batch. It follows the speed of recent batches."""
-
-    hung_after_s: float
-    request_timeout_s: float
-    throughput: Mapping[str, Throughput]
-    budgets: Mapping[str, int]
-    """Tokens of a full batch of each model."""
-    longest: Mapping[str, int]
-    """Tokens of the longest batch of each model."""
-
-    def seconds(self, batch: Batch | None = None) -> float:
-        """Return the limit of a batch, or of the engine's silence.
-
-        The time of a long text is extrapolated, and a loaded machine may need far more. It may take as long again as a
-        request may wait: its request is then over before the engine is given up, and is not run again.
-        """
-        slowest_s = max(each.seconds(each.work(self.longest[name])) for name, each in self.throughput.items())
-        limit_s = max(self.hung_after_s, SLOWEST_BATCHES * slowest_s)
-        return limit_s + self.request_timeout_s if batch and self._has_long_text(batch) else limit_s
-
-    def _has_long_text(self, batch: Batch) -> bool:
-        """Tell whether one text of the batch takes longer than a full batch."""
-        budget = self.budgets[batch.model]
-        return any(work > budget for item in batch.items for work in item.job.work[item.start : item.stop])

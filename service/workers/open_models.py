@@ -27,9 +27,9 @@ from service.engine.slot_layout import SlotLayout, slot_layout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
-from service.scheduling.scheduler import MultiSlotEngine, Scheduler
+from service.scheduling.scheduler import HangLimit, MultiSlotEngine, Scheduler
 from service.scheduling.served_models import ServedModels
-from service.scheduling.throughput import HangLimit, Throughput
+from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
 
 RETRY_EVERY_S = 1.0
