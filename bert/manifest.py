@@ -3,8 +3,8 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from typing import Any, get_origin
 
 from bert.errors import BundleError, BundleIntegrityError, ConfigError
 from bert.names import check_model_name
@@ -21,19 +21,6 @@ LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENA
 SHA256 = "manifest_sha256"
 """Key of `bundle.json`: the hash of all its other keys, so that a label that was changed by hand is noticed."""
 
-_COUNTS = ("vocab_size", "hidden_size", "num_hidden_layers", "max_position_embeddings")
-_OBJECTS = (
-    "session",
-    "packing",
-    "attention",
-    "files",
-    "parity",
-    "dev_score",
-    "choice",
-    "fused_operators",
-    "source",
-    "fallback",
-)
 FALLBACK_KEYS = ("precision", "layout", "session", "packing", "parity", "fused_operators")
 _PACKING = {"align_tokens": 1, "block_tokens": 0, "max_pairs": 0}  # key → smallest value
 _ATTENTION = {"scores": 1, "window_layers": 0, "window_tokens": 0}
@@ -136,13 +123,11 @@ class Manifest:
             )
         if SHA256 not in values:
             raise BundleIntegrityError(f"it has no {SHA256}, so that a change in it would not be noticed")
-        known = {f.name for f in fields(cls)}
-        unknown = set(values) - known - {SHA256}
-        if unknown:
+        given = {key: value for key, value in values.items() if key != SHA256}
+        if unknown := set(given) - {each.name for each in fields(cls)}:
             raise BundleError(f"unknown keys {sorted(unknown)}")
-        given = {key: value for key, value in values.items() if key in known}
-        missing = {"name", "version", "task", "precision", "layout", *_COUNTS} - set(given)
-        if missing:
+        needed = {each.name for each in fields(cls) if each.default is each.default_factory is MISSING}
+        if missing := needed - set(given):
             raise BundleError(f"missing keys {sorted(missing)}")
         try:
             return cls(**{**given, "task": TaskSpec.from_dict(given["task"])})
@@ -156,20 +141,18 @@ class Manifest:
         return {**values, SHA256: own_sha256(values)}
 
     def _check_types(self) -> None:
-        for name in ("name", "version", "created", "made_by"):
-            value = getattr(self, name)
-            if not isinstance(value, str) or not (value or name in ("created", "made_by")):
-                raise BundleError(f"{name} ({value!r}) must be a text")
+        for each in fields(self):
+            kind, value = get_origin(each.type) or each.type, getattr(self, each.name)
+            if kind is str and not (isinstance(value, str) and (value or each.default == "")):
+                raise BundleError(f"{each.name} ({value!r}) must be a text")
+            if kind is int and not _is_whole(value, 1):
+                raise BundleError(f"{each.name} ({value!r}) must be a whole number of at least 1")
+            if kind is dict and not isinstance(value, dict):
+                raise BundleError(f"{each.name} ({value!r}) must be an object")
         try:
             check_model_name(self.name)
         except ConfigError as error:
             raise BundleError(str(error)) from None
-        for name in _COUNTS:
-            if not _is_whole(getattr(self, name), 1):
-                raise BundleError(f"{name} ({getattr(self, name)!r}) must be a whole number of at least 1")
-        for name in _OBJECTS:
-            if not isinstance(getattr(self, name), dict):
-                raise BundleError(f"{name} ({getattr(self, name)!r}) must be an object")
         for file, sha256 in self.files.items():
             if not isinstance(sha256, str):
                 raise BundleError(f"files: the sha256 of {file} ({sha256!r}) must be a text")
