@@ -199,17 +199,12 @@ class Supervisor:
     def _spawn(self, kind: str, inherited: list[int]) -> "subprocess.Popen[bytes]":
         """Start a process with these file descriptors."""
         code = _CHILD.format(path=sys.path, entry=self.entry, ignores=kind == ENGINE)
+        # -P: no modules of the working directory
+        command = [sys.executable, "-P", "-c", code, "bert-serve", kind]
         before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # inherited
         try:
             return subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    code,
-                    "bert-serve",
-                    kind,
-                ],  # -P: no modules of the working directory
+                command,
                 stdin=subprocess.PIPE,
                 process_group=0,  # Ctrl-C reaches only this process, which passes it on
                 pass_fds=inherited,
