@@ -59,12 +59,6 @@ def note(path: Path, name: str) -> None:
             (path / name).touch()
 
 
-def forget_gauges(path: Path, name: str) -> None:
-    """Delete the gauges of an ended process, as prometheus_client does; importing it here would take 10 MB."""
-    for file in path.glob(f"gauge_live*_{name}.db"):
-        file.unlink(missing_ok=True)
-
-
 def remove_runtime_dir(path: Path) -> None:
     """Remove the directory and what is in it, unless it is no longer this service's or another process removed it."""
     if is_own(path):

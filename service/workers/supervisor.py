@@ -12,6 +12,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, cast
 
+from prometheus_client.multiprocess import mark_process_dead
+
 from service.engine.bundle_folders import FoundBundles
 from service.exit_signals import FAILURE, STOPS, handled
 from service.logs import LOGGER
@@ -20,7 +22,6 @@ from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
     READY,
     STOPPING,
-    forget_gauges,
     make_runtime_dir,
     note,
     remove_runtime_dir,
@@ -214,7 +215,7 @@ class Supervisor:
 
     def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         """Record the end of a child and schedule its restart."""
-        forget_gauges(self.runtime_dir, child.name)
+        mark_process_dead(child.name, self.runtime_dir)  # type: ignore[no-untyped-call]
         child.process = None
         child.end_monitor()
         if process.stdin is not None:
