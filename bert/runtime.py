@@ -74,7 +74,7 @@ def share_memory_arena() -> None:
 def check_output(manifest: Manifest, name: str, width: object) -> None:
     """Raise BundleError unless a graph's output has the name and the width that task and labels ask for.
 
-    `width` is the last dimension of its shape; one that is no number is that of a graph of any width.
+    `width` is the last dimension of its shape; anything but a number is that of a graph of any width.
     """
     spec = manifest.task
     wanted, numbers = TASKS[spec.task].output(spec, manifest.hidden_size, manifest.vocab_size)

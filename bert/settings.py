@@ -105,7 +105,7 @@ def read_command(
 
 
 def _not_json(error: Exception) -> str:
-    """Return the line for a list or a group of settings that is no JSON; "" for another error."""
+    """Return the line for a list or a group of settings that is not JSON; "" for another error."""
     if not isinstance(cause := error.__cause__, json.JSONDecodeError):
         return ""
     field = re.search(r'field "(\w+)"', str(error))
@@ -182,7 +182,7 @@ def _improve_help(kind: type[CommandSettings], names: Sequence[str], how: dict[s
 
 
 def _read_yaml(file: Path, origin: str) -> dict[str, Any]:
-    """Read a settings file that `origin` names; raises ValueError if it is none."""
+    """Read a settings file that `origin` names; raises ValueError for a file of another form."""
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:

@@ -75,19 +75,18 @@ class Tokenizer:
         """True where the segments of a lone text are its letter shapes (`bert.text.letter_shapes`)."""
 
     @classmethod
-    def load(cls, path: Path, *, lowercase: bool | None = None) -> "Tokenizer":
+    def load(cls, path: Path) -> "Tokenizer":
         """Read `tokenizer.json`, or make it of a vocabulary; `path` is a folder, a `tokenizer.json` or a `vocab.txt`.
 
-        `lowercase` counts for `vocab.txt` only; None asks `tokenizer_config.json` beside it, then the
-        vocabulary. Raises CheckpointError.
+        Raises CheckpointError.
         """
         file = path / "tokenizer.json" if path.is_dir() else path
         if path.is_dir():
             refuse_code(path)
         if path.is_dir() and not file.is_file():
-            return cls(from_folder(path, lowercase))
+            return cls(from_folder(path))
         if file.suffix == ".txt":
-            return cls(from_vocabulary(file, lowercase))
+            return cls(from_vocabulary(file))
         try:
             content = read_regular(file)
         except OSError as error:

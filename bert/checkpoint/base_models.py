@@ -27,7 +27,7 @@ def resolve_checkpoint(name: str) -> Path:
         return hub.download(found)
     if not Path(name).is_dir():
         raise CheckpointError(
-            f"{name} is no folder; give one that bert-finetune wrote, or a model of the hub as org/name"
+            f"{name} is not a folder; give one that bert-finetune wrote, or a model of the hub as org/name"
         )
     return Path(name)
 

@@ -82,7 +82,7 @@ def overruled(spec: TaskSpec, stated: Stated) -> tuple[TaskSpec, list[str]]:
 
 
 def _longest(folder: Path, positions: int) -> int:
-    """Return how many tokens the model and its tokenizer allow. Raises ConfigError for a length that is none."""
+    """Return how many tokens the model and its tokenizer allow. Raises ConfigError for what is not a length."""
     stated = read_object(folder / "tokenizer_config.json").get("model_max_length")
     if stated is None:
         return positions

@@ -163,7 +163,7 @@ def _describe(name: HubName) -> "tuple[ResolvedRevision, Path]":
         elif (folder / ADAPTER_CONFIG).is_file():
             read_adapter_config(folder)
         else:
-            raise CheckpointError("it holds no config.json, so it is no checkpoint of a transformer")
+            raise CheckpointError("it holds no config.json, so it is not a checkpoint of a transformer")
     except (CheckpointError, ConfigError) as error:
         raise type(error)(f"{name} on the hub: {error}") from None
     return revision, folder

@@ -49,8 +49,8 @@ class _Folder(BaseModel):
 
 
 ANSWERS: dict[str, tuple[TypeAdapter[Any], str]] = {
-    "revision": (TypeAdapter(_Revision), "description of a model"),
-    "tree": (TypeAdapter(list[_File | _Folder]), "list of files"),
+    "revision": (TypeAdapter(_Revision), "a description of a model"),
+    "tree": (TypeAdapter(list[_File | _Folder]), "a list of files"),
 }
 """What is asked for → the form of its answer, and the words for it."""
 
@@ -76,8 +76,8 @@ def endpoint() -> str:
 def no_hub(what: str) -> str:
     """Return the sentence about an answer that no hub would give."""
     return (
-        f"the hub at {endpoint()} answered with what is no {what}: check HF_ENDPOINT, and whether a proxy or the sign-in "
-        "page of a network answers in its place"
+        f"the hub at {endpoint()} answered with something that is not {what}: check HF_ENDPOINT, and whether a proxy or "
+        "the sign-in page of a network answers in its place"
     )
 
 
@@ -106,6 +106,6 @@ def _check_names(path: str, response: "Response") -> None:
     etag = response.headers.get("X-Linked-Etag") or response.headers.get("ETag")
     commit, asked = response.headers.get("X-Repo-Commit"), _FILE_AT.search(path)
     if etag is not None and not _FILE_NAME.fullmatch(etag.removeprefix("W/").strip('"')):
-        raise CheckpointError(no_hub(f"ETag of a file ({etag[:80]!r})"))
+        raise CheckpointError(no_hub(f"the ETag of a file ({etag[:80]!r})"))
     if commit is not None and not (commit == asked[1] if asked else _COMMIT.fullmatch(commit)):
-        raise CheckpointError(no_hub(f"file of the commit that was asked for ({commit[:80]!r})"))
+        raise CheckpointError(no_hub(f"a file of the commit that was asked for ({commit[:80]!r})"))

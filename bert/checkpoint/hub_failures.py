@@ -44,7 +44,10 @@ def _reason(name: HubName, error: Exception) -> str:
         (json.JSONDecodeError, _no_hub),
         (TooManyRedirects, _no_hub),
         (errors.CachedRepoTreeNotFoundError, _unreachable),
-        (errors.HFValidationError, lambda name, error: f"{name} is no name that the hub could have: {error}"),
+        (
+            errors.HFValidationError,
+            lambda name, error: f"{name} is not a name that the hub could have: {error}",
+        ),
         (errors.HfHubHTTPError, _status),
     ]
     for kind, explain in explanations:
@@ -102,7 +105,7 @@ def _no_file(name: HubName, error: Any) -> str:
 
 
 def _no_hub(name: HubName, error: Any) -> str:
-    return no_hub(f"answer of a hub ({_short(error)})")
+    return no_hub(f"the answer of a hub ({_short(error)})")
 
 
 def _status(name: HubName, error: Any) -> str:

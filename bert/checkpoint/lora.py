@@ -55,7 +55,9 @@ def _check_alphas(file: Path, config: Mapping[str, Any]) -> None:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise CheckpointError(f"{file}: alpha_pattern {pattern!r} is no expression: {error}") from None
+            raise CheckpointError(
+                f"{file}: alpha_pattern {pattern!r} is not a regular expression: {error}"
+            ) from None
 
 
 def merge(

@@ -190,7 +190,7 @@ class _Machine:
         _, storage, key, _device, numel = parts[:5]
         dtype = _STORAGES.get(_expect(storage, _Global).name)
         if dtype is None or not isinstance(key, str) or not _is_count(numel):
-            raise CheckpointError("describes a storage that is none")
+            raise CheckpointError("describes a damaged storage")
         self.push(Storage(dtype, key, numel))
 
 
@@ -225,7 +225,7 @@ def _tensor(
     if len(_expect(shape, tuple)) != len(_expect(strides, tuple)) or len(shape) > MAX_DIMENSIONS:
         raise CheckpointError(f"has a tensor of {len(shape)} sizes and {len(strides)} strides")
     if not all(_is_count(number) for number in (offset, *shape, *strides)):
-        raise CheckpointError("has a tensor whose offset, sizes or strides are no counts")
+        raise CheckpointError("has a tensor whose offset, sizes or strides are not counts")
     if metadata:
         raise CheckpointError("has a tensor that is a conjugate or a negative of its stored values")
     if _product(max(size, 1) for size in shape) > (_MAX_EMPTY if 0 in shape else storage.numel):

@@ -24,7 +24,7 @@ DENSE = "dense."
 """Beginning of the names of layers after an embedding's pooling, which have a file each."""
 _MLM_BIAS, _DECODER_BIAS = f"{MLM_HEAD}.bias", f"{MLM_HEAD}.decoder.bias"
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-"""Tensors of old checkpoints that are no weights."""
+"""Tensors of old checkpoints that are not weights."""
 
 
 def bert_weights(weights: Mapping[str, Array], folder: Path) -> dict[str, Array]:
@@ -77,7 +77,7 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
     left_over = next((name for name in weights if name.startswith(ENCODER) and name not in needed), None)
     if left_over:
         raise CheckpointError(
-            f"the checkpoint has the tensor {left_over!r}, which a BERT of {config.num_hidden_layers} layers has not"
+            f"the checkpoint has the tensor {left_over!r}, which a BERT of {config.num_hidden_layers} layers does not have"
         )
     architecture = next(iter(TASKS[spec.task].architectures), "")
     for name, shape in needed.items():
@@ -94,7 +94,7 @@ def check_shapes(weights: Mapping[str, NDArray[np.float32]], config: BertConfig,
                 f"tensor {own_name!r} has shape {tensor.shape}; config and task ask for {shape}"
             )
         if not np.isfinite(tensor).all():
-            raise CheckpointError(f"tensor {name!r} holds values that are no numbers (inf or nan)")
+            raise CheckpointError(f"tensor {name!r} holds values that are not numbers (inf or nan)")
     if TASKS[spec.task].head is Head.VOCABULARY:
         _check_tied(weights)
 

@@ -27,7 +27,7 @@ _Bytes = NDArray[np.uint8]
 def read_torch_file(file: Path) -> Weights:
     """Read a `state_dict` as float32; whole numbers are left out. Tensors that share their values share an array.
 
-    Nothing that the file names is imported or called. Raises CheckpointError for what is no plain dict of tensors.
+    Nothing that the file names is imported or called. Raises CheckpointError for anything but a plain dict of tensors.
     """
     try:
         content: _Bytes = np.memmap(file, np.uint8, "r") if file.stat().st_size else np.empty(0, np.uint8)
@@ -155,7 +155,7 @@ def _read_legacy(file: Path, content: _Bytes) -> tuple[Any, dict[str, tuple[int,
     """Return the pickle's value and where the storages lie: after five pickles, each behind its number of values."""
     magic, end = _unpickle(content, 0) if bytes(content[:1]) == b"\x80" else (None, 0)
     if magic != _LEGACY_MAGIC:
-        raise CheckpointError("is no file that torch.save wrote")
+        raise CheckpointError("is not a file that torch.save wrote")
     protocol, end = _unpickle(content, end)
     if protocol != _LEGACY_PROTOCOL:
         raise CheckpointError("has another protocol than the one of torch before 1.6")

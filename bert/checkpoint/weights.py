@@ -51,7 +51,7 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
     """
     if not folder.is_dir():
         raise CheckpointError(
-            f"{folder} is no folder; give the one that bert-finetune wrote, or one of the hub's"
+            f"{folder} is not a folder; give the one that bert-finetune wrote, or one of the hub's"
         )
     if base is not None and has_weights(folder):
         raise CheckpointError(
@@ -90,7 +90,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the files of a checkpoint and of its modules' folders. Raises CheckpointError for what is no regular file."""
+    """Yield the files of a checkpoint and of its modules' folders. Raises CheckpointError for irregular files."""
     for place in (folder, *folder.glob("[0-9]*_*/")):
         for file in place.iterdir():
             if file.suffix in (".json", ".safetensors", ".txt", ".model", ".bin"):
@@ -198,7 +198,7 @@ def _dense_weights(folder: Path) -> Weights:
         for file in weight_files(layer):
             tensors |= _read_file(file)
         if other := sorted(tensors.keys() - {"linear.weight", "linear.bias"}):
-            raise CheckpointError(f"{layer} has the tensor {other[0]!r}, which a linear layer has not")
+            raise CheckpointError(f"{layer} has the tensor {other[0]!r}, which a linear layer lacks")
         weight = tensors.get("linear.weight")
         if weight is None or weight.ndim != 2:
             raise CheckpointError(f"{layer} has no matrix 'linear.weight'")
@@ -209,7 +209,7 @@ def _dense_weights(folder: Path) -> Weights:
 
 
 def _check_pooling(folder: Path, checkpoint: Checkpoint) -> None:
-    """Raise ConfigError where `task.json` has embeddings pooled otherwise than sentence-transformers would."""
+    """Raise ConfigError where `task.json` pools embeddings in another way than sentence-transformers would."""
     spec = checkpoint.spec
     if TASKS[spec.task].head is not Head.EMBEDDING or not is_embedder(folder):
         return

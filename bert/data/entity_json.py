@@ -152,7 +152,7 @@ class _Reader:
     def _task(self, place: Place, row: Mapping[str, Any]) -> Iterator[SpannedText]:
         """Read a task of Label Studio; of several annotators the first counts."""
         if not _is_list_of_objects(row["annotations"]):
-            raise ValueError("'annotations' is no list of objects")
+            raise ValueError("'annotations' is not a list of objects")
         done = [found for found in row["annotations"] if not found.get("was_cancelled")]
         if not done:
             self.count["unannotated"] += 1
@@ -160,7 +160,7 @@ class _Reader:
         self.count["several"] += len(done) > 1
         results = done[0].get("result")
         if not _is_list_of_objects(results):
-            raise ValueError("'result' of the first annotation is no list of objects")
+            raise ValueError("'result' of the first annotation is not a list of objects")
         values = [part.get("value") for part in results]
         spans = [value for value in values if isinstance(value, dict) and "labels" in value]
         yield from self._text(place, row["data"], row["data"], spans)
@@ -237,7 +237,7 @@ def _is_row(value: object) -> bool:
 
 
 def _is_json_lines(first: str) -> bool:
-    """Tell by its first line whether a file has one row a line. A line that is no whole JSON begins a list."""
+    """Tell by its first line whether a file has one row a line. A line that is not whole JSON begins a list."""
     try:
         return _is_row(json.loads(first))
     except json.JSONDecodeError:

@@ -139,7 +139,7 @@ def json_lines(path: str | Path, problems: Problems) -> Iterator[tuple[int, Any]
 
 
 def holds_unicode(value: object) -> bool:
-    """Tell whether a text, or each text of a list or an object, is valid Unicode; what is no text is."""
+    """Tell whether a text, or each text of a list or an object, is valid Unicode; anything else is."""
     pending = [value]
     while pending:  # no recursion: JSON may be nested as deeply as the parser allows
         value = pending.pop()

@@ -48,10 +48,10 @@ class LabelledFile:
 
     @classmethod
     def from_record(cls, values: Mapping[str, Any]) -> "LabelledFile":
-        """Build from what `record` returned. Raises ConfigError for what is no record of a file."""
+        """Build from what `record` returned. Raises ConfigError for anything but a record of a file."""
         names = {f.name for f in fields(cls)}
         if not isinstance(values, Mapping) or not isinstance(values.get("path"), str):
-            raise ConfigError(f"{values!r} is no record of a file: it has no path")
+            raise ConfigError(f"{values!r} is not a record of a file: it has no path")
         known = {name: value for name, value in values.items() if name in names}
         for name, kind in (("columns", dict), ("label_map", dict), ("label_names", list)):
             if not isinstance(known.get(name, kind()), kind):

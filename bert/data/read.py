@@ -44,7 +44,7 @@ _GUESSES: dict[str, Callable[[Path], str]] = {
     "qa": lambda path: "squad",
     "multiple_choice": lambda path: "swag" if ending(path) == ".csv" else "codah",
 }
-"""Formats that a file's name or content says, for tasks whose examples are no rows of a table."""
+"""Formats that a file's name or content says, for tasks whose examples are not rows of a table."""
 
 
 def read_labelled(
@@ -80,7 +80,7 @@ def _read(
     if kind in others:
         return others[kind]()
     if kind in ("hub", "codah", "swag"):
-        what = "is no file here" if kind == "hub" else f"is of the format {kind!r}"
+        what = "is not a file here" if kind == "hub" else f"is of the format {kind!r}"
         raise ConfigError(f"{file.path} {what}, and only bert-finetune reads such data")
     readers: dict[str, Reader] = {
         "squad": lambda: list(read_squad(file.path)),
@@ -94,7 +94,7 @@ def _read(
 
 
 def guess_format(path: Path, task: str) -> str:
-    """Return the format that the task and the file's ending say; what is no file is a data set of the hub."""
+    """Return the format that the task and the file's ending say; anything but a file is a data set of the hub."""
     suffix = ending(path)
     if path.is_dir() or not (suffix or path.is_file()):
         return "hub"

@@ -55,7 +55,7 @@ class TextColumns:
 
     @property
     def are_of_nli(self) -> bool:
-        """True where the columns have the names of NLI's: then 0, 1 and 2 are no scores."""
+        """True where the columns have the names of NLI's: then 0, 1 and 2 are not scores."""
         return self.entailment and (self.text, self.text_pair) == ("premise", "hypothesis")
 
     @property

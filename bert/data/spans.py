@@ -75,7 +75,7 @@ def read_span(value: Any, text: str) -> LabelledSpan:
     if isinstance(label, list) and len(label) == 1:
         label = label[0]
     if not isinstance(label, str) or not label.strip():
-        raise ValueError(f"the span {start}-{end} has not one label: {label!r}")
+        raise ValueError(f"the span {start}-{end} has no single label: {label!r}")
     own = value.get("text")
     if not isinstance(own, str):
         return LabelledSpan(start, end, label.strip())

@@ -90,7 +90,7 @@ def _parse(path: str | Path, text: str) -> list[Any]:
 
 
 def _questions(articles: list[Any], problems: Problems) -> Iterator[Question]:
-    """Walk articles and paragraphs, noting what has the wrong shape or is no Unicode."""
+    """Walk articles and paragraphs, noting what has the wrong shape or is not valid Unicode."""
     for a, article in enumerate(articles):
         paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
         if not isinstance(paragraphs, list):

@@ -70,7 +70,7 @@ def bio_labels(examples: Sequence[WordsExample]) -> tuple[str, ...]:
 
 
 def to_bio(tags: Sequence[str], label_map: LabelMap | None = None) -> list[str]:
-    """Normalise the tags of one sentence to BIO, then rename types. Raises ValueError for what is no tag.
+    """Normalise the tags of one sentence to BIO, then rename types. Raises ValueError for anything else.
 
     Tags may be BIO, IOB1, BIOES, BILOU or BMES. In this order, so that two types that get one name stay two entities
     where they meet; a type renamed None becomes O.
@@ -88,12 +88,12 @@ def to_bio(tags: Sequence[str], label_map: LabelMap | None = None) -> list[str]:
 
 @lru_cache(maxsize=1024)  # a file has millions of words and a dozen tags
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return the letter and the type of a tag, "O" and "" for O. Raises ValueError for what is no tag."""
+    """Return the letter and the type of a tag, "O" and "" for O. Raises ValueError for anything else."""
     if tag == "O":
         return "O", ""
     prefix, dash, kind = tag.partition("-")
     if not dash or not kind or len(prefix) != 1 or prefix not in _STARTS + _INSIDE:
-        raise ValueError(f"{tag!r} is no tag like O, B-PER or I-PER")
+        raise ValueError(f"{tag!r} is not a tag like O, B-PER or I-PER")
     return prefix, kind
 
 

@@ -120,7 +120,7 @@ def decode(
 
     A mask's candidates are made when it is asked for: a large request has more of them than should be in memory at
     once. Rows of the embedding without a piece, which some checkpoints have for their matrices' sake, are left out.
-    Raises ValueError if `best` has not a row for each mask, or `top_k` is below 1.
+    Raises ValueError if `best` lacks a row for each mask, or `top_k` is below 1.
     """
     positions = mask_positions(encoding)
     if best.shape[:2] != (len(positions), 2):

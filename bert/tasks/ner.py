@@ -197,7 +197,7 @@ def word_heads(pieces: Pieces) -> Indices:
 
 
 def _heads(word_ids: NDArray[np.int32]) -> Indices:
-    """Return where a word begins; -1 marks what is no word."""
+    """Return where a word begins; -1 marks pieces of no word."""
     is_head = word_ids >= 0
     is_head[1:] &= word_ids[1:] != word_ids[:-1]
     return np.flatnonzero(is_head)

@@ -77,7 +77,7 @@ def honour(folder: Path, spec: TaskSpec, max_tokens: int) -> TaskSpec:
         )
     longest = lengths.get("max_seq_length") or max_tokens
     if not isinstance(longest, int):
-        raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is no whole number")
+        raise ConfigError(f"{LENGTHS}: max_seq_length is {longest!r}, which is not a whole number")
     normalize = dict(modules).get("Normalize")
     if normalize:
         _check_known(f"{normalize}/config.json", _read(folder, f"{normalize}/config.json"), set(), _INPUTS)
@@ -153,7 +153,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
     """Return kind and folder of each module. Raises ConfigError for one that the graph would not have."""
     listed = _read(folder, MODULES)
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
-        raise ConfigError(f"{MODULES} is no list of modules")
+        raise ConfigError(f"{MODULES} is not a list of modules")
     modules = [(str(m.get("type", "")).rpartition(".")[2], str(m.get("path", ""))) for m in listed]
     for kind, path in modules:
         if kind not in _KINDS:
@@ -167,7 +167,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
                 "which puts it into the folder itself"
             )
         if Path(path).name != path or path == "..":
-            raise ConfigError(f"{MODULES} names {path!r}, which is no folder beside it")
+            raise ConfigError(f"{MODULES} names {path!r}, which is not a folder beside it")
     kept = [
         (kind, path) for kind, path in modules if kind != "Dropout"
     ]  # it does nothing outside of training

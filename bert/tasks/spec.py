@@ -122,7 +122,7 @@ class TaskSpec:
         self._check_labels()
         for text in (*self.labels, *self.prompts, *self.prompts.values()):
             if _SURROGATE.search(text):  # no file could hold it
-                raise ConfigError(f"{text!r} among the labels and prompts is no valid Unicode")
+                raise ConfigError(f"{text!r} among the labels and prompts is not valid Unicode")
 
     @property
     def poolings(self) -> tuple[str, ...]:

@@ -59,8 +59,8 @@ def _class_name(stated: StatedTokens) -> str:
     return stated.tokenizer_class if stated.tokenizer_class not in _GENERIC else ""
 
 
-def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
-    """Build the tokenizer of a folder without `tokenizer.json`; `lowercase` counts for `vocab.txt` only.
+def from_folder(folder: Path) -> tokenizers.Tokenizer:
+    """Build the tokenizer of a folder without `tokenizer.json`.
 
     Raises CheckpointError where there is none, or its class is not known.
     """
@@ -74,7 +74,7 @@ def from_folder(folder: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
         )
     stated = StatedTokens.read(folder)
     if has_vocabulary and _is_wordpiece(stated):
-        return wordpiece.from_vocabulary(folder / "vocab.txt", lowercase)
+        return wordpiece.from_vocabulary(folder / "vocab.txt")
     name = _class_name(stated) or _CLASS_OF.get(stated.model_type, "")
     if has_merges and name in byte_level_bpe.CLASSES:
         return byte_level_bpe.from_merges(folder, name, stated)

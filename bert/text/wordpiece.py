@@ -18,10 +18,10 @@ CLASSES = ("Bert", "DistilBert", "Electra", "Ernie", "MPNet", "Basic")
 """Classes of `transformers`, without "Tokenizer", whose `vocab.txt` is read."""
 
 
-def from_vocabulary(file: Path, lowercase: bool | None) -> tokenizers.Tokenizer:
+def from_vocabulary(file: Path, lowercase: bool | None = None) -> tokenizers.Tokenizer:
     """Build the tokenizer of a `vocab.txt`, a piece a line, its line number the id.
 
-    A `tokenizer_config.json` beside it is obeyed; `lowercase` overrides what it says. Raises CheckpointError.
+    A `tokenizer_config.json` beside it is obeyed; `lowercase` overrides what it says of the case. Raises CheckpointError.
     """
     pieces = _read_pieces(file)
     vocabulary = {piece: index for index, piece in enumerate(pieces)}

@@ -245,7 +245,7 @@ def test_wrong_settings_are_named(arguments: list[str], why: str, capsys: pytest
 
 def test_a_folder_without_a_checkpoint_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "nowhere", tmp_path / "b") == 1
-    assert "is no folder" in capsys.readouterr().err
+    assert "is not a folder" in capsys.readouterr().err
     assert run(tmp_path, tmp_path / "b") == 1
     assert (
         "holds none of model.safetensors, pytorch_model.bin, adapter_config.json and task.json"

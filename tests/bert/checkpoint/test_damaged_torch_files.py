@@ -91,6 +91,6 @@ def test_a_file_that_is_none_of_torchs_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"version https://git-lfs.github.com/spec/v1\n", b"\0" * 99, b"PK\x03\x04" * 9):
         file.write_bytes(content)
         with pytest.raises(
-            CheckpointError, match=r"w\.bin (is no file that torch\.save wrote|is a damaged zip)"
+            CheckpointError, match=r"w\.bin (is not a file that torch\.save wrote|is a damaged zip)"
         ):
             read_torch_file(file)

@@ -87,7 +87,7 @@ def test_json_of_another_form_is_refused_with_a_sentence(
         path += commit_of(checkpoint)
     hub.instead = {path: Instead(content)}
     folder, said = resolve("org/tiny", variables)
-    assert not folder and said.startswith(f"the hub at {hub.url} answered with what is no "), said
+    assert not folder and said.startswith(f"the hub at {hub.url} answered with something that is not "), said
     assert "check HF_ENDPOINT, and whether a proxy" in said
     hub.instead = {}
     assert resolve("org/tiny", variables)[0]  # nothing of it was kept
@@ -99,14 +99,18 @@ def test_headers_cannot_lead_out_of_the_cache(
 ) -> None:
     hub.instead = {WEIGHTS: Instead(headers=headers)}
     folder, said = resolve("org/tiny", variables)
-    assert not folder and f"the hub at {hub.url} answered with what is no " in said
+    assert not folder and f"the hub at {hub.url} answered with something that is not " in said
     assert not [found for found in tmp_path.rglob("*") if found.name.startswith(("PWN", "b" * 40))]
 
 
 @pytest.mark.parametrize(
     ("path", "status", "reason"),
     [
-        (INFO, 301, "answered with what is no answer of a hub (Exceeded maximum allowed redirects.)"),
+        (
+            INFO,
+            301,
+            "answered with something that is not the answer of a hub (Exceeded maximum allowed redirects.)",
+        ),
         (INFO, 403, "set HF_TOKEN to a token of an account that may read it (none is set)"),
         (INFO, 429, "try again later"),
         (WEIGHTS, 403, "set HF_TOKEN to a token of an account that may read it (none is set)"),

@@ -111,7 +111,7 @@ def test_an_adapter_for_another_base_is_refused(base: Path, tmp_path: Path) -> N
         ({"lora_alpha": float("inf")}, r"lora_alpha \(inf\)"),
         ({"alpha_pattern": ["query"]}, r"alpha_pattern \(\['query'\]\) must be an object"),
         ({"alpha_pattern": {"query": "8"}}, r"alpha_pattern.query \('8'\) must be a number"),
-        ({"alpha_pattern": {"(": 8}}, r"alpha_pattern '\(' is no expression"),
+        ({"alpha_pattern": {"(": 8}}, r"alpha_pattern '\(' is not a regular expression"),
     ],
 )
 def test_an_adapters_scale_must_be_a_number(

@@ -172,7 +172,7 @@ def test_a_masked_model_without_its_head_is_refused(tmp_path: Path) -> None:
     [
         (lambda w: w.pop("classifier.bias"), "has no tensor 'classifier.bias', which a classification model"),
         (lambda w: w.update({"classifier.weight": torch.ones(3, 16)}), r"\(3, 16\); config and task ask for"),
-        (lambda w: w["bert.pooler.dense.bias"].fill_(float("nan")), "no numbers"),
+        (lambda w: w["bert.pooler.dense.bias"].fill_(float("nan")), "not numbers"),
     ],
 )
 def test_weights_that_do_not_fit_are_named(spoil: Any, why: str, base: Path) -> None:
@@ -282,7 +282,7 @@ def test_damaged_weights_are_refused(base: Path) -> None:
     (base / "model.safetensors").unlink()
     (base / "task.json").unlink()
     (base / "pytorch_model.bin").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin is no file that torch\.save wrote"):
+    with pytest.raises(CheckpointError, match=r"pytorch_model\.bin is not a file that torch\.save wrote"):
         read_checkpoint(base)
     (base / "pytorch_model.bin").unlink()
     with pytest.raises(CheckpointError, match=r"holds none of model\.safetensors, pytorch_model\.bin"):

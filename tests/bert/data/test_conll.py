@@ -87,7 +87,7 @@ def test_every_bad_line_is_told_with_its_number(write: Write) -> None:
     with pytest.raises(DataError) as error:
         read_conll(write("a.conll", content), labels=("O", "B-PER", "I-PER", "B-LOC", "I-LOC"))
     assert "line 2: has 1 columns instead of a word and its tag" in str(error.value)
-    assert "line 3: 'X' is no tag like O, B-PER or I-PER" in str(error.value)
+    assert "line 3: 'X' is not a tag like O, B-PER or I-PER" in str(error.value)
     assert "line 5: has the tag B-LOC but no word" in str(error.value)
     assert "line 6: unknown label 'B-city'; known are O, B-PER" in str(error.value)
     assert error.value.line == 2

@@ -73,7 +73,7 @@ def test_the_head_has_a_score_for_what_the_task_chooses(spec: TaskSpec, outputs:
         ({"task": "ner", "labels": []}, "a ner task needs labels"),
         ({"task": "ner", "labels": ["O", "O"]}, "labels must differ"),
         ({"task": "ner", "labels": ["O", ""]}, "label 1 is empty; name it"),
-        ({"task": "ner", "labels": ["O", "B-\ud800"]}, "is no valid Unicode"),
+        ({"task": "ner", "labels": ["O", "B-\ud800"]}, "is not valid Unicode"),
         ({"task": "ner", "labels": "O"}, "labels must be a list of texts: 'O'"),
         ({"task": "ner", "labels": [0, 1]}, "labels must be a list of texts"),
         ({"task": "qa", "max_tokens": 2}, r"max_tokens \(2\) must be at least 3"),

@@ -9,6 +9,7 @@ import pytest
 
 from bert.errors import CheckpointError
 from bert.text.offsets import extend_over_marks
+from bert.text.wordpiece import from_vocabulary
 from bert.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -54,7 +55,7 @@ def test_the_config_beside_it_decides_before_the_vocabulary(tmp_path: Path) -> N
 
 def test_the_argument_decides_before_the_config(tmp_path: Path) -> None:
     folder = vocabulary(tmp_path, "ada", do_lower_case=False)
-    assert pieces_of(Tokenizer.load(folder / "vocab.txt", lowercase=True), "Ada") == ["ada"]
+    assert pieces_of(Tokenizer(from_vocabulary(folder / "vocab.txt", lowercase=True)), "Ada") == ["ada"]
 
 
 def test_accents_are_kept_where_the_config_says_so(tmp_path: Path) -> None:

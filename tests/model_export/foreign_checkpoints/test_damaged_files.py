@@ -68,7 +68,7 @@ def test_a_tokenizer_length_that_is_none_is_refused(length: object, tmp_path: Pa
         ({"id2label": {"0": "a", "1": ""}}, "label 1 is empty; name it"),
         (
             {"id2label": {"0": "a", "1": "\ud800"}},
-            r"'\\ud800' among the labels and prompts is no valid Unicode",
+            r"'\\ud800' among the labels and prompts is not valid Unicode",
         ),
         ({"layer_norm_eps": 10**400}, r"layer_norm_eps \(10*\) must be a number"),
     ],

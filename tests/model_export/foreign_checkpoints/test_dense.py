@@ -105,7 +105,7 @@ def test_other_dense_layers_are_refused(values: dict[str, Any], reason: str, tmp
     [
         (
             {"residual.weight": (16, 32)},
-            "2_Dense has the tensor 'residual.weight', which a linear layer has n",
+            "2_Dense has the tensor 'residual.weight', which a linear layer lacks",
         ),
         ({"linear.weight": ()}, "2_Dense has no matrix 'linear.weight'"),
         ({"linear.bias": ()}, r"tensor 'dense.0.bias' has shape \(\)"),

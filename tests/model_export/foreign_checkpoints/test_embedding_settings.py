@@ -42,7 +42,7 @@ from tests.support.published import (
         (
             MODULES,
             {"sentence_bert_config": {"max_seq_length": "long"}},
-            "max_seq_length is 'long', which is no whole number",
+            "max_seq_length is 'long', which is not a whole number",
         ),
         (
             MODULES,
@@ -116,7 +116,9 @@ def test_modules_outside_the_folder_are_refused(path: str, tmp_path: Path) -> No
     modules = json.loads((tmp_path / "modules.json").read_text(encoding="utf-8"))
     modules[1]["path"] = path
     (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    with pytest.raises(CheckpointError, match=f"names {re.escape(repr(path))}, which is no folder beside it"):
+    with pytest.raises(
+        CheckpointError, match=f"names {re.escape(repr(path))}, which is not a folder beside it"
+    ):
         read(tmp_path)
 
 

@@ -81,7 +81,7 @@ def test_a_broken_table_is_refused_with_its_line(tmp_path: Path) -> None:
         texts(unlabelled, replace(SPECS["pair"], data={"dev": [{"path": str(unlabelled), **QNLI}]}))
     with pytest.raises(DataError, match="cannot be read"):
         texts(tmp_path / "nowhere.tsv", spec)
-    with pytest.raises(ConfigError, match="is no file here, and only bert-finetune reads such data"):
+    with pytest.raises(ConfigError, match="is not a file here, and only bert-finetune reads such data"):
         texts(tmp_path, spec)
 
 

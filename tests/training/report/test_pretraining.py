@@ -11,6 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from bert.config import BertConfig
+from bert.text.wordpiece import from_vocabulary
 from bert.tokenizer import Tokenizer
 from tests.support.tokenizers import KINDS, backend_of
 from training.corpus.shards import Corpus, Document, write_index, write_shard
@@ -73,7 +74,7 @@ def corpus(tmp_path: Path) -> Corpus:
     folder = tmp_path / "corpus"
     folder.mkdir()
     (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
-    tokenizer = Tokenizer.load(folder / "vocab.txt", lowercase=True)
+    tokenizer = Tokenizer(from_vocabulary(folder / "vocab.txt", lowercase=True))
     tokenizer.save(folder)
     (folder / "vocab.txt").unlink()
     entries = [write_shard(folder, "held_out-00000", documents(), 2)]
