@@ -24,11 +24,7 @@ def instructions() -> str:
 
     Where the system does not tell (no Linux), the architecture's name, such as "arm64".
     """
-    try:
-        content = CPUINFO.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        content = ""
-    return instructions_in(content) or platform.machine() or "unknown"
+    return instructions_in(_cpuinfo()) or platform.machine() or "unknown"
 
 
 def instructions_in(cpuinfo: str) -> str:
@@ -44,9 +40,13 @@ def instructions_in(cpuinfo: str) -> str:
 @functools.cache
 def processor_name() -> str:
     """Return the processor's name as the system gives it, or its architecture."""
-    try:
-        lines = CPUINFO.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = _cpuinfo().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "CPU part"))]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def _cpuinfo() -> str:
+    try:
+        return CPUINFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

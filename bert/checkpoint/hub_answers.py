@@ -3,11 +3,10 @@
 A mirror, a proxy or the sign-in page of a network may answer in the hub's place.
 """
 
+import json
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from pydantic import BaseModel, NonNegativeInt, StringConstraints, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from bert.errors import CheckpointError
 
@@ -20,39 +19,6 @@ _API = re.compile(r"/api/models/[^/]+(?:/[^/]+)?/(revision|tree)/")
 _FILE_AT = re.compile(r"/resolve/([0-9a-f]{40})/")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _FILE_NAME = re.compile(r"[0-9A-Za-z_-][0-9A-Za-z_.-]{0,127}")
-_FileName = Annotated[str, StringConstraints(pattern=rf"^{_FILE_NAME.pattern}$")]
-
-
-class _Revision(BaseModel):
-    sha: Annotated[str, StringConstraints(pattern=rf"^{_COMMIT.pattern}$")]
-
-
-class _Content(BaseModel):
-    oid: _FileName
-    size: NonNegativeInt
-
-
-class _LargeFile(_Content):
-    pointerSize: int
-
-
-class _File(_Content):
-    type: Literal["file"]
-    path: str
-    lfs: _LargeFile | None = None
-
-
-class _Folder(BaseModel):
-    type: Literal["directory"]
-    path: str
-    oid: _FileName
-
-
-ANSWERS: dict[str, tuple[TypeAdapter[Any], str]] = {
-    "revision": (TypeAdapter(_Revision), "a description of a model"),
-    "tree": (TypeAdapter(list[_File | _Folder]), "a list of files"),
-}
-"""What is asked for → the form of its answer, and the words for it."""
 
 
 @cache
@@ -91,14 +57,19 @@ def _limit(request: "Request") -> None:
 def _check(response: "Response") -> None:
     """Raise CheckpointError for an answer that no hub would give."""
     request = response.request
-    if request.method == "HEAD" and not response.is_error:
+    if response.is_error:
+        return
+    if request.method == "HEAD":
         _check_names(request.url.path, response)
     elif response.is_success and (found := _API.search(request.url.path)):
-        form, words = ANSWERS[found[1]]
+        response.read()
         try:
-            form.validate_json(response.read(), strict=True)
-        except ValidationError:
-            raise CheckpointError(no_hub(words)) from None
+            content = json.loads(response.content)
+        except (ValueError, RecursionError):
+            content = None
+        is_tree = found[1] == "tree"
+        if not (_is_tree(content) if is_tree else _is_revision(content)):
+            raise CheckpointError(no_hub("a list of files" if is_tree else "a description of a model"))
 
 
 def _check_names(path: str, response: "Response") -> None:
@@ -109,3 +80,31 @@ def _check_names(path: str, response: "Response") -> None:
         raise CheckpointError(no_hub(f"the ETag of a file ({etag[:80]!r})"))
     if commit is not None and not (commit == asked[1] if asked else _COMMIT.fullmatch(commit)):
         raise CheckpointError(no_hub(f"a file of the commit that was asked for ({commit[:80]!r})"))
+
+
+def _is_revision(content: Any) -> bool:
+    return isinstance(content, dict) and _is_text(_COMMIT, content.get("sha"))
+
+
+def _is_tree(content: Any) -> bool:
+    return isinstance(content, list) and all(
+        isinstance(entry, dict) and _is_entry(entry) for entry in content
+    )
+
+
+def _is_entry(entry: dict[str, Any]) -> bool:
+    if not isinstance(entry.get("path"), str) or not _is_text(_FILE_NAME, entry.get("oid")):
+        return False
+    lfs = entry.get("lfs")
+    if lfs is not None and not (isinstance(lfs, dict) and "pointerSize" in lfs and _is_content(lfs)):
+        return False
+    return "type" in entry and (entry["type"] != "file" or _is_content(entry))
+
+
+def _is_content(values: dict[str, Any]) -> bool:
+    size = values.get("size")
+    return type(size) is int and size >= 0 and _is_text(_FILE_NAME, values.get("oid"))
+
+
+def _is_text(form: re.Pattern[str], value: Any) -> bool:
+    return isinstance(value, str) and form.fullmatch(value) is not None

@@ -19,24 +19,15 @@ from bert.tasks.registry import TASKS
 Labels = tuple[str, ...] | None
 Reader = Callable[[], list[Any]]
 
-FORMATS = {
-    "classification": ("glue", "csv", "tsv", "jsonl", "hub"),
-    "similarity": ("glue", "csv", "tsv", "jsonl", "hub"),
-    "ner": ("conll", "jsonl", "hub"),
-    "qa": ("squad", "hub"),
-    "multiple_choice": ("codah", "swag", "jsonl", "hub"),
-}
-"""Task → formats that hold its examples."""
-# What `columns` may name, where a format's columns have no fixed names.
 _TEXTS = ("text", "text_pair", "label", "id")
-_COLUMNS: dict[str, dict[str, tuple[str, ...]]] = {
-    "classification": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS),
-    "similarity": dict.fromkeys(("csv", "tsv", "jsonl", "hub"), (*_TEXTS, "negative")),
-    "ner": {"hub": ("words", "tags"), "jsonl": ("text", "spans", "words", "tags")},
-    "multiple_choice": {"hub": ("prompt", "choices", "label", "start")},
+FORMATS: dict[str, dict[str, tuple[str, ...]]] = {
+    "classification": {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), _TEXTS)},
+    "similarity": {"glue": (), **dict.fromkeys(("csv", "tsv", "jsonl", "hub"), (*_TEXTS, "negative"))},
+    "ner": {"conll": (), "jsonl": ("text", "spans", "words", "tags"), "hub": ("words", "tags")},
+    "qa": {"squad": (), "hub": ()},
+    "multiple_choice": {"codah": (), "swag": (), "jsonl": (), "hub": ("prompt", "choices", "label", "start")},
 }
-
-
+"""Task → formats that hold its examples, and what `columns` may name of each."""
 _NO_SCORES = '; {"label": ""} for pairs that belong together and have no scores'
 
 _GUESSES: dict[str, Callable[[Path], str]] = {
@@ -196,7 +187,7 @@ def _read_glue(file: LabelledFile, name: str | None, task: str, problem_type: st
 
 
 def _check_columns(file: LabelledFile, task: str, kind: str) -> None:
-    known = _COLUMNS.get(task, {}).get(kind, ())
+    known = FORMATS[task][kind]
     if unknown := set(file.columns) - set(known):
         raise ConfigError(
             f"columns of {file.path} names {sorted(unknown)}; "
