@@ -26,7 +26,6 @@ from model_export.cli import main as export
 from model_export.verify.dev_score import recorded_files
 from tests.support.finetuning import FILES, files, short_run
 from training.commands.finetune import main
-from training.core.checkpoints import CheckpointStore
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
@@ -181,19 +180,6 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     resumed = trained_weights(settings)
     for name, weight in straight.items():
         assert torch.equal(weight, resumed[name]), name
-
-
-def test_a_save_of_the_version_before_is_refused_with_what_to_do(settings_for: Make) -> None:
-    settings = settings_for("classification")
-
-    def as_before(folder: Path) -> None:
-        (folder / "progress.json").write_text('{"progress": {"step": 4}, "settings": {}}')
-        (folder / "state.safetensors").write_bytes(b"")
-
-    CheckpointStore(settings.output_dir / "checkpoints").save(4, as_before)
-    with pytest.raises(TrainingError, match=r"step-00000004 was saved by an earlier version.*--no-resume"):
-        finetune(settings)
-    finetune(settings.model_copy(update={"resume": False}))
 
 
 @pytest.fixture(scope="module")

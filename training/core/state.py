@@ -1,8 +1,8 @@
 """A run's state on disk: enough to go on with the very next step. Tensors as safetensors, the rest as JSON."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from bert.errors import TrainingError
 from training.core.checkpoints import check_same_run
 from training.core.optimizers.optim import trainable
 
@@ -35,7 +34,7 @@ class Progress:
     """True while the step's evaluation is still to come: a save goes before it."""
     best_score: float | None = None
     best_loss: float | None = None
-    """Loss on held-out data at the best step; None where it is unknown, as in saves of earlier versions."""
+    """Loss on held-out data at the best step; None before the first evaluation."""
     best_step: int = 0
     worse_evaluations: int = 0
     """Evaluations since the best one."""
@@ -82,24 +81,15 @@ def write_state(
 
 
 def read_state(
-    folder: Path,
-    model: nn.Module,
-    optimizer: Optimizer,
-    fingerprint: Mapping[str, Any],
-    upgrade: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    folder: Path, model: nn.Module, optimizer: Optimizer, fingerprint: Mapping[str, Any]
 ) -> Progress:
     """Fill model, optimiser and random generators from a checkpoint.
 
-    `upgrade` adds the settings that an older version did not know. Raises TrainingError where the checkpoint is of a
-    run with other settings, or of a fine-tuning that an earlier version saved.
+    Raises TrainingError where the checkpoint is of a run with other settings.
     """
-    if not (folder / STATE).is_file():
-        raise _of_earlier_version(folder)
     content = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    check_same_run(folder, upgrade(content["settings"]), fingerprint)
+    check_same_run(folder, content["settings"], fingerprint)
     weights, moments = load_file(folder / WEIGHTS), load_file(folder / OPTIMIZER)
-    if any(name not in weights for name in trainable(model)):
-        raise _of_earlier_version(folder)
     with torch.no_grad():
         for name, parameter in trainable(model).items():
             parameter.copy_(_like(weights[name], parameter))
@@ -107,15 +97,11 @@ def read_state(
             optimizer.state[parameter] = {
                 key.rpartition("|")[2]: _moment_like(moments[key], parameter) for key in keys
             }
-    _restore_generators(folder / GENERATORS)
-    return _progress(content["progress"])
-
-
-def _of_earlier_version(folder: Path) -> TrainingError:
-    return TrainingError(
-        f"{folder} was saved by an earlier version, in files that this one cannot read: finish the run with the "
-        "version that began it, or give another output_dir, or --no-resume to start anew"
-    )
+    generators = load_file(folder / GENERATORS)
+    torch.set_rng_state(generators["cpu"])
+    if "cuda" in generators and torch.cuda.is_available():
+        torch.cuda.set_rng_state(generators["cuda"])
+    return Progress(**content["progress"])
 
 
 def planned(folders: Iterable[Path]) -> dict[str, Any]:
@@ -124,25 +110,10 @@ def planned(folders: Iterable[Path]) -> dict[str, Any]:
         try:
             content = json.loads((folder / STATE).read_text(encoding="utf-8"))
             rate = content["settings"]["learning_rate"]
-            return {"learning_rate": rate, "epochs": _progress(content["progress"]).epochs}
+            return {"learning_rate": rate, "epochs": content["progress"]["epochs"]}
         except (OSError, ValueError, KeyError, TypeError):
             continue  # whether a save is whole is checked when it is loaded
     return {}
-
-
-def _progress(saved: Mapping[str, Any]) -> Progress:
-    """Read progress; earlier versions of pretraining kept the parts of `position` beside the rest."""
-    known = {each.name for each in fields(Progress)}
-    beside = {name: value for name, value in saved.items() if name not in known}
-    return Progress(**{"position": beside, **{name: saved[name] for name in saved if name in known}})
-
-
-def _restore_generators(file: Path) -> None:
-    states = load_file(file) if file.is_file() else {}
-    if "cpu" in states:
-        torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
 
 
 def _whole(tensor: Tensor) -> Tensor:

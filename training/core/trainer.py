@@ -4,7 +4,7 @@ import logging
 import signal
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,18 +35,17 @@ class Trainer(ABC):
         store: CheckpointStore,
         output_dir: Path,
         fingerprint: Mapping[str, Any],
-        upgrade: Callable[[Mapping[str, Any]], Mapping[str, Any]],
         *,
         resume: bool,
     ) -> None:
         """Fill the loop from the checkpoint; without `resume`, forget all of them.
 
-        `fingerprint` is what a run cannot change; `upgrade` completes that of an older checkpoint.
+        `fingerprint` is what a run cannot change.
         """
         self.loop, self.store, self.output_dir, self.fingerprint = loop, store, output_dir, fingerprint
         self.processes = loop.processes
         if resume:
-            self._resume(upgrade)
+            self._resume()
         elif self.processes.leads:
             store.clear()
         if not self.processes.agree(loop.progress.step):
@@ -140,12 +139,10 @@ class Trainer(ABC):
         self.processes.wait()
         self.saved_step = loop.progress.step
 
-    def _resume(self, upgrade: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+    def _resume(self) -> None:
         newest, loop = self.store.newest(), self.loop
         if newest is not None:
-            loop.progress = state.read_state(
-                newest, loop.objective, loop.optimizer, self.fingerprint, upgrade
-            )
+            loop.progress = state.read_state(newest, loop.objective, loop.optimizer, self.fingerprint)
             logger.info("resuming from step %s (%s)", self._place, newest)
             if loop.progress.step > loop.schedule.total_steps > 0:
                 logger.warning(

@@ -39,9 +39,7 @@ def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> dict[st
     plan = settings.model_dump(mode="json", exclude=free | of_training)
     if settings.tokenizer is None:
         plan |= {"vocab_size": settings.pieces, "uncased": settings.lowercases}
-        plan |= {"vocab_share": settings.vocab_share}
-        if settings.model_type != "bert":  # folders of older versions say nothing of it
-            plan["model_type"] = settings.model_type
+        plan |= {"vocab_share": settings.vocab_share, "model_type": settings.model_type}
     plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
     plan["sources"] = [_source(file) for file in files]
     return plan

@@ -52,8 +52,7 @@ class PrepareProgress:
         """Count a finished block, of this run or an earlier one."""
         for entry in (note[split] for split in SPLITS if note[split]):
             self.found.update({count: entry[count] for count in ("documents", "sentences", "tokens")})
-        # Notes of earlier versions count no unknown tokens.
-        self.found.update(empty=note["empty"], broken=note["broken"], unknown=note.get("unknown", 0))
+        self.found.update({count: note[count] for count in ("empty", "broken", "unknown")})
 
     def block(self, note: Mapping[str, Any], bytes_read: int) -> None:
         """Count a block of this run, and print a line if one is due."""

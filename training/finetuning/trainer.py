@@ -34,7 +34,7 @@ from training.finetuning.scores import beside_baseline, predictor, scored
 from training.report.checks import data_warnings, result_warnings
 from training.report.error_analysis import Baseline
 from training.report.finetuning import DevFile, RunReport, write_report
-from training.settings import BEST, FinetuneSettings, with_newer_settings
+from training.settings import BEST, FinetuneSettings
 from training.tasks.base import Evaluation, FinetuneTask
 
 
@@ -104,9 +104,7 @@ class FinetuneTrainer(Trainer):
             put_back(self.best)
         store = CheckpointStore(settings.output_dir / CHECKPOINTS)
         identity = fingerprint(settings)
-        super().__init__(
-            loop, store, settings.output_dir, identity, with_newer_settings, resume=settings.resume
-        )
+        super().__init__(loop, store, settings.output_dir, identity, resume=settings.resume)
         assert settings.epochs is not None
         loop.progress.epochs = settings.epochs
         self._take_up_best()

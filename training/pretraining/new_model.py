@@ -13,7 +13,6 @@ from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.families import FAMILIES
 from bert.settings import SettingsPart
-from training.command_line import drop_removed
 
 ModelType = Literal["bert", "roberta", "distilbert", "electra", "albert", "deberta-v2", "modernbert"]
 PUBLISHED: dict[str, dict[str, Any]] = {
@@ -92,7 +91,6 @@ class ModelSettings(SettingsPart):
     @model_validator(mode="before")
     @classmethod
     def _of_family(cls, given: Any) -> Any:
-        given = drop_removed(given, "embeddings", "random", "word embeddings start from random numbers")
         if not isinstance(given, Mapping):
             return given
         return {**PUBLISHED.get(str(given.get("model_type")), {}), **given}

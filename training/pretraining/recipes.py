@@ -6,9 +6,7 @@ optimiser. Length, batch, rate and size are the run's own; `configs/` has the pu
 `modernbert` is what a run has that names nothing of the kind; so it has a length and a rate, which others leave to the run.
 """
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 Recipe = Literal[
@@ -86,7 +84,7 @@ RECIPES: dict[Recipe, dict[str, Any]] = {
 
 def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with those of their recipe, named or by default; validation refuses an unknown name."""
-    if not any(given.get(choice) for choice in CHOICES) and not _began_with_pairs(given):
+    if not any(given.get(choice) for choice in CHOICES):
         given = {**given, "recipe": DEFAULT}
     name = given.get("recipe")
     recipe = next((recipe for known, recipe in RECIPES.items() if known == name), {})
@@ -109,14 +107,3 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     if merged.get("objective") == "left_to_right" and asked is None:
         merged.pop("masking", None)
     return merged
-
-
-def _began_with_pairs(given: Mapping[str, Any]) -> bool:
-    """Tell whether the same settings began a run of a version before the default recipe, which they now resume."""
-    if given.get("resume") is False or not given.get("output_dir"):
-        return False
-    saved = sorted(Path(given["output_dir"]).glob("checkpoints/step-*/state.json"))
-    try:
-        return bool(saved) and json.loads(saved[-1].read_text("utf-8"))["settings"]["objective"] == "mlm+nsp"
-    except (OSError, ValueError, KeyError, TypeError):
-        return False  # what is wrong with the save is told when it is read

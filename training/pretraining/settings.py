@@ -9,7 +9,6 @@ from pydantic_settings import SettingsConfigDict
 
 from bert.families import FAMILIES
 from bert.settings import CommandSettings, SettingsPart
-from training.command_line import REMOVED_IN, fill_in
 from training.core.schedules import DecayShape, Schedule
 from training.pretraining.new_model import PUBLISHED, STRETCHABLE, ModelSettings
 from training.pretraining.recipes import READ_BY, Recipe, with_recipe
@@ -218,11 +217,7 @@ class PretrainSettings(CommandSettings):
     @model_validator(mode="before")
     @classmethod
     def _with_recipe(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        if given.get("objective") == "mlm+bow":
-            raise ValueError(f"objective 'mlm+bow' was removed in version {REMOVED_IN}: use 'mlm'")
-        return with_recipe(given)
+        return with_recipe(given) if isinstance(given, Mapping) else given
 
     @model_validator(mode="after")
     def _fit_together(self) -> "PretrainSettings":
@@ -338,11 +333,3 @@ def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
     }  # fmt: skip
     values: dict[str, Any] = settings.model_dump(mode="json", exclude=free)
     return values
-
-
-def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a save as this version writes them, with new settings at their defaults."""
-    distillation = saved.get("distillation")
-    if distillation and "soft_over" not in distillation:  # older runs compared at masked tokens only
-        saved = {**saved, "distillation": {**distillation, "soft_over": "masked"}}
-    return fill_in(PretrainSettings, saved, output_dir="", max_steps=1)

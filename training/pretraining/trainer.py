@@ -27,7 +27,7 @@ from training.pretraining.examples.base import MaskedExample
 from training.pretraining.health import HealthMonitor
 from training.pretraining.mfu import Utilisation, matmul_peak
 from training.pretraining.objectives.base import Objective
-from training.pretraining.settings import PretrainSettings, with_newer_settings
+from training.pretraining.settings import PretrainSettings
 from training.pretraining.validation import ValidationScores, evaluate, unigram_entropy
 
 
@@ -98,9 +98,7 @@ class PretrainTrainer(Trainer):
         self.settings, self.objective, self.held_out = settings, objective, held_out
         self.tokenizer = Tokenizer.load(corpus.tokenizer_folder)
         store = CheckpointStore(settings.output_dir / CHECKPOINTS, settings.keep_checkpoints)
-        super().__init__(
-            loop, store, settings.output_dir, fingerprint, with_newer_settings, resume=settings.resume
-        )
+        super().__init__(loop, store, settings.output_dir, fingerprint, resume=settings.resume)
         self.last_evaluation: ValidationScores | None = None
         self._saved_at_s = time.monotonic()
         dtype = torch.bfloat16 if loop.bf16 else torch.float32

@@ -1,6 +1,5 @@
 """The mean of fine-tuned checkpoints, whole and as an adapter."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -155,20 +154,13 @@ def test_scores_are_those_of_what_is_written(
     assert one.scores == TaskSpec.read(parts[0]).scores
 
 
-@pytest.mark.parametrize("version", ["this", "earlier"])
-def test_long_texts_are_scored_in_windows_as_the_runs_scored_them(
-    version: str, part: Part, tmp_path: Path
-) -> None:
+def test_long_texts_are_scored_in_windows_as_the_runs_scored_them(part: Part, tmp_path: Path) -> None:
     rows = [f"{'good bad ' * (30 if n % 2 else 2)}{n},{'pos' if n % 3 else 'neg'}" for n in range(12)]
     (tmp_path / "long.csv").write_text("text,label\n" + "\n".join(rows), encoding="utf-8")
     data: dict[str, Any] = {name: [{"path": tmp_path / "long.csv"}] for name in ("train", "dev")}
     one = part(long_texts="windows", max_tokens=16, **data)
     scores = TaskSpec.read(one).scores
     assert "accuracy_truncated" in scores["long"]
-    if version == "earlier":  # which has not recorded it
-        values = json.loads((one / "task.json").read_text(encoding="utf-8"))
-        assert values.pop("long_texts") == "windows"
-        (one / "task.json").write_text(json.dumps(values), encoding="utf-8")
     assert TaskSpec.read(averaged([one], tmp_path / "mean", dev=data["dev"])).scores == scores
     adapter = averaged([one], tmp_path / "adapter", dev=data["dev"], adapter_rank=64)
     assert TaskSpec.read(adapter).scores["long"].keys() == scores["long"].keys()

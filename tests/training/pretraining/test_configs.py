@@ -1,6 +1,5 @@
 """The shipped recipes."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -104,18 +103,6 @@ def test_a_run_that_does_has_the_defaults_of_before(choice: list[str]) -> None:
     found = read_settings(PretrainSettings, arguments)
     assert (found.recipe, found.objective, found.examples) == (None, "mlm+nsp", "pairs")
     assert (found.model.model_type, found.optimizer, found.max_tokens) == ("bert", "adamw", 128)
-
-
-def test_a_run_of_a_version_before_resumes_by_the_same_command(tmp_path: Path) -> None:
-    arguments = ["--corpus", "c", "--output-dir", str(tmp_path), "--max-steps", "1"]
-    for step, objective in enumerate(["mlm+nsp", "mlm", "broken"]):
-        folder = tmp_path / f"checkpoints/step-0000000{step}"
-        folder.mkdir(parents=True)
-        content = {"settings": {"objective": objective}} if objective != "broken" else []
-        (folder / "state.json").write_text(json.dumps(content), encoding="utf-8")
-        old = objective == "mlm+nsp"
-        assert read_settings(PretrainSettings, arguments).recipe == (None if old else "modernbert")
-        assert read_settings(PretrainSettings, [*arguments, "--no-resume"]).recipe == "modernbert"
 
 
 def test_every_objective_and_masking_has_a_recipe() -> None:

@@ -1,6 +1,5 @@
 """The pretraining loop: normalisation, parts, resuming, the paper's AdamW."""
 
-import json
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from training.corpus.shards import Corpus
 from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
-from training.pretraining.settings import PretrainSettings, fingerprint, with_newer_settings
+from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import make_loop
 
 ALONE = Processes(0, 1, torch.device("cpu"))
@@ -59,7 +58,7 @@ def write(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> None:
 
 
 def read(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> Progress:
-    return read_state(folder, loop.objective, loop.optimizer, fingerprint, with_newer_settings)
+    return read_state(folder, loop.objective, loop.optimizer, fingerprint)
 
 
 def losses(loop: TrainLoop, steps: int = 1000) -> list[float]:
@@ -104,35 +103,6 @@ def test_a_state_of_another_run_is_refused(corpus: Path, tmp_path: Path) -> None
     write(tmp_path, loop, {"seed": 1})
     with pytest.raises(TrainingError, match="other settings \\(seed\\)"):
         read(tmp_path, loop, {"seed": 2})
-
-
-def test_a_state_that_is_older_than_a_setting_is_read_with_its_default(corpus: Path, tmp_path: Path) -> None:
-    loop = loop_of(corpus)
-    now = {**fingerprint(loop_settings(corpus)), "corpus": "a hash"}
-    older = {**now, "model": {k: v for k, v in now["model"].items() if k != "initializer_range"}}
-    losses(loop, 1)
-    write(tmp_path, loop, older)
-    assert read(tmp_path, loop, now).step == 1
-    other = {**now, "model": {**now["model"], "initializer_range": 0.05}}
-    with pytest.raises(TrainingError, match="other settings \\(model\\)"):
-        read(tmp_path, loop, other)
-
-
-def test_a_state_of_the_version_before_resumes_at_the_same_place(corpus: Path, tmp_path: Path) -> None:
-    """Phase and cursor lay beside the step then, and no generators were saved."""
-    undisturbed = losses(loop_of(corpus))
-    loop = loop_of(corpus)
-    before = losses(loop, 5)
-    write(tmp_path, loop, {"a": 1})
-    content = json.loads((tmp_path / "state.json").read_text())
-    kept = {name: content["progress"][name] for name in ("step", "tokens", "seconds")}
-    content["progress"] = {**kept, **content["progress"]["position"]}
-    assert set(content["progress"]) == {"step", "tokens", "seconds", "phase", "cursor"}
-    (tmp_path / "state.json").write_text(json.dumps(content))
-    (tmp_path / "generators.safetensors").unlink()
-    again = loop_of(corpus)
-    again.progress = read(tmp_path, again, {"a": 1})
-    assert before + losses(again) == undisturbed
 
 
 def test_parts_of_a_batch_train_as_the_whole_does(corpus: Path) -> None:

@@ -76,11 +76,6 @@ def test_googles_rate_is_that_of_its_code_step_by_step() -> None:
             },
             "all are 0",
         ),
-        (
-            {"model": {"embeddings": "cooccurrence"}},
-            r"embeddings \('cooccurrence'\) was removed in version 0\.1\.0",
-        ),
-        ({"objective": "mlm+bow"}, r"'mlm\+bow' was removed in version 0\.1\.0: use 'mlm'"),
         ({"ramp_from": 8}, "needs ramp_share"),
         ({"ramp_share": 0.5}, "needs ramp_from"),
         ({"replaced_token": {"temperature": 2}}, "replaced_token is for objective 'replaced_token'"),

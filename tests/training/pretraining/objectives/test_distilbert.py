@@ -29,7 +29,7 @@ from training.pretraining.batch import PretrainBatch
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.distillation import Distillation, load_teacher
-from training.pretraining.settings import DistillationSettings, PretrainSettings, with_newer_settings
+from training.pretraining.settings import DistillationSettings, PretrainSettings
 
 LENGTHS = [9, 24, 5, 12]
 LARGE = config(3, num_hidden_layers=12, type_vocab_size=2, layer_norm_eps=1e-12, hidden_act="gelu")
@@ -240,12 +240,6 @@ def test_a_resumed_run_has_the_same_weights_to_the_last_bit(
     assert steps == [1, 2, 3, 4, 5, 6]
     for name, weight in read_weights(calm).items():
         assert torch.equal(weight, read_weights(again)[name]), name
-
-
-def test_a_run_from_before_compares_at_masked_tokens(corpus: Path, large: Path, tmp_path: Path) -> None:
-    now = run_settings(corpus, large, tmp_path).model_dump(mode="json")
-    older = {**now, "distillation": {k: v for k, v in now["distillation"].items() if k != "soft_over"}}
-    assert with_newer_settings(older)["distillation"]["soft_over"] == "masked"
 
 
 def test_a_recipe_without_a_teacher_says_so(corpus: Path, tmp_path: Path) -> None:
