@@ -13,8 +13,6 @@ from bert.errors import BertError
 from bert.settings import INTERRUPTED, USAGE_ERROR, SettingsError
 from training.core.signals import RunStopped
 
-REMOVED_IN = "0.1.0"
-
 
 def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -> dict[str, Any]:
     """Return saved settings as this version of `kind` writes them, with defaults for what the save lacks.
@@ -32,18 +30,6 @@ def fill_in(kind: type[BaseSettings], saved: Mapping[str, Any], **others: Any) -
     except ValidationError:
         return dict(saved)
     return {**saved, **filled.model_dump(mode="json")}
-
-
-def drop_removed(given: Any, name: str, without_effect: object, instead: str) -> Any:
-    """Return settings without the removed one, so that saves of earlier versions can still be read.
-
-    Raises ValueError for a value other than `without_effect`; `instead` says what this version does.
-    """
-    if not isinstance(given, Mapping) or name not in given:
-        return given
-    if given[name] != without_effect:
-        raise ValueError(f"{name} ({given[name]!r}) was removed in version {REMOVED_IN}: {instead}")
-    return {key: value for key, value in given.items() if key != name}
 
 
 def command(body: Callable[[], object]) -> Callable[[], None]:

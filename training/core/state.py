@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from training.core.checkpoints import check_same_run
-from training.core.optimizers.optim import trainable
+from training.core.optim import trainable
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 GENERATORS = "generators.safetensors"

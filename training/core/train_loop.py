@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from bert.nn.losses import Loss
+from training.core import optim
 from training.core.distributed import Processes
-from training.core.optimizers import optim
 from training.core.state import Progress
 from training.core.step_numbers import Moment, StepNumbers
 

@@ -19,7 +19,7 @@ from bert.errors import DataError, TrainingError
 from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
-from training.core.subprocesses import deaf_children
+from training.core.signals import deaf_children
 from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks, read_documents
 from training.corpus.bpe_vocabulary import train_bpe_vocabulary
 from training.corpus.datasets import TextFile, list_files

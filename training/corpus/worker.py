@@ -10,7 +10,7 @@ import numpy as np
 
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
-from training.core.subprocesses import end_with_parent
+from training.core.signals import end_with_parent
 from training.corpus.blocks import Block, StoredDocument, is_chosen
 from training.corpus.datasets import TextFile
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder

@@ -14,9 +14,9 @@ from bert.files import put_back
 from bert.nn.encoder import has_last_norm
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
+from training.core import optim
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
-from training.core.optimizers import optim
 from training.core.records import LOG, read_steps
 from training.core.state import Progress
 from training.core.step_numbers import StepNumbers

@@ -16,8 +16,8 @@ from bert.checkpoint.weights import read_weights
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes
+from training.core.signals import deaf_children, end_with_parent
 from training.core.state import Progress
-from training.core.subprocesses import deaf_children, end_with_parent
 from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
 from training.pretraining.batch import PretrainBatch, collate

@@ -14,9 +14,9 @@ from bert.files import atomic_dir
 from bert.nn.checkpoint import save_weights
 from bert.nn.encoder import LayerStack, recompute_activations
 from bert.tokenizer import Tokenizer
+from training.core import optim
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes, data_parallel
-from training.core.optimizers import optim
 from training.core.state import gather_weights
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop

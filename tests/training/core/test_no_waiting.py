@@ -17,9 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.support.every_objective import MAKERS, make
 from tests.support.objectives import batch, config
 from tests.support.varlen import take_the_kernel
-from training.core import step_numbers
+from training.core import optim, step_numbers
 from training.core.distributed import Processes
-from training.core.optimizers import optim
 from training.core.train_loop import StepData, TrainLoop
 from training.pretraining.data import Batches
 from training.pretraining.objectives.base import Objective

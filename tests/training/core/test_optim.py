@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from training.core.optimizers import optim
+from training.core import optim
 
 RATE, DECAY, EPSILON = 0.1, 0.3, 1e-6
 

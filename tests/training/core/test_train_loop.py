@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from bert.nn.losses import Loss
+from training.core import optim
 from training.core.distributed import Processes
-from training.core.optimizers import optim
 from training.core.train_loop import DataSource, StepData, TrainLoop
 from training.finetuning.batches import LinearSchedule
 from training.settings import FinetuneSettings

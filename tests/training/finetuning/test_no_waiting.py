@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from tests.support.finetuning import SAMPLES
-from training.core import sending, step_numbers
+from training.core import optim, sending, step_numbers
 from training.core.distributed import Processes
-from training.core.optimizers import optim
 from training.finetune import finetune
 from training.finetuning import trainer
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule

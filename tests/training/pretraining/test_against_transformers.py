@@ -28,7 +28,7 @@ from tests.support.papers.optimizers import (
     trapezoid,
 )
 from training.core.distributed import Processes
-from training.core.optimizers.optim import BETA1
+from training.core.optim import BETA1
 from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus

@@ -22,7 +22,7 @@ from tests.support.configs import config_of
 from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
-from training.core.optimizers import optim
+from training.core import optim
 from training.pretraining.batch import PretrainBatch
 from training.pretraining.generator import OffsetEmbedding, generator_config, offsets
 from training.pretraining.objectives import replaced_token

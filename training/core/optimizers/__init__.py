@@ -1,1 +1,0 @@
-"""Optimisers of a run, and the steps that they share."""
