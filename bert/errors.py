@@ -47,6 +47,10 @@ class DataError(BertError, ValueError):
         self.path, self.line, self.reason = str(path), line, reason
         super().__init__(f"{path}:{line}: {reason}" if line is not None else f"{path}: {reason}")
 
+    def __reduce__(self) -> tuple[type, tuple[str, int | None, str]]:
+        """Cross from one process to another."""
+        return type(self), (self.path, self.line, self.reason)
+
 
 class CheckpointError(BertError):
     """A checkpoint folder is incomplete or damaged."""

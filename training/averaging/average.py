@@ -4,10 +4,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weights import Checkpoint, read_checkpoint, read_weights
@@ -29,21 +27,6 @@ from training.tasks.base import FinetuneTask
 from training.tasks.registry import TASKS
 
 logger = logging.getLogger(__name__)
-
-
-class _Reading(FinetuneSettings):
-    """Settings by which held-out files are read. The environment is for bert-finetune, and is left alone."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        *others: Any,
-        **more: Any,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take what the caller gives alone."""
-        return (init_settings,)
 
 
 def average(settings: AverageSettings, command: str = "") -> Path:
@@ -96,9 +79,10 @@ def _read_dev(settings: AverageSettings, spec: TaskSpec) -> list[Source]:
     return read_sources(settings.dev, _reading(settings, spec), spec.labels or None) if settings.dev else []
 
 
-def _reading(settings: AverageSettings, spec: TaskSpec) -> _Reading:
+def _reading(settings: AverageSettings, spec: TaskSpec) -> FinetuneSettings:
     """Return the settings of the runs that decide how held-out data is read and scored."""
-    return _Reading(
+    # Past the sources of settings: the environment is for bert-finetune.
+    return FinetuneSettings.model_construct(
         task=spec.task,
         problem=spec.problem_type,
         long_texts=spec.long_texts,

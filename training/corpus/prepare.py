@@ -153,14 +153,12 @@ def _written(
     Memory holds a block for each worker, and one waiting.
     """
     processes = settings.processes or usable_cores()
-    pending: dict[Future[Note | tuple[str, int | None, str]], tuple[int, int]] = {}
+    pending: dict[Future[Note], tuple[int, int]] = {}
 
     def finished() -> Iterator[tuple[int, Note, int]]:
         for future in wait(pending, return_when=FIRST_COMPLETED).done:
-            (number, bytes_read), result = pending.pop(future), future.result()
-            if isinstance(result, tuple):
-                raise DataError(*result)
-            yield number, result, bytes_read
+            number, bytes_read = pending.pop(future)
+            yield number, future.result(), bytes_read
 
     with _workers(settings, files, processes) as pool:
         for block in blocks:

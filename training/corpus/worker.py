@@ -132,9 +132,6 @@ def start_worker(settings: PrepareSettings, files: tuple[TextFile, ...]) -> None
     _writer = BlockWriter(settings, files)
 
 
-def write_block(block: Block) -> Note | tuple[str, int | None, str]:
-    """Write one block, in the worker process. A DataError is returned as its arguments: it does not survive pickling."""
-    try:
-        return _writer.write(block)
-    except DataError as error:
-        return error.path, error.line, error.reason
+def write_block(block: Block) -> Note:
+    """Write one block, in the worker process."""
+    return _writer.write(block)

@@ -4,7 +4,7 @@ import logging
 import signal
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
-from training.pretraining.masking import strategy, word_neighbours
+from training.pretraining.masking import KINDS, word_neighbours
 from training.pretraining.masking.base import Masking
 from training.pretraining.masking.phrases import read_phrases
 from training.pretraining.masking.similar_words import SimilarWords
@@ -189,19 +189,17 @@ def held_out_examples(settings: PretrainSettings, corpus: Corpus, mask: Masking)
 
 def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> Masking:
     """Return the masking of the settings. Make it once: similar words take a while to find."""
-    chosen, folder = settings.masking, corpus.tokenizer_folder
-    return strategy(
-        chosen.kind,
-        special,
-        chosen.rate,
-        chosen.max_predictions,
-        chosen.mask_share,
-        chosen.random_share,
-        phrases=read_phrases(chosen.phrases, Tokenizer.load(folder)) if chosen.phrases else None,
-        similar=_similar(settings, corpus, special) if chosen.kind == "similar_words" else None,
-        span_shares=chosen.span_shares,
-        weights=_weights(settings, corpus, special) if chosen.smoothing else None,
-    )
+    chosen, of_kind = settings.masking, dict[str, Any]()
+    if chosen.span_shares:
+        of_kind["shares"] = tuple(chosen.span_shares)
+    if chosen.smoothing:
+        of_kind["weights"] = _weights(settings, corpus, special)
+    if chosen.phrases is not None:
+        of_kind["phrases"] = read_phrases(chosen.phrases, Tokenizer.load(corpus.tokenizer_folder))
+    if chosen.kind == "similar_words":
+        of_kind["similar"] = _similar(settings, corpus, special)
+    shares = chosen.model_dump(include={"rate", "max_predictions", "mask_share", "random_share"})
+    return KINDS[chosen.kind](special, **shares, **of_kind)
 
 
 def _weights(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> NDArray[np.float64]:

@@ -1,11 +1,10 @@
 """Sentences of any document of a split, read from the disk one at a time.
 
 A corpus may be larger than the memory, and holds thousands of files: each read opens a file and closes it again, which
-costs 4 µs where the system has the file in memory.
+costs 10 µs where the system has the file in memory.
 """
 
-import os
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from itertools import accumulate
 from random import Random
 
@@ -18,8 +17,6 @@ from training.pretraining.examples.base import Bools, Ints
 
 MAX_DRAWS = 10_000
 """Draws after which a split is taken to have no other document; of two documents each draw gives the other with 1/2."""
-_BORDERS = 64
-"""Sentence borders to read at once."""
 
 
 class OtherDocuments:
@@ -60,15 +57,8 @@ class OtherDocuments:
 
     def _sentences(self, shard: int, sentence: int, end: int, size: int) -> tuple[int, int]:
         """Return the tokens of sentences, fewer than those up to `end` where `size` are enough."""
-        start = -1
-        while True:
-            count = min(_BORDERS, end - sentence)
-            borders: list[int] = self._read(shard, "sentences", sentence, count + 1).tolist()
-            start = borders[0] if start < 0 else start
-            enough = bisect_left(borders, start + size, lo=1)
-            if enough < len(borders) or sentence + count == end:
-                return start, borders[min(enough, count)]
-            sentence += count
+        start, *stops = self._read(shard, "sentences", sentence, end - sentence + 1).tolist()
+        return start, next((stop for stop in stops if stop >= start + size), stops[-1])
 
     def tokens(self, shard: int, start: int, stop: int) -> tuple[Ints, Bools]:
         """Return the tokens of a shard, and True where they go on with a word."""
@@ -78,13 +68,9 @@ class OtherDocuments:
     def _read(self, shard: int, part: str, start: int, count: int) -> NDArray[np.unsignedinteger]:
         kind, file = self._types[part], self._files[shard] + part
         try:
-            descriptor = os.open(file, os.O_RDONLY)
-            try:
-                raw = os.pread(descriptor, count * kind.itemsize, start * kind.itemsize)
-            finally:
-                os.close(descriptor)
+            values: NDArray[np.unsignedinteger] = np.fromfile(file, kind, count, offset=start * kind.itemsize)
         except OSError as error:
             raise DataError(file, None, f"cannot be read: {error.strerror}") from None
-        if len(raw) != count * kind.itemsize:
+        if len(values) != count:
             raise DataError(file, None, f"ends before value {start + count}")
-        return np.frombuffer(raw, kind)
+        return values

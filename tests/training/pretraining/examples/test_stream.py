@@ -26,7 +26,7 @@ from training.corpus.shards import Corpus, Document
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
-from training.pretraining.masking import strategy
+from training.pretraining.masking.tokens import TokenMasking
 
 SPECIAL = special_ids()
 SHARDS = [[[9, 7, 8], [12, 5], [6]], [[30, 4], [8, 8, 8, 8, 8]], [[5] * 12, [3, 3], [40], [2]]]
@@ -51,7 +51,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 def stream(
     corpus: Corpus, kind: str = "pairs", *, seed: int = 3, dupes: int = 0, rate: float = 0.3, mixed: int = 2
 ) -> ExampleStream:
-    build, mask = BUILDERS[kind](20, SPECIAL), strategy("tokens", SPECIAL, rate)
+    build, mask = BUILDERS[kind](20, SPECIAL), TokenMasking(SPECIAL, rate)
     return ExampleStream(corpus, "train", build, mask, seed, dupes, mixed)
 
 
@@ -262,7 +262,7 @@ def test_one_document_is_too_few_for_next_sentence(tmp_path: Path) -> None:
 def test_a_random_second_segment_may_be_of_any_document_of_the_split(tmp_path: Path) -> None:
     """Each shard is planned by itself, and eight of forty lie in memory."""
     corpus = write_corpus(tmp_path, shards([[[4, 4, 4]] * 3] * 40))
-    source = ExampleStream(corpus, "train", BUILDERS["pairs"](30, SPECIAL), strategy("tokens", SPECIAL), 0)
+    source = ExampleStream(corpus, "train", BUILDERS["pairs"](30, SPECIAL), TokenMasking(SPECIAL), 0)
     distances = Counter[int]()
     for (example,), cursor in source.batches(1):
         if cursor.epoch == 4:
