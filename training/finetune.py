@@ -24,13 +24,19 @@ from training.core.distributed import Processes, processes
 from training.core.progress import stage
 from training.core.state import planned
 from training.core.trainer import CHECKPOINTS
-from training.data.datasets import Source, check_pairs, find_labels, read_sources, read_training
+from training.data.datasets import (
+    Source,
+    check_pairs,
+    find_labels,
+    read_sources,
+    read_training,
+    shared_with_training,
+)
 from training.data.summary import FileSummary, label_counts, summarize
-from training.data.validate import shared_with_training
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
-from training.finetuning.init_from import start_from
 from training.finetuning.scores import score_base
+from training.finetuning.start_from import start_from
 from training.finetuning.teacher import marked
 from training.finetuning.trainer import FinetuneTrainer, make_loop
 from training.recipe import Recipe, make_recipe

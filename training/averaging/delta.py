@@ -1,21 +1,19 @@
 """The difference that training makes to a base, as a LoRA adapter in peft's files."""
 
-import json
 import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from bert.bodies.tensors import EMBEDDING, POSITIONS, SEGMENTS
-from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError
-from training.finetuning.model import PEFT, named_base
+from training.finetuning.adapter import PEFT, write_adapter
 
 Halves = dict[str, NDArray[np.float16]]
 _LAYER = re.compile(r"^.*\.\d+\.")
@@ -83,20 +81,13 @@ class Delta:
             "inference_mode": True,
             "r": self.rank,
             "lora_alpha": self.rank,  # a scale of 1
-            "rank_pattern": {name: count * self.rank for name, count in family.joined.items()},
-            "alpha_pattern": {name: count * self.rank for name, count in family.joined.items()},
             "bias": "all",
             "target_modules": targets,
             "modules_to_save": list(saved),
-            **named_base(base),
         }
-        save_file(
-            {name: np.ascontiguousarray(tensor) for name, tensor in weights.items()},
-            folder / ADAPTER_WEIGHTS,
-            metadata={"format": "pt"},
-        )
-        text = json.dumps(config, indent=2, sort_keys=True) + "\n"
-        (folder / ADAPTER_CONFIG).write_text(text, encoding="utf-8")
+        # A factor may be a transposed view, whose order astype keeps.
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(tensor)) for name, tensor in weights.items()}
+        write_adapter(folder, config, tensors, family, base)
 
     def kept_by_part(self) -> dict[str, float]:
         """Return the share of the squares that the rank keeps, 0 to 1: of the words and of each layer."""

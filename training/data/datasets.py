@@ -1,20 +1,25 @@
-"""Examples of a run, read from its files by their format."""
+"""Examples of a run, read from its files by their format, and checks of all of them together."""
 
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from bert.data.examples import TextExample
+from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.data.read import Labels, Reader, read_labelled
 from bert.data.tagged_words import bio_labels
-from bert.errors import ConfigError
+from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
 from training.data.choice import read_choice
 from training.data.hub import read_hub
-from training.data.validate import class_labels, validate_training
+from training.data.summary import label_counts
 from training.data_file import DataFile
 from training.settings import FinetuneSettings
 
+logger = logging.getLogger(__name__)
+Example = TextExample | WordsExample | QaExample | ChoiceExample
 _CHOICE_FORMATS = {"multiple_choice": ("codah", "swag", "jsonl")}
 
 
@@ -89,3 +94,62 @@ def find_labels(settings: FinetuneSettings, sources: Sequence[Source]) -> tuple[
             f"labels lacks {', '.join(missing)}, and the training files need it: {', '.join(given)}"
         )
     return given or found
+
+
+def class_labels(examples: Iterable[TextExample]) -> tuple[str, ...]:
+    """Return every class that occurs, numbers by value and names by alphabet: the order of the labels."""
+    found = label_counts(examples)
+    return tuple(sorted(found, key=int if all(label.isdecimal() for label in found) else None))
+
+
+def validate_training(path: str | Path, examples: Sequence[Example]) -> None:
+    """Refuse examples, all of one task, from which nothing can be learned.
+
+    Raises DataError: no examples, unlabelled ones, one class or score only, no entity, nothing answerable.
+    """
+    if reason := _fault(examples):
+        raise DataError(path, None, reason)
+
+
+def _fault(examples: Sequence[Any]) -> str | None:
+    match examples[0] if examples else None:
+        case None:
+            return "has no examples"
+        case TextExample():
+            return _label_fault([example for example in examples if example.negatives is None])
+        case WordsExample() if not any(set(example.labels) - {"O"} for example in examples):
+            return "has no entity to learn: every label is O"
+        case QaExample() if not any(example.answers for example in examples):
+            return "has no answerable question"
+    return None
+
+
+def _label_fault(examples: Sequence[TextExample]) -> str | None:
+    if unlabelled := sum(example.label is None for example in examples):
+        return f"has {unlabelled} examples without a label, of {len(examples)}"
+    if all(isinstance(example.label, tuple) for example in examples):
+        return None if class_labels(examples) or not examples else "has no label on any example"
+    if len({example.label for example in examples}) == 1:
+        return f"has one label only, {examples[0].label!r}: there is nothing to learn"
+    return None
+
+
+def shared_with_training(training: Iterable[Example], dev: Iterable[Example]) -> int:
+    """Count the dev examples whose whole input is also in training: a score on them means little."""
+    seen = Counter(_input(example) for example in training)
+    shared = sum(_input(example) in seen for example in dev)
+    if shared:
+        logger.warning("%d dev examples are also in the training data; the dev score is too good", shared)
+    return shared
+
+
+def _input(example: Example) -> tuple[object, ...]:
+    match example:
+        case TextExample():
+            return example.text, example.text_pair
+        case WordsExample():
+            return example.words
+        case QaExample():
+            return example.question, example.context
+        case ChoiceExample():
+            return example.prompt, example.choices

@@ -1,19 +1,14 @@
 """The model of a run: base weights loaded, an adapter put in if asked for, and saved as checkpoints."""
 
-import json
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from bert.checkpoint.base_models import resolve_base, weights_sha256
 from bert.checkpoint.cached_files import origin
-from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.files import atomic_dir
@@ -24,18 +19,11 @@ from bert.tasks.registry import TASKS
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import Head
 from bert.text.letter_shapes import SHAPES
-from training.settings import RANDOM, FinetuneSettings, LoraSettings
+from training.finetuning.adapter import add_lora, is_adapted, read_adapter, save_adapter
+from training.settings import RANDOM, FinetuneSettings
 from training.tasks.base import FinetuneTask
 
-if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the runs that use it import it
-    import peft
-
 logger = logging.getLogger(__name__)
-
-# Every linear layer of the encoder; the pooler belongs to the head.
-LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
-PEFT = "base_model.model."
-"""Beginning of the names in a file of peft."""
 
 
 def build(settings: FinetuneSettings, task: FinetuneTask) -> tuple[BertHead, nn.Module]:
@@ -140,28 +128,6 @@ def with_dropout(config: BertConfig, hidden: float | None, attention: float | No
     return config if attention is None else replace(config, attention_probs_dropout_prob=attention)
 
 
-def add_lora(model: BertHead, lora: LoraSettings) -> nn.Module:
-    """Freeze the encoder and put trainable matrices beside its linear layers; the head is trained whole."""
-    import peft
-
-    has_shapes = model.config.type_vocab_size == SHAPES  # and a table that is not the base's
-    segments = ["token_type_embeddings"] if has_shapes else []
-    config = peft.LoraConfig(
-        r=lora.rank,
-        lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
-        target_modules=LORA_TARGETS,
-        modules_to_save=[*model.head_modules, *segments],
-    )
-    adapted: nn.Module = peft.get_peft_model(model, config)
-    return adapted
-
-
-def is_adapted(model: nn.Module) -> bool:
-    """Tell whether a model is what `add_lora` returns."""
-    return hasattr(model, "peft_config")
-
-
 def save(
     folder: Path, model: BertHead, trained: nn.Module, settings: FinetuneSettings, task: FinetuneTask
 ) -> None:
@@ -182,49 +148,6 @@ def save_whole(folder: Path, model: BertHead, task: FinetuneTask) -> None:
     tokenizer.save(folder, segments=shape.has_segments, max_tokens=shape.max_position_embeddings)
     if TASKS[task.spec.task].head is Head.EMBEDDING:
         sentence_transformers.write(folder, task.spec, shape.hidden_size)
-
-
-def save_adapter(
-    model: "peft.PeftModel", folder: Path, base: str, shape: BertConfig, architecture: str
-) -> None:
-    """Write `adapter_config.json` and `adapter_model.safetensors` as peft reads them beside the family's own class."""
-    family = shape.family
-    model.save_pretrained(str(folder), save_embedding_layers=False)
-    (folder / "README.md").unlink(missing_ok=True)  # peft's empty model card
-    file = folder / ADAPTER_CONFIG
-    config = json.loads(file.read_text(encoding="utf-8"))
-    config |= named_base(base)
-    if family.layer_names:
-        config["target_modules"] = family.own_modules(family.linear_layers, architecture)
-    # The same factor for every matrix: alpha over the rank.
-    config["rank_pattern"] = {name: count * config["r"] for name, count in family.joined.items()}
-    config["alpha_pattern"] = {name: count * config["lora_alpha"] for name, count in family.joined.items()}
-    pooler = family.own_name("bert.pooler.dense", architecture).removeprefix(family.prefix).partition(".")[0]
-    saved = [pooler if name == "pooler" else name for name in config["modules_to_save"] or ()]
-    config["modules_to_save"] = list(dict.fromkeys(saved))
-    joined = family.join_factors(load_file(folder / ADAPTER_WEIGHTS), shape.num_attention_heads)
-    # The class of embeddings is the bare body, whose own names have no prefix.
-    prefix = family.prefix if architecture == "BertModel" else ""
-    weights = _renamed(joined, lambda name: family.own_name(name, architecture).removeprefix(prefix))
-    save_file(weights, folder / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def named_base(base: str) -> dict[str, str]:
-    """Return what `adapter_config.json` says of a base: its name, and the commit of a model of the hub."""
-    if hub_model := origin(base_folder(base)):
-        return {"base_model_name_or_path": hub_model["repo"], "revision": hub_model["commit"]}
-    return {"base_model_name_or_path": base}
-
-
-def read_adapter(folder: Path, shape: BertConfig) -> dict[str, Tensor]:
-    """Read `adapter_model.safetensors`, with the names that peft gives the modules of BertHead."""
-    weights = _renamed(load_file(folder / ADAPTER_WEIGHTS), shape.family.bert_name)
-    return shape.family.split_factors(weights, shape.num_attention_heads)
-
-
-def _renamed(weights: Mapping[str, Tensor], name_of: Callable[[str], str]) -> dict[str, Tensor]:
-    return {f"{PEFT}{name_of(name.removeprefix(PEFT))}": tensor for name, tensor in weights.items()}
 
 
 def label_maps(spec: TaskSpec) -> dict[str, object]:

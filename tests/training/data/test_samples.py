@@ -17,7 +17,7 @@ from bert.data.tables import read_table
 from bert.data.tagged_words import bio_labels
 from bert.tasks.spec import TaskSpec
 from training.data.choice import read_choice
-from training.data.validate import Example, class_labels, shared_with_training, validate_training
+from training.data.datasets import Example, class_labels, shared_with_training, validate_training
 from training.data_file import DataFile
 
 ROOT = Path(__file__).parents[3]

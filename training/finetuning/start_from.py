@@ -12,7 +12,7 @@ from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from training.finetuning import model as models
+from training.finetuning.adapter import is_adapted, read_adapter
 
 if TYPE_CHECKING:
     import peft
@@ -30,7 +30,7 @@ def start_from(folder: Path, spec: TaskSpec, model: BertHead, trained: nn.Module
             raise ConfigError(
                 f"start_from {folder} has {name} {getattr(earlier, name)!r}, and this run {getattr(spec, name)!r}"
             )
-    if models.is_adapted(trained):
+    if is_adapted(trained):
         _check_adapter(folder, earlier, spec, trained)
         _fill_adapter(folder, trained, model.config)
     elif (folder / ADAPTER_CONFIG).is_file():
@@ -66,7 +66,7 @@ def _fill_adapter(folder: Path, trained: "peft.PeftModel", shape: BertConfig) ->
 
     file = folder / ADAPTER_WEIGHTS
     try:
-        found = models.read_adapter(folder, shape)
+        found = read_adapter(folder, shape)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from None
     wanted = _shapes(peft.get_peft_model_state_dict(trained, save_embedding_layers=False))
