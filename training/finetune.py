@@ -35,10 +35,9 @@ from training.data.datasets import (
 from training.data.summary import FileSummary, label_counts, summarize
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
+from training.finetuning.loop import make_loop
 from training.finetuning.scores import score_base
-from training.finetuning.start_from import start_from
-from training.finetuning.teacher import marked
-from training.finetuning.trainer import FinetuneTrainer, make_loop
+from training.finetuning.trainer import FinetuneTrainer
 from training.recipe import Recipe, make_recipe
 from training.report.checks import unseen_labels
 from training.settings import FinetuneSettings
@@ -68,9 +67,11 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
         files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
     _tell(files)
     if settings.teacher:
+        from training.finetuning.teacher import with_teacher_logits
+
         with stage("asking the teacher", quiet=not group.leads):
-            examples = [source.examples for source in train]
-            parts = marked(settings.teacher, task, group.device, list(zip(parts, examples, strict=True)))
+            read = [(part, source.examples) for part, source in zip(parts, train, strict=True)]
+            parts = with_teacher_logits(settings.teacher, task, group.device, read)
     model, trained = models.build(settings, task)
     if not settings.train:
         if TASKS[settings.task].head is not Head.EMBEDDING:
@@ -79,6 +80,8 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
             )
         return score_base(settings, task, trained, [*dev, *test], group)
     if settings.start_from:
+        from training.finetuning.start_from import start_from
+
         start_from(settings.start_from, task.spec, model, trained)
     data = _dataset(parts, train)
     recipe = _recipe(settings, model.config, data)

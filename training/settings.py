@@ -207,6 +207,9 @@ class FinetuneSettings(CommandSettings):
 
     @model_validator(mode="after")
     def _fit_together(self) -> "FinetuneSettings":
+        task, embeds = TASKS[self.task], TASKS[self.task].head is Head.EMBEDDING
+        learns_labels = task.has_problems and not task.learns_numbers(self.problem)
+        kind = self.problem if task.has_problems else self.task
         if self.accumulation_steps > self.batch_size:
             raise ValueError(
                 f"accumulation_steps ({self.accumulation_steps}) cannot pass batch_size ({self.batch_size})"
@@ -215,12 +218,11 @@ class FinetuneSettings(CommandSettings):
             raise ValueError(
                 f"stride ({self.window_stride}) must be below max_tokens - 2 ({self.max_tokens - 2})"
             )
-        if TASKS[self.task].has_questions and self.max_question_tokens + 8 > self.max_tokens:
+        if task.has_questions and self.max_question_tokens + 8 > self.max_tokens:
             raise ValueError(
                 f"max_question_tokens ({self.max_question_tokens}) leaves no room in max_tokens ({self.max_tokens})"
             )
-        task = TASKS[self.task]
-        if self.embeddings != EmbeddingSettings() and task.head is not Head.EMBEDDING:
+        if self.embeddings != EmbeddingSettings() and not embeds:
             raise ValueError(f"embeddings are learned for similarity, and task is {self.task!r}")
         if self.lora and self.base.startswith(RANDOM):
             raise ValueError(f"an adapter belongs to weights in a folder, and base is {self.base!r}")
@@ -232,26 +234,22 @@ class FinetuneSettings(CommandSettings):
                 raise ValueError(f"teacher ({folder}) is what this run writes: give it another output_dir")
         if self.start_from and not self.train:
             raise ValueError("start_from is a start of training, and there are no training files")
-        if self.class_weights != "none" and (not task.has_problems or task.learns_numbers(self.problem)):
-            kind = self.problem if task.has_problems else self.task
+        if self.class_weights != "none" and not learns_labels:
             raise ValueError(f"class_weights are for classification with labels, and this is {kind!r}")
         if self.long_texts == "windows" and not task.has_problems:
             raise ValueError(f"long_texts is for classification, and task is {self.task!r}")
         if self.long_texts == "windows" and self.teacher:
             raise ValueError("a teacher reads whole texts, and long_texts 'windows' parts of them")
-        if self.teacher and task.head is Head.EMBEDDING:
+        if self.teacher and embeds:
             raise ValueError("a teacher's logits are learned from, and similarity has none")
         if self.freeze_embeddings and (self.lora or self.base.startswith(RANDOM)):
             other = "lora" if self.lora else f"base {self.base!r}"
             raise ValueError(
                 f"freeze_embeddings is for full fine-tuning of trained weights, and not for {other}"
             )
-        if self.head_learning_rate and task.head is Head.EMBEDDING:
+        if self.head_learning_rate and embeds:
             raise ValueError("head_learning_rate is for a model with a head, and similarity has none")
-        if self.r_drop and not (
-            task.has_tags or (task.has_problems and not task.learns_numbers(self.problem))
-        ):
-            kind = self.problem if task.has_problems else self.task
+        if self.r_drop and not (task.has_tags or learns_labels):
             raise ValueError(f"r_drop is for classification with labels and for ner, and this is {kind!r}")
         _check_names([*self.dev, *self.test])
         check_scored([*self.dev, *self.test])

@@ -31,7 +31,7 @@ from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
 from training.finetuning.batches import Dataset
 from training.settings import FinetuneSettings
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 Make = Callable[..., FinetuneSettings]
 EMBEDDING_FILES = (
@@ -51,7 +51,7 @@ def test_each_task_trains_and_leaves_a_checkpoint_and_a_report(task: str, settin
     assert spec.task == task
     assert spec.command == "the command"
     assert recorded_files(spec, "dev") == [file.labelled for file in settings.dev]
-    assert set(next(iter(spec.scores.values()))) <= set(TASKS[task](Tokenizer.load(best), spec).metrics)
+    assert set(next(iter(spec.scores.values()))) <= set(task_class(task)(Tokenizer.load(best), spec).metrics)
     assert {path.name for path in best.iterdir()} == {
         "config.json",
         "model.safetensors",
@@ -68,7 +68,7 @@ def test_a_checkpoint_gives_the_same_logits_in_transformers(settings_for: Make) 
     best = finetune(settings_for("classification"))
     reference = transformers.AutoModelForSequenceClassification.from_pretrained(best).eval()
     spec, tokenizer = TaskSpec.read(best), Tokenizer.load(best)
-    model = TASKS["classification"](tokenizer, spec).model(BertConfig.read(best)).eval()
+    model = task_class("classification")(tokenizer, spec).model(BertConfig.read(best)).eval()
     assert load_into(model, best) == []
     ids = torch.tensor(
         tokenizer.single(tokenizer.pieces(["A warm and funny film."])[0]).ids[None].astype(np.int64)
@@ -91,7 +91,7 @@ def test_an_adapter_loads_in_peft_over_transformers(settings_for: Make, tiny_bas
     spec = TaskSpec.read(best)
     theirs = transformers.BertForTokenClassification.from_pretrained(tiny_base, num_labels=len(spec.labels))
     tokenizer = Tokenizer.load(tiny_base)
-    ours = TASKS["ner"](tokenizer, spec).model(BertConfig.read(tiny_base))
+    ours = task_class("ner")(tokenizer, spec).model(BertConfig.read(tiny_base))
     load_into(ours, tiny_base)
     ids = torch.tensor(
         tokenizer.single(tokenizer.pieces(["Ada lived in London."])[0]).ids[None].astype(np.int64)

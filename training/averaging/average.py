@@ -21,10 +21,10 @@ from training.core.distributed import pick_device
 from training.core.progress import format_scores
 from training.data.datasets import Source, read_sources
 from training.finetuning.model import name_base, save_whole
-from training.finetuning.scores import predict, scored
+from training.finetuning.scores import dev_file, predict
 from training.settings import FinetuneSettings
 from training.tasks.base import FinetuneTask
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +101,16 @@ def _recorded_base(spec: TaskSpec) -> str:
 def _delta(mean: Checkpoint, base: str, rank: int) -> Delta:
     """Return the difference to the base, which must have the weights that the training began with."""
     folder = resolve_base(base, mean.spec.base.get("sha256"))
-    delta = Delta(read_weights(folder), mean.weights, mean.config, TASKS[mean.spec.task].architecture, rank)
+    delta = Delta(
+        read_weights(folder), mean.weights, mean.config, task_class(mean.spec.task).architecture, rank
+    )
     parts = ", ".join(f"{part} {100 * share:.1f}%" for part, share in delta.kept_by_part().items())
     logger.info("rank %d keeps of the squared difference: %s", delta.rank, parts)
     return delta
 
 
 def _model(checkpoint: Checkpoint) -> tuple[BertHead, FinetuneTask]:
-    task = TASKS[checkpoint.spec.task](checkpoint.tokenizer, checkpoint.spec)
+    task = task_class(checkpoint.spec.task)(checkpoint.tokenizer, checkpoint.spec)
     model = task.model(checkpoint.config)
     model.load_state_dict({name: torch.tensor(x) for name, x in checkpoint.weights.items()}, strict=False)
     return model.eval(), task
@@ -126,7 +128,7 @@ def _scored(checkpoint: Checkpoint, dev: Sequence[Source], settings: AverageSett
     ]
     task.spec = replace(task.spec, **task.tune(found))
     files = [
-        scored(source.name, task.rescore(each), task.baseline(source.examples))
+        dev_file(source.name, task.rescore(each), task.baseline(source.examples))
         for source, each in zip(dev, found, strict=True)
     ]
     scores = {file.name: dict(file.scores) for file in files}

@@ -13,7 +13,6 @@ from bert.data.tagged_words import bio_labels
 from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
 from training.data.choice import read_choice
-from training.data.hub import read_hub
 from training.data.summary import label_counts
 from training.data_file import DataFile
 from training.settings import FinetuneSettings
@@ -53,8 +52,14 @@ def read_training(settings: FinetuneSettings) -> list[Source]:
 
 def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = None) -> list[Any]:
     """Read one file by its format."""
+
+    def read_hub() -> list[Any]:
+        from training.data import hub
+
+        return hub.read_hub(file, settings, labels)
+
     others: dict[str, Reader] = {
-        "hub": lambda: read_hub(file, settings, labels),
+        "hub": read_hub,
         **dict.fromkeys(_CHOICE_FORMATS.get(settings.task, ()), lambda: list(read_choice(file.path))),
     }
     return read_labelled(file.labelled, settings.task, settings.problem, labels, others)

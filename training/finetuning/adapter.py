@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bert.relatives.family import Family
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -13,7 +14,6 @@ from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from bert.config import BertConfig
 from bert.nn.heads import BertHead
-from bert.relatives.family import Family
 from bert.text.letter_shapes import SHAPES
 from training.settings import LoraSettings
 

@@ -15,8 +15,7 @@ from training.core.distributed import Processes
 from training.core.progress import format_scores
 from training.data.datasets import Source
 from training.report.checks import result_warnings
-from training.report.error_analysis import Baseline
-from training.report.finetuning import DevFile
+from training.report.error_analysis import Baseline, DevFile
 from training.settings import BEST, FinetuneSettings
 from training.tasks.base import Evaluation, Feature, FinetuneTask, Floats, Predict, collate
 
@@ -63,7 +62,7 @@ def score_base(
     scores, run_predict = {}, predictor(model.to(processes.device), task, processes)
     for source in dev:
         found = task.evaluate(run_predict, source.examples)
-        file = scored(source.name, found, task.baseline(source.examples))
+        file = dev_file(source.name, found, task.baseline(source.examples))
         scores[source.name] = dict(file.scores)
         for line in result_warnings([file], settings.metric or task.metric, []):
             logger.warning("warning: %s", line)
@@ -86,11 +85,11 @@ def beside_baseline(file: DevFile, metric: str) -> str:
     return f"{said}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
 
 
-def scored(file: str, found: Evaluation, baseline: Baseline) -> DevFile:
-    """Round scores to four decimals. What is not a number is left out, with a warning: JSON has no NaN."""
-    if missing := [name for name, value in found.scores.items() if math.isnan(value)]:
+def dev_file(name: str, found: Evaluation, baseline: Baseline) -> DevFile:
+    """Return a file's scores, to four decimals. A score that is not a number is left out with a warning: JSON has no NaN."""
+    if missing := [key for key, value in found.scores.items() if math.isnan(value)]:
         logger.warning(
-            "%s: %s is not a number: all predictions or all labels are alike", file, ", ".join(missing)
+            "%s: %s is not a number: all predictions or all labels are alike", name, ", ".join(missing)
         )
-    scores = {name: round(value, 4) for name, value in found.scores.items() if name not in missing}
-    return DevFile(file, scores, found.findings, baseline)
+    scores = {key: round(value, 4) for key, value in found.scores.items() if key not in missing}
+    return DevFile(name, scores, found.findings, baseline)

@@ -11,13 +11,13 @@ import torch
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import ConfigError
 from bert.nn.heads import BertHead
-from bert.tasks import registry as tasks
+from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
 from training.finetuning.scores import predict
 from training.settings import TeacherSettings
 from training.tasks.base import Feature, FinetuneTask, Floats
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 
 class Teacher:
@@ -27,10 +27,10 @@ class Teacher:
         """Load it. Raises ConfigError where it does not teach what the student learns."""
         checkpoint = read_checkpoint(folder)
         self.tokenizer = checkpoint.tokenizer
-        self.student, self.task = student, TASKS[student.spec.task](self.tokenizer, checkpoint.spec)
+        self.student, self.task = student, task_class(student.spec.task)(self.tokenizer, checkpoint.spec)
         _check_match(folder, checkpoint, student)
         # A teacher with one row of logits for each text reads the texts, not the student's pieces: vocabularies may differ.
-        self._reads_texts = tasks.TASKS[student.spec.task].head is Head.POOLED
+        self._reads_texts = TASKS[student.spec.task].head is Head.POOLED
         if not self._reads_texts:
             _check_vocabulary(folder, self.tokenizer, student.tokenizer)
             checkpoint.config.check_fits(student.tokenizer.highest_id() + 1, student.spec.max_tokens)
@@ -52,7 +52,7 @@ class Teacher:
         return np.concatenate(rows) if len(rows) > 1 else rows[0]
 
 
-def marked(
+def with_teacher_logits(
     settings: TeacherSettings,
     student: FinetuneTask,
     device: torch.device,

@@ -11,12 +11,9 @@ from torch import nn
 
 from bert.errors import TrainingError
 from bert.files import put_back
-from bert.nn.encoder import has_last_norm
 from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
-from training.core import optim
 from training.core.checkpoints import CheckpointStore
-from training.core.distributed import Processes, data_parallel
 from training.core.records import LOG, read_steps
 from training.core.state import Progress
 from training.core.step_numbers import StepNumbers
@@ -25,52 +22,13 @@ from training.core.trainer import CHECKPOINTS, Trainer
 from training.data.datasets import Source
 from training.data.summary import FileSummary
 from training.finetuning import model as models
-from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.ema import Ema
 from training.finetuning.held_out import HeldOutLoss, RecordedLogits
-from training.finetuning.layer_rates import rate_factors
-from training.finetuning.objective import TaskObjective
-from training.finetuning.scores import beside_baseline, predictor, scored
+from training.finetuning.scores import beside_baseline, dev_file, predictor
 from training.report.checks import data_warnings, result_warnings
-from training.report.error_analysis import Baseline
-from training.report.finetuning import DevFile, RunReport, write_report
+from training.report.error_analysis import Baseline, DevFile
 from training.settings import BEST, FinetuneSettings
 from training.tasks.base import Evaluation, FinetuneTask
-
-
-def make_loop(
-    settings: FinetuneSettings,
-    task: FinetuneTask,
-    trained: nn.Module,
-    data: Dataset,
-    schedule: LinearSchedule,
-    processes: Processes,
-) -> TrainLoop:
-    """Make the loop over the data."""
-    objective = TaskObjective(trained, task, settings.teacher, settings.r_drop).to(processes.device)
-    parameters = optim.trainable(objective)
-    optimizer = optim.optimizer(
-        parameters,
-        rate=schedule.peak_rate,
-        weight_decay=settings.weight_decay,
-        epsilon=settings.adam_epsilon,
-        factors=rate_factors(
-            parameters,
-            settings.layer_decay,
-            (settings.head_learning_rate or schedule.peak_rate) / schedule.peak_rate,
-            has_last_norm=has_last_norm(trained),
-        ),
-    )
-    return TrainLoop(
-        objective,
-        data_parallel(objective, processes),
-        optimizer,
-        EpochBatches(data, settings, task.tokenizer.pad_id, processes),
-        schedule,
-        settings,
-        processes,
-        seeds_steps=processes.world > 1,  # one process draws from one stream, which its saves hold
-    )
 
 
 class FinetuneTrainer(Trainer):
@@ -107,23 +65,11 @@ class FinetuneTrainer(Trainer):
         super().__init__(loop, store, settings.output_dir, identity, resume=settings.resume)
         assert settings.epochs is not None
         loop.progress.epochs = settings.epochs
-        self._take_up_best()
+        if settings.start_from and dev and loop.progress.step == 0:
+            loop.progress.evaluation_due = True  # trained weights may be the best already
         self.ema = Ema(loop.optimizer, settings.ema, lambda: loop.progress.step) if settings.ema else None
         self.predict = predictor(trained, task, self.processes)
         self._note_command()
-
-    def _take_up_best(self) -> None:
-        """Score the starting weights first, or restore the best score of a resumed run.
-
-        An earlier version may have compared by another score, so that of its best step is taken from the record.
-        """
-        progress = self.loop.progress
-        if self.settings.start_from and self.dev and progress.step == 0:
-            progress.evaluation_due = True
-        recorded = [e["scores"] for e in progress.evaluations if e["step"] == progress.best_step]
-        if progress.best_score is not None and recorded:
-            values = [scores[self.metric] for scores in recorded[-1].values() if self.metric in scores]
-            progress.best_score = sum(values) / len(values) if values else None
 
     def _note_command(self) -> None:
         commands, command = self.loop.progress.commands, self.task.spec.command
@@ -169,7 +115,7 @@ class FinetuneTrainer(Trainer):
         """
         with self.ema.in_place() if self.ema else nullcontext():
             progress = self.loop.progress
-            score, loss = self._score(self.settings.eval_limit, progress.step)
+            score, loss = self._score_dev(self.settings.eval_limit, progress.step)
             better = is_better(score, progress)
             if better or wins_tie(score, loss, progress):
                 progress.best_score, progress.best_loss, progress.best_step = score, loss, progress.step
@@ -189,7 +135,7 @@ class FinetuneTrainer(Trainer):
             else "no dev data to score"
         )
         with self.interruptible():
-            self._score(0, step)
+            self._score_dev(0, step)
             self._score_test(step)
         self._save_best()
         for file in self.dev_files:
@@ -210,7 +156,7 @@ class FinetuneTrainer(Trainer):
                 models.save(self.best, self.model, self.trained, self.settings, self.task)
         self.processes.wait()
 
-    def _score(self, limit: int, step: int) -> tuple[float | None, float | None]:
+    def _score_dev(self, limit: int, step: int) -> tuple[float | None, float | None]:
         """Evaluate the weights of a step on each dev file, into the task's description.
 
         Return the means over the files of the deciding metric and of the loss, None where that is not a number. Without
@@ -225,7 +171,7 @@ class FinetuneTrainer(Trainer):
             losses.append(self._loss_on(source).mean(logits))
         self.task.spec = replace(self.task.spec, **self.task.tune(found_in))
         for source, found in zip(self.dev, map(self.task.rescore, found_in), strict=True):
-            self.dev_files.append(self._scored(source, found))
+            self.dev_files.append(self._dev_file(source, found))
             values += [round(value, 4) for name, value in found.scores.items() if name == self.metric]
         by_file: dict[str, Any] = {file.name: dict(file.scores) for file in self.dev_files}
         counts = {source.name: len(source.examples[: limit or None]) for source in self.dev}
@@ -251,19 +197,21 @@ class FinetuneTrainer(Trainer):
         """Add the scores of test data, which chose nothing, to the task's description."""
         for source in self.test:
             found = self.task.rescore(self.task.evaluate(self.predict, source.examples))
-            spec, file = self.task.spec, self._scored(source, found)
+            spec, file = self.task.spec, self._dev_file(source, found)
             self.dev_files.append(file)
             scores = {source.name: dict(file.scores)}
             counts = {**spec.counts, source.name: len(source.examples)}
             self.task.spec = replace(spec, scores=spec.scores | scores, counts=counts)
             self.records.evaluation(step, scores)
 
-    def _scored(self, source: Source, found: Evaluation) -> DevFile:
+    def _dev_file(self, source: Source, found: Evaluation) -> DevFile:
         if source.name not in self._baselines:
             self._baselines[source.name] = self.task.baseline(source.examples)
-        return scored(source.name, found, self._baselines[source.name])
+        return dev_file(source.name, found, self._baselines[source.name])
 
     def _report(self, history: Sequence[Mapping[str, float]], warnings: Sequence[str]) -> Path:
+        from training.report.finetuning import RunReport, write_report
+
         progress = self.loop.progress
         return write_report(
             self.settings.output_dir / "report",

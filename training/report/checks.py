@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from training.data.summary import ACCEPTABLE_SHARE, FileSummary
-from training.report.error_analysis import TRUNCATED
-from training.report.finetuning import DevFile
+from training.report.error_analysis import TRUNCATED, DevFile
 
 MIN_STEPS = 20
 """Steps of a run below which nothing is said of its loss."""

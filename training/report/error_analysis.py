@@ -60,6 +60,16 @@ class Findings:
     """Classes that gold labels have and no prediction has."""
 
 
+@dataclass(frozen=True)
+class DevFile:
+    """One held-out file, scored by the checkpoint that is kept."""
+
+    name: str
+    scores: Mapping[str, float]
+    findings: Findings | None = None
+    baseline: Baseline | None = None
+
+
 def class_findings(
     examples: Sequence[TextExample],
     predictions: Sequence[str],

@@ -7,7 +7,7 @@ from typing import Any
 
 from training.core.progress import format_seconds
 from training.data.summary import FileSummary
-from training.report.error_analysis import Baseline, Findings, Mistake
+from training.report.error_analysis import DevFile, Findings, Mistake
 from training.report.page import (
     History,
     escaped,
@@ -21,16 +21,6 @@ from training.report.page import (
 from training.report.plots import Line, Panel, column, draw_confusion, draw_panels
 
 CURVE = "curve.png"
-
-
-@dataclass(frozen=True)
-class DevFile:
-    """One held-out file, scored by the checkpoint that is kept."""
-
-    name: str
-    scores: Mapping[str, float]
-    findings: Findings | None = None
-    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ class QaFinetuning(FinetuneTask):
         """Score as SQuAD does, with the spec's threshold of "no answer"."""
         answers = self._answers(predict, examples)
         texts = [answer.best.text if answer.best else "" for answer in answers]
-        return self._scored(Predicted(examples, texts, [answer.null_margin for answer in answers]))
+        return self._evaluation(Predicted(examples, texts, [answer.null_margin for answer in answers]))
 
     def tune(self, found: Sequence[Evaluation]) -> dict[str, Any]:
         """Choose one threshold of "no answer" for all files together, where any has a question without one."""
@@ -113,7 +113,7 @@ class QaFinetuning(FinetuneTask):
 
     def rescore(self, found: Evaluation) -> Evaluation:
         """Score again by the chosen threshold."""
-        return self._scored(found.predictions)
+        return self._evaluation(found.predictions)
 
     def baseline(self, examples: Sequence[QaExample]) -> Baseline:
         """Score the prediction of no answer."""
@@ -126,7 +126,7 @@ class QaFinetuning(FinetuneTask):
         tokens = token_counts(self.tokenizer, [example.question for example in examples])
         return Lengths(tokens, self.spec.max_question_tokens, "max_question_tokens", "questions")
 
-    def _scored(self, predicted: Predicted) -> Evaluation:
+    def _evaluation(self, predicted: Predicted) -> Evaluation:
         """Score by SQuAD 2.0's rules, or by 1.1's where every question has an answer.
 
         1.1 scores an answer to every question. `f1_served` scores what the service answers, which may be none.

@@ -1,28 +1,31 @@
 """The class that fine-tunes each task."""
 
+from pkgutil import resolve_name
+
 from bert.errors import ConfigError
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.settings import FinetuneSettings
 from training.tasks.base import FinetuneTask
-from training.tasks.choice import ChoiceFinetuning
-from training.tasks.ner import NerFinetuning
-from training.tasks.qa import QaFinetuning
-from training.tasks.sequence import SequenceFinetuning
-from training.tasks.similarity import SimilarityFinetuning
 
-TASKS: dict[str, type[FinetuneTask]] = {
-    "classification": SequenceFinetuning,
-    "ner": NerFinetuning,
-    "qa": QaFinetuning,
-    "similarity": SimilarityFinetuning,
-    "multiple_choice": ChoiceFinetuning,
+_CLASSES = {
+    "classification": "training.tasks.sequence:SequenceFinetuning",
+    "ner": "training.tasks.ner:NerFinetuning",
+    "qa": "training.tasks.qa:QaFinetuning",
+    "similarity": "training.tasks.similarity:SimilarityFinetuning",
+    "multiple_choice": "training.tasks.choice:ChoiceFinetuning",
 }
+
+
+def task_class(task: str) -> type[FinetuneTask]:
+    """Return the class that fine-tunes a task; of all tasks' modules only this one's is imported."""
+    found: type[FinetuneTask] = resolve_name(_CLASSES[task])
+    return found
 
 
 def make_task(settings: FinetuneSettings, tokenizer: Tokenizer, spec: TaskSpec) -> FinetuneTask:
     """Return the settings' task. Raises ConfigError where it has no such metric."""
-    task = TASKS[settings.task](tokenizer, spec)
+    task = task_class(settings.task)(tokenizer, spec)
     if settings.metric is not None and settings.metric not in task.metrics:
         raise ConfigError(
             f"metric is {settings.metric!r}; known for {spec.task} are {', '.join(task.metrics)}"

@@ -21,7 +21,7 @@ from training.core.state import gather_state
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
 from training.finetune import finetune
-from training.finetuning.layer_rates import rate_factors
+from training.finetuning.loop import rate_factors
 from training.finetuning.objective import TaskObjective
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings

@@ -19,7 +19,7 @@ from model_export.reference import Reference
 from tests.support.families import write_relative
 from training.finetune import finetune
 from training.settings import FinetuneSettings
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 Make = Callable[..., FinetuneSettings]
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
@@ -41,7 +41,7 @@ def test_what_is_trained_is_what_is_exported(
     encoding = checkpoint.tokenizer.single(pieces)
     assert set(encoding.segment_ids.tolist()) == {0, 1, 2, 3}
     if lora is None:
-        model = TASKS["ner"](checkpoint.tokenizer, spec).model(checkpoint.config).eval()
+        model = task_class("ner")(checkpoint.tokenizer, spec).model(checkpoint.config).eval()
         assert load_into(model, best) == []
         rows = [torch.tensor(x[None].astype(np.int64)) for x in (encoding.ids, encoding.segment_ids)]
         with torch.no_grad():

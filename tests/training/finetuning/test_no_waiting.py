@@ -17,7 +17,7 @@ from tests.support.finetuning import SAMPLES
 from training.core import optim, sending, step_numbers
 from training.core.distributed import Processes
 from training.finetune import finetune
-from training.finetuning import trainer
+from training.finetuning import loop as loops
 from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings, TeacherSettings
@@ -103,7 +103,7 @@ def test_no_task_waits_for_the_device(
         features = [replace(feature, soft=logits(run, feature)) for feature in features]
         settings = settings.model_copy(update={"teacher": TeacherSettings(checkpoint="unused")})
     data = Dataset(features, [len(features)], [1.0])
-    loop = trainer.make_loop(
+    loop = loops.make_loop(
         settings,
         run.task,
         run.trained,

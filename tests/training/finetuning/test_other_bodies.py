@@ -19,7 +19,7 @@ from tests.support.families import relative
 from training.finetune import finetune
 from training.finetuning.teacher import Teacher
 from training.settings import FinetuneSettings
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 Make = Callable[..., FinetuneSettings]
 LONG, SENTENCE = 8192, "Ada lived in London . "
@@ -46,7 +46,7 @@ def test_a_teacher_answers_as_its_checkpoint(
 ) -> None:
     best = finetune(settings_for(task, base=write_base(model_type), max_steps=2))
     checkpoint = read_checkpoint(best)
-    student = TASKS[task](checkpoint.tokenizer, checkpoint.spec)
+    student = task_class(task)(checkpoint.tokenizer, checkpoint.spec)
     teacher = Teacher(best, student, torch.device("cpu"))
     encoding = checkpoint.tokenizer.single(checkpoint.tokenizer.pieces([SENTENCE * 5])[0])
     positions = np.arange(len(encoding) if task == "ner" else 1)
@@ -79,7 +79,7 @@ def test_a_long_document_is_learned_in_one_piece(
     data = [{"path": write_documents(tmp_path)[task]}]
     settings = settings_for(task, base=base, train=data, dev=data, max_tokens=LONG, batch_size=1, max_steps=2)
     seen: list[int] = []
-    features = TASKS[task].features
+    features = task_class(task).features
 
     def noted(self: Any, examples: Any) -> Any:
         found = features(self, examples)
@@ -87,7 +87,7 @@ def test_a_long_document_is_learned_in_one_piece(
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(TASKS[task], "features", noted)
+        patch.setattr(task_class(task), "features", noted)
         best = finetune(settings)
     assert read_checkpoint(best).spec.max_tokens == LONG
     assert seen[:2] and min(seen) > 1200 and len(seen) in (2, 4)

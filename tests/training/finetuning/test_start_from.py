@@ -22,7 +22,7 @@ from training.finetune import finetune
 from training.finetuning.scores import predict
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 Make = Callable[..., FinetuneSettings]
 Floats = NDArray[np.float32]
@@ -63,7 +63,7 @@ def begin(settings_for: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 def reference(folder: Path, tokenizer: Tokenizer) -> list[Floats]:
     """What an exported checkpoint says of TEXTS: its weights merged and read without peft."""
     checkpoint = read_checkpoint(folder)
-    model = TASKS[checkpoint.spec.task](tokenizer, checkpoint.spec).model(checkpoint.config)
+    model = task_class(checkpoint.spec.task)(tokenizer, checkpoint.spec).model(checkpoint.config)
     weights = {name: torch.tensor(weight) for name, weight in checkpoint.weights.items()}
     lacking, _ = model.load_state_dict(weights, strict=False)
     assert not lacking

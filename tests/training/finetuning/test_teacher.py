@@ -25,7 +25,7 @@ from training.finetuning.model import label_maps
 from training.finetuning.trainer import FinetuneTrainer
 from training.settings import FinetuneSettings
 from training.tasks.base import Feature, collate
-from training.tasks.registry import TASKS
+from training.tasks.registry import task_class
 
 Make = Callable[..., FinetuneSettings]
 Numbers = NDArray[np.floating[Any]]
@@ -46,7 +46,7 @@ def save_teacher(folder: Path, spec: TaskSpec, seed: int = 7) -> Path:
         initializer_range=0.5,
     )
     torch.manual_seed(seed)
-    task = TASKS[spec.task](tokenizer, spec)
+    task = task_class(spec.task)(tokenizer, spec)
     save_checkpoint(task.model(config), folder, task.architecture, label_maps(spec))
     tokenizer.save(folder)
     spec.write(folder)
@@ -149,7 +149,9 @@ def test_a_teacher_with_its_labels_in_another_order_says_the_same(
     run = run_of(spec)
     assert run.task.spec.labels == ("negative", "positive")
     feature = dataset(run).features[0]
-    model = TASKS["classification"](run.task.tokenizer, spec).model(BertConfig.read(tmp_path / "teacher"))
+    model = task_class("classification")(run.task.tokenizer, spec).model(
+        BertConfig.read(tmp_path / "teacher")
+    )
     load_into(model, tmp_path / "teacher")
     ids = torch.tensor(feature.encodings[0].ids[None].astype(np.int64))
     with torch.no_grad():

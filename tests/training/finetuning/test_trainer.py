@@ -29,7 +29,7 @@ from training.finetuning import model as models
 from training.finetuning import scores
 from training.finetuning.batches import EpochBatches
 from training.finetuning.held_out import HeldOutLoss
-from training.finetuning.trainer import FinetuneTrainer, is_better, wins_tie
+from training.finetuning.trainer import is_better, wins_tie
 from training.settings import FinetuneSettings
 from training.tasks.sequence import SequenceFinetuning
 
@@ -309,24 +309,7 @@ def test_a_loss_that_is_unknown_leaves_a_tie_to_the_later_step() -> None:
     equal = Progress(best_step=4, best_score=1.0, best_loss=0.2)
     assert wins_tie(1.0, 0.1, equal) and wins_tie(1.0, 0.2, equal) and not wins_tie(1.0, 0.3, equal)
     assert wins_tie(1.0, None, equal) and not wins_tie(0.9, 0.1, equal)
-    assert wins_tie(1.0, 9.0, Progress(best_step=4, best_score=1.0))  # the save of an earlier version
-
-
-def test_a_run_resumed_with_another_deciding_score_compares_like_with_like(
-    settings_for: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An earlier version decided by accuracy where the classes are balanced."""
-    settings = settings_for("classification", class_weights="balanced", epochs=2)
-    with monkeypatch.context() as patch:
-        patch.setattr(SequenceFinetuning, "metric", "accuracy")
-        finetune(settings)
-    kept: list[FinetuneTrainer] = []
-    monkeypatch.setattr(FinetuneTrainer, "run", lambda run: kept.append(run))
-    finetune(settings)
-    progress = kept[0].loop.progress
-    (evaluated,) = progress.evaluations  # the last one is still due in the newest save
-    (found,) = evaluated["scores"].values()
-    assert progress.best_score == found["f1_macro"] != found["accuracy"]
+    assert wins_tie(1.0, 9.0, Progress(best_step=4, best_score=1.0))
 
 
 def test_the_first_score_is_the_best_whatever_it_is() -> None:

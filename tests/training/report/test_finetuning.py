@@ -8,9 +8,8 @@ from PIL import Image
 
 from bert.data.examples import TextExample
 from training.report.checks import result_warnings
-from training.report.error_analysis import Baseline, class_findings
+from training.report.error_analysis import Baseline, DevFile, class_findings
 from training.report.finetuning import (
-    DevFile,
     RunReport,
     as_markdown,
     curve_panels,

@@ -1,0 +1,81 @@
+"""The loop of a fine-tuning: its objective, its batches, and an optimiser with a rate for each layer."""
+
+import re
+from collections.abc import Iterable
+
+from torch import nn
+
+from bert.nn.encoder import has_last_norm
+from training.core import optim
+from training.core.distributed import Processes, data_parallel
+from training.core.train_loop import TrainLoop
+from training.finetuning.batches import Dataset, EpochBatches, LinearSchedule
+from training.finetuning.objective import TaskObjective
+from training.settings import FinetuneSettings
+from training.tasks.base import FinetuneTask
+
+_LAYER = re.compile(r"\bencoder\.layer\.(\d+)\.")
+_BODY = "bert."
+_POOLER = "bert.pooler."
+_LAST_NORM = "bert.encoder.LayerNorm."
+
+
+def make_loop(
+    settings: FinetuneSettings,
+    task: FinetuneTask,
+    trained: nn.Module,
+    data: Dataset,
+    schedule: LinearSchedule,
+    processes: Processes,
+) -> TrainLoop:
+    """Make the loop over the data."""
+    objective = TaskObjective(trained, task, settings.teacher, settings.r_drop).to(processes.device)
+    parameters = optim.trainable(objective)
+    optimizer = optim.optimizer(
+        parameters,
+        rate=schedule.peak_rate,
+        weight_decay=settings.weight_decay,
+        epsilon=settings.adam_epsilon,
+        factors=rate_factors(
+            parameters,
+            settings.layer_decay,
+            (settings.head_learning_rate or schedule.peak_rate) / schedule.peak_rate,
+            has_last_norm=has_last_norm(trained),
+        ),
+    )
+    return TrainLoop(
+        objective,
+        data_parallel(objective, processes),
+        optimizer,
+        EpochBatches(data, settings, task.tokenizer.pad_id, processes),
+        schedule,
+        settings,
+        processes,
+        seeds_steps=processes.world > 1,  # one process draws from one stream, which its saves hold
+    )
+
+
+def rate_factors(
+    names: Iterable[str], decay: float, head: float = 1.0, *, has_last_norm: bool = False
+) -> dict[str, float]:
+    """Return the factor of each parameter's rate: `decay` to the power of its distance from the head.
+
+    Rates shrink from the head to the embeddings (Clark et al. 2020, arXiv 2003.10555, section 3.1).
+    The pooler has 1, layer l of L (counted from 0) has decay^(L - l), the embeddings have decay^(L + 1), and the head
+    has `head`. A norm after the last layer has 1, where the body has one (`has_last_norm`).
+    """
+    names = list(names)
+    last = (_POOLER, _LAST_NORM) if has_last_norm else (_POOLER,)
+    layers = {name: int(found[1]) for name in names if (found := _LAYER.search(name))}
+    count = max(layers.values(), default=-1) + 1
+    return {
+        # Names of an objective's or an adapter's parameters begin with those of the modules around the model.
+        name: decay ** _distance(name, layers.get(name), count, last) if _BODY in name else head
+        for name in names
+    }
+
+
+def _distance(name: str, layer: int | None, count: int, last: tuple[str, ...]) -> int:
+    if layer is not None:
+        return count - layer
+    return 0 if any(part in name for part in last) else count + 1
