@@ -15,7 +15,7 @@ from bert.tokenizer import Tokenizer
 from training.core.trainer import CHECKPOINTS
 from training.evaluation.plan import EvaluationRun
 from training.finetuning.model import base_folder, is_random
-from training.settings import FinetuneSettings, with_newer_settings
+from training.settings import FinetuneSettings
 from training.tasks.registry import make_task
 
 Finetune = Callable[[FinetuneSettings, str], Path]
@@ -52,8 +52,7 @@ def finished(run: EvaluationRun) -> EvaluationResult | None:
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
     now, then = identity(run.settings), content["identity"]
-    saved = with_newer_settings(then)
-    changed = [name for name in {**now, **then} if saved.get(name) != now.get(name)]
+    changed = [name for name in {**now, **then} if then.get(name) != now.get(name)]
     if changed and not content["result"] and not (run.settings.output_dir / CHECKPOINTS).is_dir():
         return None  # it never started, so nothing is lost
     if changed:

@@ -32,8 +32,7 @@ class Dataset:
 
     def steps(self, settings: FinetuneSettings) -> int:
         """Count the batches of all epochs, or up to `max_steps`."""
-        if settings.epochs is None:
-            raise ValueError("epochs must be chosen before steps are counted")
+        assert settings.epochs is not None, "the recipe has chosen them"
         whole, part = int(settings.epochs), settings.epochs % 1
         steps = sum(len(self.batches(settings, epoch)) for epoch in range(whole))
         if part:
@@ -85,8 +84,7 @@ class LinearSchedule:
     @classmethod
     def over(cls, data: Dataset, settings: FinetuneSettings) -> "LinearSchedule":
         """Return the schedule of a run over the data; `settings` leave neither learning_rate nor epochs open."""
-        if settings.learning_rate is None:
-            raise ValueError("learning_rate must be chosen before the schedule is made")
+        assert settings.learning_rate is not None, "the recipe has chosen it"
         steps = data.steps(settings)
         return cls(settings.learning_rate, steps, round(settings.warmup_ratio * steps))
 

@@ -10,7 +10,6 @@ import torch
 
 from bert.checkpoint.weights import Checkpoint, read_checkpoint
 from bert.errors import ConfigError
-from bert.nn.heads import BertHead
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
 from bert.tokenizer import Tokenizer
@@ -34,7 +33,11 @@ class Teacher:
         if not self._reads_texts:
             _check_vocabulary(folder, self.tokenizer, student.tokenizer)
             checkpoint.config.check_fits(student.tokenizer.highest_id() + 1, student.spec.max_tokens)
-        self.model, self.device = loaded(checkpoint, self.task, device), device
+        with torch.random.fork_rng():  # a student's weights are those that it has without a teacher
+            model = self.task.model(checkpoint.config)
+        weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
+        model.load_state_dict(weights, strict=False)
+        self.model, self.device = model.to(device).eval(), device
         # Column of the teacher's logits for each label of the student's.
         self.columns = [checkpoint.spec.labels.index(label) for label in student.spec.labels]
 
@@ -76,15 +79,6 @@ def with_teacher_logits(
         [replace(feature, soft=x / count) for feature, x in zip(features, logits, strict=True)]
         for (features, _), logits in zip(parts, sums, strict=True)
     ]
-
-
-def loaded(checkpoint: Checkpoint, task: FinetuneTask, device: torch.device) -> BertHead:
-    """Return a checkpoint's model, to be read only."""
-    with torch.random.fork_rng():  # a student's weights are those that it has without a teacher
-        model = task.model(checkpoint.config)
-    weights = {name: torch.tensor(x) for name, x in checkpoint.weights.items()}
-    model.load_state_dict(weights, strict=False)
-    return model.to(device).eval()
 
 
 def _check_match(folder: Path, checkpoint: Checkpoint, student: FinetuneTask) -> None:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.encoding import Encoding
-from bert.errors import ConfigError
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
@@ -139,14 +138,15 @@ class FinetuneTask(ABC):
         return True
 
     def soft_loss(self, logits: Tensor, batch: FeatureBatch, temperature: float) -> Loss:
-        """Compare the model's logits with a teacher's, over as many targets as `loss` has."""
-        raise ConfigError(f"a teacher is no help here: {self.spec.task} has no classes to be unsure about")
+        """Compare the model's logits with a teacher's, over as many targets as `loss` has; not for embeddings."""
+        raise NotImplementedError(self.spec.task)
 
     def disagreement(self, logits: Tensor, again: Tensor, batch: FeatureBatch) -> Tensor:
-        """Return how far two readings' distributions are apart, summed over as many targets as `loss` has."""
-        raise ConfigError(
-            f"r_drop is for classification with labels and for ner, and this is {self.spec.task!r}"
-        )
+        """Return how far two readings' distributions are apart, summed over as many targets as `loss` has.
+
+        Only tasks that `r_drop` is for have it.
+        """
+        raise NotImplementedError(self.spec.task)
 
     @abstractmethod
     def evaluate(self, predict: Predict, examples: Sequence[Any]) -> Evaluation:

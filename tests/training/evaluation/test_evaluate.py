@@ -119,17 +119,6 @@ def test_other_settings_are_refused_before_anything_runs_unless_started_anew(mak
     assert len(anew.asked) == 4
 
 
-def test_results_that_are_older_than_a_setting_still_count(make: Make) -> None:
-    settings, again = make(), Pretend()
-    Comparison(settings, finetune=Pretend()).run()
-    for file in settings.output_dir.rglob("run.json"):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        del content["identity"]["start_from"], content["identity"]["train"][0]["hub_revision"]
-        file.write_text(json.dumps(content), encoding="utf-8")
-    Comparison(settings, finetune=again).run()
-    assert again.asked == []
-
-
 def test_a_checkpoint_that_was_trained_on_is_another_one(make: Make, tiny_base: Path, tmp_path: Path) -> None:
     moving = tmp_path / "moving"
     moving.mkdir()
