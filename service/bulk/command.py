@@ -92,7 +92,7 @@ def _predict(settings: "PredictSettings", bundle: Path, files: "Files") -> int:
             **settings.options,
         )
     with predictor, closing(files), handled(stop):
-        result = Run(settings, predictor, files, report, lambda: bool(stop.number)).go()
+        result = Run(settings, predictor, files, report, lambda: bool(stop.number)).run()
     if not result.is_complete:
         name = signal.Signals(stop.number).name
         how = "" if settings.out == "-" else ": the same command goes on from there"

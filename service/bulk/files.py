@@ -1,29 +1,30 @@
-"""The files of a run: the input, the output, the bad rows, and the record of what is safe."""
+"""The files of a run: the input, the output, and the bad rows; what may be read and written, and how it is opened."""
 
-import fcntl
 import os
+import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bert.data.tables import Dialect
 from bert.errors import ConfigError
-from service.bulk.parquet import ParquetRows, pyarrow, values_of
-from service.bulk.parquet_writer import ParquetWriter
-from service.bulk.progress import PartialFolder, Progress, difference, identity_of
-from service.bulk.rows import STREAM, format_of
+from service.bulk.input import STREAM, InputRow, format_of
+from service.bulk.journal import AppendedFile, Journal, Progress, identity_of
+from service.bulk.output import Output, SeparatedOutput, convert
+from service.bulk.parquet_input import ParquetRows, pyarrow
 from service.bulk.settings import PredictSettings
-from service.bulk.text_rows import SeparatedRows, open_text
-from service.bulk.text_writers import AppendedFile, JsonLinesWriter, SeparatedWriter
+from service.bulk.text_input import SeparatedRows, open_text
 
-RECORD_S, RECORD_PARQUET_S = 2.0, 15.0
-"""Seconds between records of progress: the most that a kill costs. Each record of parquet makes a part file."""
+RECORD_S = 2.0
+"""Seconds between records of progress: the most that a kill costs."""
 
 
 class Files:
     """Input and outputs, as the settings name them."""
+
+    output: Output
 
     def __init__(self, settings: PredictSettings, input_name: str) -> None:
         """Check names, formats and what is there already. Raises ConfigError."""
@@ -32,42 +33,38 @@ class Files:
         self._output_format, self._writes_gz = format_of(
             settings.out, settings.output_format, "--output-format"
         )
-        self._is_stream = settings.out == STREAM
         for name, kind in ((input_name, self._input_format), (settings.out, self._output_format)):
             if kind == "parquet":
                 pyarrow()
                 if name == STREAM or _is_special(Path(name)):
                     raise ConfigError("parquet cannot come from or go to a pipe: name a file, or take jsonl")
-        out = Path(settings.out)
-        self.bad_name = (
-            settings.bad if self._is_stream else settings.bad or out.with_name(f"{out.name}.bad.jsonl")
-        )
+        out, is_stream = Path(settings.out), settings.out == STREAM
+        self.bad_name = settings.bad if is_stream else settings.bad or out.with_name(f"{out.name}.bad.jsonl")
         """File of the bad rows at the end; None where they are only told."""
-        self._partial = None if self._is_stream else PartialFolder(out, self.bad_name or out)
+        self._journal = None if is_stream else Journal(out, self.bad_name or out)
         self._check_targets(out)
         self.progress = Progress({})
         self.is_open = self.has_record = False
         """The outputs are open; there is a record of progress, from which the same command goes on."""
-        self.writer: Any = None
         self._bad: AppendedFile | None = None
+        """Bad rows, where the others go to standard output."""
         self._recorded = time.monotonic()
-        self._lock: int | None = None
 
     @property
     def bad_now(self) -> Path | None:
         """File of the bad rows while the run goes on."""
-        return self._partial.bad_rows if self._partial else self.bad_name
+        return self._journal.bad_rows if self._journal else self.bad_name
 
     def _check_targets(self, out: Path) -> None:
         """Raise ConfigError for an output that must not or cannot be written."""
-        targets = {} if self._partial is None else {"--out": out}
+        targets = {} if self._journal is None else {"--out": out}
         if self.bad_name is not None:
             targets["--bad"] = self.bad_name
         for setting, target in targets.items():
             self._check_target(setting, target)
         if len(targets) == 2 and _is_same(*targets.values()):
             raise ConfigError(f"--bad {self.bad_name} is the output itself")
-        resumes = self._partial is not None and not self._settings.restart and self._partial.has_record
+        resumes = self._journal is not None and not self._settings.restart and self._journal.has_record
         for setting, target in targets.items():
             is_named = setting == "--out" or self._settings.bad is not None
             if is_named and target.exists() and not self._settings.overwrite and not resumes:
@@ -87,7 +84,7 @@ class Files:
             raise ConfigError(f"{setting} {target}: the folder {target.parent} cannot be written")
         if self.input_name != STREAM and _is_same(target, Path(self.input_name)):
             raise ConfigError(f"{setting} {target} is the input itself")
-        if self._partial is not None and self._partial.folder.resolve() in target.resolve().parents:
+        if self._journal is not None and self._journal.folder.resolve() in target.resolve().parents:
             raise ConfigError(f"{setting} {target} is in the folder of this run: name another")
 
     @contextmanager
@@ -105,117 +102,88 @@ class Files:
         finally:
             reader.close()
 
-    def open(self, run: Mapping[str, Any], columns: Sequence[str], new: Mapping[str, Any]) -> Progress:
+    def open(
+        self,
+        run: Mapping[str, Any],
+        columns: Sequence[str],
+        first: Sequence[InputRow],
+        new: Mapping[str, Any],
+    ) -> Progress:
         """Open the outputs where an earlier run of the same kind left them, else anew; return what is done.
 
-        Raises ConfigError if the earlier run was another, and OSError.
+        Of text, the `first` rows tell the types for parquet. Raises ConfigError if the earlier run was another, and OSError.
         """
-        if self._partial is None:
-            self._bad = AppendedFile(self.bad_name, 0, is_compressed=False) if self.bad_name else None
-            self.writer = self._writer(None, columns, new)
-            self.is_open = True
-            return self.progress
-        run = {"input": dict(identity_of(self.input_name)), "bad": str(self._partial.bad.resolve()), **run}
-        self._partial.folder.mkdir(exist_ok=True)
-        self._lock_folder(self._partial.folder)
-        found = None if self._settings.restart else self._partial.found()
-        if found is not None and (other := difference(run, found.run)):
-            raise ConfigError(
-                f"{self._partial.folder} is of a run with another {other}: --restart begins again, or name another "
-                "output with --out"
-            )
-        if found is None:
-            self._partial.clear()
-        self.progress = found or Progress(run, columns=list(columns))
-        self.has_record = found is not None
-        if self.progress.is_complete:
-            # A kill between two renames: a file that has its place must not be made anew.
-            self.writer = (
-                self._writer(self._partial, self.progress.columns, new) if self._partial.has_output else None
-            )
-            self.is_open = True
-            return self.progress
-        self._bad = AppendedFile(self._partial.bad_rows, self.progress.bad_bytes, is_compressed=False)
-        self.writer = self._writer(self._partial, self.progress.columns, new)
-        self.is_open = True
-        if found is None:
+        if self._journal is not None:
+            run = {"input": dict(identity_of(self.input_name)), **run}
+            self.progress = self._journal.open(run, columns, restart=self._settings.restart)
+            self.has_record = self._journal.has_record
+        elif self.bad_name is not None:
+            self._bad = AppendedFile(self.bad_name, 0)
+        self.output = self._output(self.progress.columns or columns, first, new)
+        if self._journal is None:
+            self.output.begin(sys.stdout.buffer)
+        elif not self.has_record:
             self.record()
+        self.is_open = True
         return self.progress
 
-    def write_bad(self, lines: bytes) -> None:
-        """Append lines to the file of bad rows. Raises OSError."""
+    def write(self, rows: Iterable[bytes], bad: Iterable[bytes]) -> None:
+        """Append lines of finished and of bad rows. Raises OSError."""
+        if self._journal is not None:
+            self._journal.append(b"".join(rows), b"".join(bad))
+            return
+        self.output.write(rows)
+        sys.stdout.buffer.flush()
         if self._bad is not None:
-            self._bad.write(lines)
+            self._bad.write(b"".join(bad))
 
-    def record_sometimes(self) -> None:
+    def record_if_due(self) -> None:
         """Record the progress if the last time is long enough ago. Raises OSError."""
-        every_s = RECORD_PARQUET_S if self._output_format == "parquet" else RECORD_S
-        if time.monotonic() - self._recorded >= every_s:
+        if time.monotonic() - self._recorded >= RECORD_S:
             self.record()
 
     def record(self) -> None:
-        """Sync the outputs, and then write down how much of them is safe. Raises OSError."""
-        self.progress.output = self.writer.sync()
-        self.progress.bad_bytes = self._bad.sync() if self._bad is not None else 0
-        if self._partial is not None:
-            self._partial.record(self.progress)
+        """Bring everything to the disk, and write down how much of it is safe. Raises OSError."""
+        if self._journal is not None:
+            self._journal.record(self.progress)
             self.has_record = True
+        elif self._bad is not None:
+            self._bad.sync()
         self._recorded = time.monotonic()
 
     def complete(self) -> None:
-        """Give the files their names. Raises OSError.
-
-        The lock is held until then: a second run would write the same files.
-        """
+        """Convert the finished rows, and give the files their names. Raises OSError, and DataError for a changed input."""
         if not self.progress.is_complete:
             self.progress.is_complete = True
             self.record()
-        self._close_outputs()
-        output = self.writer.finish() if self.writer is not None else None
-        if self._partial is not None:
-            self._partial.put_in_place(output, self.progress.bad)
+        if self._journal is not None:
+            output = self._journal.rows
+            is_other = self._output_format != "jsonl" or self._writes_gz
+            if is_other and output.exists():
+                convert(output, self.output, self._journal.converted, is_compressed=self._writes_gz)
+                output = self._journal.converted
+            self._journal.put_in_place(output, self.progress.bad)
         self.close()
 
     def close(self) -> None:
         """Close the outputs and release the lock; what is not on the disk yet may be lost."""
-        self._close_outputs()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _close_outputs(self) -> None:
-        for file in (self.writer, self._bad):
+        for file in (self._journal, self._bad):
             if file is not None:
-                with suppress(OSError):
-                    file.close()
+                file.close()
 
-    def _writer(self, partial: PartialFolder | None, columns: Sequence[str], new: Mapping[str, Any]) -> Any:
-        """Return the output's writer, which goes on where the progress says."""
-        kept = self.progress.output
-        if self._output_format == "parquet":
-            assert partial is not None
-            schema = getattr(self._reader, "schema", None)
-            return ParquetWriter(partial.parts, kept, new, schema, columns)
-        file = AppendedFile(partial.rows if partial else None, kept, is_compressed=self._writes_gz)
+    def _output(self, columns: Sequence[str], first: Sequence[InputRow], new: Mapping[str, Any]) -> Output:
+        """Return the output in its format. Raises ConfigError for a column's name that it cannot hold."""
         if self._output_format == "jsonl":
-            return JsonLinesWriter(file, values_of)
+            return Output()
+        if self._output_format == "parquet":
+            from service.bulk.parquet_output import ParquetOutput
+
+            return ParquetOutput(self._reader, columns, first, new)
         dialect = Dialect(",") if self._output_format == "csv" else Dialect("\t", quoted=False)
         if isinstance(self._reader, SeparatedRows) and self._input_format == self._output_format:
             separator = self._reader.dialect.separator
             dialect = Dialect(separator) if separator != dialect.separator else dialect
-        return SeparatedWriter(file, columns, list(new), dialect, values_of, is_new=kept == 0)
-
-    def _lock_folder(self, folder: Path) -> None:
-        """Refuse to write what another process writes. Raises ConfigError."""
-        self._lock = os.open(folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another process is writing {folder}: wait for it, or name another --out"
-            ) from None
-        except OSError:
-            pass  # this disk knows no locks
+        return SeparatedOutput(columns, new, dialect)
 
 
 def _is_special(path: Path) -> bool:

@@ -9,12 +9,12 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import orjson
 
@@ -34,6 +34,7 @@ from service.pipeline.pipeline import Pipeline
 from service.settings import MAX_RESPONSE_BYTES
 
 Row = Mapping[str, object]
+T = TypeVar("T")
 BATCH_TOKENS = {CUDA: 65_536}
 CPU_BATCH_TOKENS = 512
 CHUNK_ROWS, CHUNK_CHARACTERS = 1024, 2**19
@@ -113,7 +114,7 @@ class Predictor:
 
     def predict(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return a prediction for each row, in order. A bad row has a reason and spoils no other."""
-        futures = [self.submit(chunk) for chunk in chunks(rows)]
+        futures = [self.submit(chunk) for chunk in chunks(rows, _characters)]
         return [prediction for future in futures for prediction in future.result()]
 
     def submit(self, rows: Sequence[Row]) -> "Future[list[Prediction]]":
@@ -241,17 +242,21 @@ def _reason(error: BertError, request: RequestContext) -> str:
     )
 
 
-def chunks(rows: Iterable[Row], max_rows: int = CHUNK_ROWS) -> Iterator[list[Row]]:
-    """Cut rows into chunks of at most `max_rows` and about CHUNK_CHARACTERS."""
-    chunk, characters = list[Row](), 0
+def chunks(rows: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Cut rows into chunks of at most CHUNK_ROWS and about CHUNK_CHARACTERS; `size_of` counts those of a row."""
+    chunk, characters = list[T](), 0
     for row in rows:
         chunk.append(row)
-        characters += sum(len(value) for value in row.values() if isinstance(value, str))
-        if len(chunk) == max_rows or characters >= CHUNK_CHARACTERS:
+        characters += size_of(row)
+        if len(chunk) == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
             yield chunk
             chunk, characters = [], 0
     if chunk:
         yield chunk
+
+
+def _characters(row: Row) -> int:
+    return sum(len(value) for value in row.values() if isinstance(value, str))
 
 
 def _choices(column: str, value: object) -> list[str]:

@@ -1,7 +1,7 @@
 """A file through a model: chunks of rows are read, predicted and written in order, with some of them in flight."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -9,12 +9,12 @@ from typing import Any
 
 from bert.errors import BertError, ConfigError, DataError
 from service.bulk.files import Files
-from service.bulk.parquet import values_of
-from service.bulk.predictor import CHUNK_CHARACTERS, CHUNK_ROWS, Prediction, Predictor
+from service.bulk.input import InputRow
+from service.bulk.output import to_json
+from service.bulk.parquet_input import values_of
+from service.bulk.predictor import Prediction, Predictor, chunks
 from service.bulk.report import Report, duration
-from service.bulk.rows import InputRow
 from service.bulk.settings import PredictSettings
-from service.bulk.text_writers import to_json
 
 IN_FLIGHT = 3
 """Chunks that are in the engine or wait for it while others are read and written."""
@@ -58,17 +58,18 @@ class Run:
         self._new: dict[str, Any] = {}
         self._shown = 0
 
-    def go(self) -> Result:
+    def run(self) -> Result:
         """Predict all rows, or until it is stopped. Raises BertError and OSError."""
         with self._files.reader() as reader:
-            rows, columns = self._checked(reader)
-            progress = self._files.open(self._run_identity(), columns, self._new)
+            rows = reader.rows()
+            first, columns = self._checked(rows, reader)
+            types_from = next(chunks(first, size_of), [])
+            progress = self._files.open(self._run_identity(), columns, types_from, self._new)
             if progress.is_complete:
                 self._files.complete()
                 return Result(progress.rows, progress.bad, True)
             self._check_bad([])
-            for _ in islice(rows, progress.rows):
-                pass
+            rows = islice(chain(first, rows), progress.rows, None)
             if progress.rows:
                 self._report.say(f"resumed after {progress.rows:,} rows of an earlier run")
             self._report.begin(progress.rows, reader.share_read())
@@ -77,21 +78,23 @@ class Run:
                 bad = self._write(chunk, predictions)
                 progress.rows, progress.seconds = chunk[-1].number, before_s + self._report.seconds
                 self._check_bad(bad)
-                self._files.record_sometimes()
+                self._files.record_if_due()
                 self._report.progress(progress.rows, progress.bad, share)
             finished = not self._stopped()
-        self._files.record()
+            if finished:
+                self._files.complete()
+            else:
+                self._files.record()
         if finished:
-            self._files.complete()
             speed = (progress.rows - self._report.rows_before) / max(self._report.seconds, 1e-9)
             self._report.say(
                 f"{progress.rows:,} rows in {duration(progress.seconds)}, {speed:,.0f} rows/s, {progress.bad:,} bad"
             )
         return Result(progress.rows, progress.bad, finished)
 
-    def _checked(self, reader: Any) -> tuple[Iterator[InputRow], list[str]]:
-        """Return all rows and the input's columns. Raises DataError for columns that a task does not find."""
-        first, rows, columns = list[InputRow](), reader.rows(), reader.columns
+    def _checked(self, rows: Iterator[InputRow], reader: Any) -> tuple[list[InputRow], list[str]]:
+        """Return the first rows of JSON lines, and the input's columns. Raises DataError for a missing column."""
+        first, columns = list[InputRow](), reader.columns
         if columns is None:
             first = list(islice(rows, FIRST_ROWS))
             columns = list(dict.fromkeys(name for row in first for name in row.values))
@@ -123,7 +126,7 @@ class Run:
             raise ConfigError(
                 f"the input has a column {clash[0]!r} already: give the new columns other names, --prefix predicted_"
             )
-        return chain(first, rows), columns
+        return first, columns
 
     def _run_identity(self) -> Mapping[str, Any]:
         """Return what the output depends on, beside the input."""
@@ -140,7 +143,7 @@ class Run:
     def _predicted(self, rows: Iterator[InputRow], share_read: Callable[[], float | None]) -> Iterator[Done]:
         """Yield chunks with their predictions, in order, until the end or a stop."""
         pending = deque[tuple[Chunk, Future[list[Prediction]] | None, float | None]]()
-        for chunk in chunks(map(self._without_clash, rows)):
+        for chunk in chunks(map(self._without_clash, rows), size_of):
             good = [row.values for row in chunk if not row.fault]
             pending.append((chunk, self._predictor.submit(good) if good else None, share_read()))
             if len(pending) == IN_FLIGHT:
@@ -171,23 +174,25 @@ class Run:
     def _write(self, chunk: Chunk, predictions: Sequence[Prediction]) -> Sequence[InputRow]:
         """Write a chunk's rows, the bad ones beside the others; return these."""
         prefix, keeps, left = self._settings.prefix, self._settings.keep_bad, iter(predictions)
-        written, bad = list[tuple[InputRow, dict[str, Any]]](), list[InputRow]()
+        output, lines, bad = self._files.output, list[bytes](), list[InputRow]()
         for row in chunk:
             prediction = Prediction(reason=row.fault) if row.fault else next(left)
             row.fault = prediction.reason
-            if not row.fault:
-                new = {f"{prefix}{name}": value for name, value in prediction.columns.items()}
-                written.append((row, {**new, f"{prefix}{ERROR}": None} if keeps else new))
-                continue
-            bad.append(row)
+            new = (
+                dict.fromkeys(self._new)
+                if row.fault
+                else {f"{prefix}{name}": value for name, value in prediction.columns.items()}
+            )
             if keeps:
-                written.append((row, {**dict.fromkeys(self._new), f"{prefix}{ERROR}": row.fault}))
-        for index, reason in self._files.writer.write(written).items():
-            if not written[index][0].fault:  # a bad row that was to be kept is counted already
-                written[index][0].fault = reason
-                bad.append(written[index][0])
-        bad.sort(key=lambda row: row.number)
-        self._files.write_bad(b"".join(map(bad_line, bad)))
+                new[f"{prefix}{ERROR}"] = row.fault or None
+            if keeps or not row.fault:
+                refusal = output.refusal(row, new)
+                row.fault = row.fault or refusal
+                if not refusal:
+                    lines.append(output.line(row, new))
+            if row.fault:
+                bad.append(row)
+        self._files.write(lines, map(bad_line, bad))
         self._files.progress.bad += len(bad)
         if self._files.bad_name is None:
             for row in bad[: max(0, SHOWN_BAD - self._shown)]:
@@ -208,17 +213,9 @@ class Run:
         )
 
 
-def chunks(rows: Iterable[InputRow]) -> Iterator[Chunk]:
-    """Cut rows into chunks that are predicted together."""
-    chunk, characters = Chunk(), 0
-    for row in rows:
-        chunk.append(row)
-        characters += len(row.raw) or sum(len(each) for each in row.values.values() if isinstance(each, str))
-        if len(chunk) == CHUNK_ROWS or characters >= CHUNK_CHARACTERS:
-            yield chunk
-            chunk, characters = [], 0
-    if chunk:
-        yield chunk
+def size_of(row: InputRow) -> int:
+    """Return the characters of a row, about."""
+    return len(row.raw) or sum(len(each) for each in row.values.values() if isinstance(each, str))
 
 
 def bad_line(row: InputRow) -> bytes:

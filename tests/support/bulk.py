@@ -13,7 +13,7 @@ COMMAND = [sys.executable, "-m", "service.bulk.command"]
 RECORDS_ALWAYS = """
 import sys
 import service.bulk.files as files
-files.RECORD_S = files.RECORD_PARQUET_S = 0.0
+files.RECORD_S = 0.0
 from service.bulk.command import main
 sys.exit(main())
 """

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert.relatives.family import Family
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from bert.bodies.family import Family
 from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.cached_files import origin
 from bert.checkpoint.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from service.bulk.command import SOME_BAD, main
+from service.bulk.journal import AppendedFile
 from service.bulk.options import OPTIONS
+from service.bulk.output import Output
 from service.bulk.predictor import Predictor
 from service.bulk.settings import OPTION_SETTINGS, PredictSettings
-from service.bulk.text_writers import AppendedFile
 from tests.support.bulk import read_rows, texts, write_rows
 
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -101,6 +102,13 @@ def test_json_lines_stay_byte_for_byte(bundles: Path, tmp_path: Path) -> None:
     csv_out = tmp_path / "out.csv"
     assert main([str(bundles / "mood"), str(source), "--out", str(csv_out), "--quiet"]) == 0
     assert [row["n"] for row in read_rows(csv_out)] == ["123456789012345678901234567890", '{"a":[1,null]}']
+
+
+def test_a_text_of_csv_that_looks_like_json_is_a_text(bundles: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    source.write_text("text\n{dull}\n")
+    assert main([str(bundles / "mood"), str(source), "--out", str(out), "--quiet"]) == 0
+    assert [row["text"] for row in read_rows(out)] == ["{dull}"]
 
 
 def test_bad_rows_go_to_their_own_file(bundles: Path, tmp_path: Path, capsys: Any) -> None:
@@ -382,6 +390,7 @@ def test_no_record_is_promised_where_there_is_none(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(AppendedFile, "write", full)
+    monkeypatch.setattr(Output, "write", full)
     assert main([str(bundles / "mood"), str(source), "--out", "-"]) == 1
     said = capsys.readouterr().err
     assert "No space left on device" in said

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from service.bulk import progress
+from service.bulk import journal
 from service.bulk.command import SOME_BAD, main
-from service.bulk.progress import PartialFolder
+from service.bulk.journal import Journal
 from tests.support.bulk import COMMAND, read_rows, run, write_rows
 
 ROWS: list[dict[str, Any]] = [{"text": "dull"}, {"text": None}, {"text": "warm"}]
@@ -97,7 +97,7 @@ def test_a_kill_between_the_renames_spoils_nothing(
     out = tmp_path / f"out.{ending}"
     arguments = [str(bundles / "mood"), str(source), "--out", str(out), "--quiet"]
     moves = list[Path]()
-    move = progress._move
+    move = journal._move
 
     def killed(one: Path, other: Path) -> None:
         moves.append(other)
@@ -106,7 +106,7 @@ def test_a_kill_between_the_renames_spoils_nothing(
         move(one, other)
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress, "_move", killed)
+        patch.setattr(journal, "_move", killed)
         if step == 3:
             patch.setattr(shutil, "rmtree", lambda *_, **__: None)
             main(arguments)
@@ -126,8 +126,8 @@ def test_an_output_that_was_cut_is_not_filled_with_zeros(
     out = tmp_path / "out.jsonl"
     arguments = [str(bundles / "mood"), str(source), "--out", str(out), "--max-bad", "0"]
     assert main(arguments) == 1
-    folder = PartialFolder(out, out)
-    assert json.loads((folder.folder / "progress.json").read_text())["output"]
+    folder = Journal(out, out)
+    assert json.loads((folder.folder / "progress.json").read_text())["rows_bytes"]
     folder.rows.write_bytes(b"")
     assert main(arguments[:-2]) == 2
     assert "is shorter than recorded: begin again with --restart" in capsys.readouterr().err

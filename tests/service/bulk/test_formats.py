@@ -8,11 +8,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from service.bulk import text_rows
+from service.bulk import text_input
 from service.bulk.command import SOME_BAD, main
-from service.bulk.text_rows import open_text
+from service.bulk.output import to_json
+from service.bulk.text_input import open_text, parse_json
 from tests.support.bulk import read_rows, write_rows
 
 
@@ -71,7 +73,7 @@ def test_quotes_that_stay_open_cost_linear_time(tmp_path: Path) -> None:
 
 
 def test_a_quote_that_stays_open_takes_one_row(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(text_rows, "MAX_QUOTED_BYTES", 1000)
+    monkeypatch.setattr(text_input, "MAX_QUOTED_BYTES", 1000)
     path = tmp_path / "in.csv"
     long = "warm\n" * 150
     path.write_text('id,text\n0,"dull\n' + "1,dull\n" * 500 + f'2,"{long}"\n3,"{long * 2}"\n')
@@ -165,6 +167,20 @@ def test_a_bad_row_that_the_output_cannot_keep_is_counted_once(predict: Any, tmp
         names = [name for name, _ in json.loads(line, object_pairs_hook=list)]
         assert len(names) == len(set(names))
         assert json.loads(line)["error"] not in (None, "mine")
+
+
+def test_a_column_of_several_types_is_text_in_parquet(predict: Any, tmp_path: Path) -> None:
+    mixed: list[Any] = [1, "two", None, [3], {"four": 4.5}]
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "dull", "mixed": value} for value in mixed])
+    assert predict(source, "out.parquet") == 0
+    found = [row["mixed"] for row in read_rows(tmp_path / "out.parquet")]
+    assert found == ["1", "two", None, "[3]", '{"four":4.5}']
+
+
+def test_vectors_keep_every_bit_in_a_finished_row() -> None:
+    values = np.random.default_rng(1).standard_normal(100_000) * np.logspace(-30, 30, 100_000)
+    vector = values.astype(np.float32)
+    assert np.array_equal(np.asarray(parse_json(to_json(vector)), np.float32), vector)
 
 
 def test_entities_without_aggregation(predict: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -90,6 +90,6 @@ def test_a_resumed_run_repeats_every_bit(
     state.write_state(tmp_path, *state.gather_state(first.objective, first.optimizer), first.progress, {})
     torch.manual_seed(999)  # what the new process drew before does not matter
     again = new_loop(recipe, corpus, given)
-    again.progress = state.read_state(tmp_path, again.objective, again.optimizer, {}, dict)
+    again.progress = state.read_state(tmp_path, again.objective, again.optimizer, {})
     assert before + numbers(again) == undisturbed
     assert len(undisturbed) == 6

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from bert.errors import ConfigError, DataError
-from service.bulk.rows import InputRow
+from service.bulk.input import InputRow
 
 READ_ROWS = 1024
 
@@ -48,17 +48,19 @@ class ParquetRows:
 
     def rows(self) -> Iterator[InputRow]:
         """Yield the rows. Raises DataError for a damaged file."""
+        for batch in self.batches():
+            names = [name for name in self.needed if name in self.columns]
+            columns = [self._values(batch, name) for name in names]
+            holder = _Batch(batch)
+            values = zip(*columns, strict=True) if names else iter([()] * batch.num_rows)
+            for index, each in enumerate(values):
+                self._read += 1
+                yield InputRow(self._read, values=dict(zip(names, each, strict=True)), place=(holder, index))
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the file's record batches, from its beginning. Raises DataError for a damaged file."""
         try:
-            for batch in self._file.iter_batches(READ_ROWS):
-                names = [name for name in self.needed if name in self.columns]
-                columns = [self._values(batch, name) for name in names]
-                holder = _Batch(batch)
-                values = zip(*columns, strict=True) if names else iter([()] * batch.num_rows)
-                for index, each in enumerate(values):
-                    self._read += 1
-                    yield InputRow(
-                        self._read, values=dict(zip(names, each, strict=True)), place=(holder, index)
-                    )
+            yield from self._file.iter_batches(READ_ROWS)
         except (OSError, self._arrow.ArrowException) as error:
             raise DataError(self._name, None, f"cannot be read on after row {self._read}: {error}") from None
 

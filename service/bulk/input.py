@@ -1,9 +1,9 @@
-"""One row of an input file, and what every reader gives."""
+"""A row of an input, and the formats by the endings of files."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bert.errors import ConfigError
 
@@ -32,31 +32,12 @@ class InputRow:
     """Column → value; empty where the row cannot be read. Of parquet only the columns that a task reads."""
     raw: str = ""
     """Text of the row; empty in parquet."""
+    is_object: bool = False
+    """True if `raw` is a JSON object, that of `values`."""
     fault: str = ""
     """Reason why the row is bad; empty as long as it is not."""
     place: tuple[Any, int] | None = None
     """In parquet, its record batch and its index there."""
-
-
-class Reader(Protocol):
-    """An open input."""
-
-    columns: list[str] | None
-    """Names of the columns, None where each row has its own."""
-    total_rows: int | None
-    """None where only the end tells."""
-
-    def rows(self) -> Iterator[InputRow]:
-        """Yield the rows in order. A row that cannot be read has a fault."""
-        ...
-
-    def share_read(self) -> float | None:
-        """Return the share of the input that was read; None where its size is unknown."""
-        ...
-
-    def close(self) -> None:
-        """Close the input."""
-        ...
 
 
 def format_of(name: str, named: str | None, setting: str) -> tuple[str, bool]:

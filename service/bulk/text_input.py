@@ -17,7 +17,7 @@ import orjson
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.data.tables import DIALECTS, dialect_of
 from bert.errors import DataError
-from service.bulk.rows import STREAM, InputRow
+from service.bulk.input import STREAM, InputRow
 
 MAX_ROW_BYTES = 2**26
 """Longest line."""
@@ -117,18 +117,28 @@ def _json_row(number: int, line: int, text: bytes) -> InputRow:
         return row
     value: Any = None
     try:
-        # orjson makes floats of whole numbers over 64 bits.
-        value = json.loads(text) if _LONG_NUMBER.search(text) else orjson.loads(text)
+        value = parse_json(text)
+        if not holds_unicode(value):
+            row.fault = NOT_UNICODE
     except (ValueError, RecursionError) as error:
-        row.fault = "is not UTF-8" if not _is_utf8(text) else f"is not JSON: {error}"
-        with suppress(ValueError, RecursionError):  # NaN, half of a surrogate pair: what Python writes
-            value = json.loads(text)
-            row.fault = "" if holds_unicode(value) else NOT_UNICODE
+        row.fault = f"is not JSON: {error}" if _is_utf8(text) else "is not UTF-8"
     if not row.fault and not isinstance(value, dict):
         row.fault = f"is {row.raw[:60]} instead of an object"
     if not row.fault:
-        row.values = value
+        row.values, row.is_object = value, True
     return row
+
+
+def parse_json(text: bytes) -> Any:
+    """Return the value of a JSON text, also of one that only Python reads. Raises ValueError and RecursionError."""
+    if _LONG_NUMBER.search(text):  # orjson makes floats of whole numbers over 64 bits
+        return json.loads(text)
+    try:
+        return orjson.loads(text)
+    except ValueError as error:
+        with suppress(ValueError, RecursionError):  # NaN, half of a surrogate pair
+            return json.loads(text)
+        raise error
 
 
 def _is_utf8(text: bytes) -> bool:

@@ -1,0 +1,170 @@
+"""Finished rows to parquet."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+import numpy as np
+import orjson
+
+from service.bulk.input import InputRow
+from service.bulk.output import Output, to_json
+from service.bulk.parquet_input import ParquetRows, pyarrow
+from service.bulk.text_input import parse_json
+
+GROUP_ROWS, GROUP_BYTES = 2**14, 2**25
+"""Most rows and bytes, about, of a row group in the output."""
+
+
+class ParquetOutput(Output):
+    """Parquet. Of a parquet input a finished row is its number and its new columns: the others are read again at the end.
+
+    So they keep their types.
+    """
+
+    def __init__(
+        self, reader: Any, columns: Sequence[str], first: Sequence[InputRow], new: Mapping[str, Any]
+    ) -> None:
+        """Take the types of the input's columns from the `reader` of parquet, else from the `first` rows."""
+        self._arrow = pyarrow()
+        self._no_fit = (self._arrow.ArrowException, TypeError, ValueError, OverflowError)
+        self._reader = reader if isinstance(reader, ParquetRows) else None
+        self._old = self._reader.schema if self._reader else self._schema_of(columns, first)
+        self._new = new
+        self._writer: Any = None
+        self._tables, self._rows, self._bytes = list[Any](), 0, 0
+
+    def line(self, row: InputRow, new: Mapping[str, Any]) -> bytes:
+        """Return a finished row; of parquet its number and the new columns."""
+        return super().line(row, new) if self._reader is None else to_json([row.number, new]) + b"\n"
+
+    def refusal(self, row: InputRow, new: Mapping[str, Any]) -> str:
+        """Refuse a row with another column, or a value of another type, than the first ones."""
+        if self._reader is not None:
+            return ""
+        try:
+            if unknown := next((name for name in row.values if name not in self._old.names), None):
+                raise ValueError(f"a column {unknown!r}, which the first rows have not")
+            self._old_columns([row.values])
+        except self._no_fit as error:
+            return f"does not fit the columns' types in parquet: {error}"
+        return ""
+
+    def begin(self, file: IO[bytes]) -> None:
+        """Start to write to a file."""
+        super().begin(file)
+        if self._reader is not None:
+            self._taken = _TakenRows(self._reader.batches())
+
+    def write(self, lines: Iterable[bytes]) -> None:
+        """Append finished rows. Raises OSError, and DataError for an input that cannot be read again."""
+        if self._reader is None:
+            rows = [parse_json(line) for line in lines]
+            old = self._old_columns(rows)
+        else:
+            numbered = [orjson.loads(line) for line in lines]
+            rows = [new for _, new in numbered]
+            old = self._arrow.Table.from_batches(self._taken.take([n for n, _ in numbered])).columns
+        self._append(rows, old)
+
+    def end(self) -> None:
+        """Write the last row group and the file's end. Raises OSError."""
+        if self._writer is None:
+            self._open([])
+        self._write_group()
+        self._writer.close()
+
+    def _append(self, rows: Sequence[Mapping[str, Any]], old: Sequence[Any]) -> None:
+        if self._writer is None:
+            self._open(rows)
+        new = [
+            self._new_column(self._schema.field(name), [row.get(name) for row in rows]) for name in self._new
+        ]
+        table = self._arrow.Table.from_arrays([*old, *new], schema=self._schema)
+        self._tables.append(table)
+        self._rows += table.num_rows
+        self._bytes += table.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._rows:
+            self._writer.write_table(self._arrow.concat_tables(self._tables))
+        self._tables, self._rows, self._bytes = [], 0, 0
+
+    def _open(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Begin the file; vectors are as wide as the first of these rows."""
+        schema = self._old
+        for name, kind in self._new.items():
+            width = (
+                next((len(row[name]) for row in rows if row.get(name) is not None), -1)
+                if kind is np.float32
+                else -1
+            )
+            schema = schema.append(self._arrow.field(name, self._type(kind, width)))
+        self._schema = schema
+        self._writer = pyarrow("pyarrow.parquet").ParquetWriter(self._file, schema)
+
+    def _schema_of(self, columns: Sequence[str], first: Sequence[InputRow]) -> Any:
+        """Return the types of the columns in some rows; text where the first row has no such column, or types differ."""
+        rows = [row.values for row in first if row.values]
+        kinds = []
+        for name in columns:
+            values = [row.get(name) for row in rows] if rows and name in rows[0] else []
+            try:
+                kind = self._arrow.array(values).type
+            except self._no_fit:
+                kind = self._arrow.string()
+            kinds.append((name, self._arrow.string() if self._arrow.types.is_null(kind) else kind))
+        return self._arrow.schema(kinds)
+
+    def _type(self, kind: Any, width: int = -1) -> Any:
+        """Return the arrow type of a column of BulkTask."""
+        arrow = self._arrow
+        if isinstance(kind, list):
+            return arrow.list_(self._type(kind[0]))
+        if isinstance(kind, Mapping):
+            return arrow.struct([(name, self._type(each)) for name, each in kind.items()])
+        if kind is np.float32:
+            return arrow.list_(arrow.float32(), width)
+        return {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}[kind]
+
+    def _old_columns(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return the columns of an input of text; raises one of `_no_fit` for a value of another type."""
+        columns = []
+        for field in self._old:
+            values = [row.get(field.name) for row in rows]
+            if self._arrow.types.is_string(field.type):
+                values = [v if v is None or isinstance(v, str) else to_json(v).decode() for v in values]
+            columns.append(self._arrow.array(values, field.type))
+        return columns
+
+    def _new_column(self, field: Any, values: Sequence[Any]) -> Any:
+        arrow = self._arrow
+        if arrow.types.is_fixed_size_list(field.type) and values and all(v is not None for v in values):
+            flat = arrow.array(np.asarray(values, np.float32).ravel())
+            return arrow.FixedSizeListArray.from_arrays(flat, field.type.list_size)
+        return arrow.array(values, field.type)
+
+
+class _TakenRows:
+    """Some rows of an input, in its order."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._batch: Any = next(batches, None)
+        self._before = 0
+        """Rows before the batch."""
+
+    def take(self, numbers: Sequence[int]) -> list[Any]:
+        """Return the rows of these numbers, counted from 1, as record batches; each call goes on after the last."""
+        found, at = list[Any](), 0
+        while at < len(numbers):
+            end = bisect_right(numbers, self._before + self._batch.num_rows, at)
+            if places := [number - self._before - 1 for number in numbers[at:end]]:
+                found.append(self._batch.take(pyarrow().array(places)))
+            at = end
+            if at < len(numbers):
+                self._before += self._batch.num_rows
+                self._batch = next(self._batches)
+        return found
