@@ -13,7 +13,6 @@ from bert.errors import ConfigError
 from service.bulk.input import STREAM, InputRow, format_of
 from service.bulk.journal import AppendedFile, Journal, Progress, identity_of
 from service.bulk.output import Output, SeparatedOutput, convert
-from service.bulk.parquet_input import ParquetRows, pyarrow
 from service.bulk.settings import PredictSettings
 from service.bulk.text_input import SeparatedRows, open_text
 
@@ -35,7 +34,7 @@ class Files:
         )
         for name, kind in ((input_name, self._input_format), (settings.out, self._output_format)):
             if kind == "parquet":
-                pyarrow()
+                _check_pyarrow()
                 if name == STREAM or _is_special(Path(name)):
                     raise ConfigError("parquet cannot come from or go to a pipe: name a file, or take jsonl")
         out, is_stream = Path(settings.out), settings.out == STREAM
@@ -92,6 +91,8 @@ class Files:
         """Open the input. Raises DataError."""
         reader: Any
         if self._input_format == "parquet":
+            from service.bulk.parquet_input import ParquetRows
+
             reader = ParquetRows(self.input_name)
         else:
             needed = tuple(self._settings.columns.values())
@@ -184,6 +185,16 @@ class Files:
             separator = self._reader.dialect.separator
             dialect = Dialect(separator) if separator != dialect.separator else dialect
         return SeparatedOutput(columns, new, dialect)
+
+
+def _check_pyarrow() -> None:
+    """Raise ConfigError where pyarrow is not installed."""
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            f"parquet needs pyarrow ({error}): pip install '.[bulk]' in a clone of the repository, or use jsonl or csv"
+        ) from None
 
 
 def _is_special(path: Path) -> bool:

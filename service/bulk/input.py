@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bert.errors import ConfigError
+from bert.errors import ConfigError, DataError
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -38,6 +38,18 @@ class InputRow:
     """Reason why the row is bad; empty as long as it is not."""
     place: tuple[Any, int] | None = None
     """In parquet, its record batch and its index there."""
+
+
+def values_of(row: InputRow) -> Mapping[str, Any]:
+    """Return all columns of a row, also of parquet. Raises DataError for a value that Python has no form for."""
+    if row.place is None:
+        return row.values
+    batch, index = row.place
+    try:
+        found: Mapping[str, Any] = batch.readable.slice(index, 1).to_pylist()[0]
+    except (OverflowError, ValueError) as error:  # a duration that Python has no form for
+        raise DataError("the input", None, f"row {row.number}: {error}: write parquet") from None
+    return found
 
 
 def format_of(name: str, named: str | None, setting: str) -> tuple[str, bool]:

@@ -20,8 +20,7 @@ import orjson
 
 from bert.data.tables import Dialect
 from bert.errors import ConfigError
-from service.bulk.input import InputRow
-from service.bulk.parquet_input import values_of
+from service.bulk.input import InputRow, values_of
 from service.bulk.text_input import parse_json
 
 READ_BYTES = 2**20

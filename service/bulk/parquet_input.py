@@ -1,38 +1,27 @@
-"""Rows of parquet, by pyarrow: record batches are read one by one."""
+"""Rows of parquet: record batches are read one by one. Imported only where a file is parquet: pyarrow is an extra."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
-from types import ModuleType
 from typing import Any
 
-from bert.errors import ConfigError, DataError
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bert.errors import DataError
 from service.bulk.input import InputRow
 
 READ_ROWS = 1024
-
-
-def pyarrow(name: str = "pyarrow") -> ModuleType:
-    """Return pyarrow or a module of it. Raises ConfigError where it is not installed."""
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigError(
-            f"parquet needs pyarrow ({error}): pip install '.[bulk]' in a clone of the repository, or use jsonl or csv"
-        ) from None
 
 
 class ParquetRows:
     """Rows of a parquet file."""
 
     def __init__(self, name: str) -> None:
-        """Open the file. Raises DataError, and ConfigError without pyarrow."""
-        parquet, self._arrow = pyarrow("pyarrow.parquet"), pyarrow()
+        """Open the file. Raises DataError."""
         try:
             # With the defaults whole row groups are read ahead, which may be the whole file.
-            self._file = parquet.ParquetFile(name, pre_buffer=False, buffer_size=2**20)
-        except (OSError, self._arrow.ArrowException) as error:
+            self._file = pq.ParquetFile(name, pre_buffer=False, buffer_size=2**20)
+        except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise DataError(name, None, f"cannot be read as parquet: {reason}") from None
         self._name = name
@@ -61,7 +50,7 @@ class ParquetRows:
         """Yield the file's record batches, from its beginning. Raises DataError for a damaged file."""
         try:
             yield from self._file.iter_batches(READ_ROWS)
-        except (OSError, self._arrow.ArrowException) as error:
+        except (OSError, pa.ArrowException) as error:
             raise DataError(self._name, None, f"cannot be read on after row {self._read}: {error}") from None
 
     def _values(self, batch: Any, name: str) -> list[Any]:
@@ -81,18 +70,6 @@ class ParquetRows:
         self._file.close()
 
 
-def values_of(row: InputRow) -> Mapping[str, Any]:
-    """Return all columns of a row, also of parquet."""
-    if row.place is None:
-        return row.values
-    batch, index = row.place
-    try:
-        found: Mapping[str, Any] = batch.readable.slice(index, 1).to_pylist()[0]
-    except (OverflowError, ValueError) as error:  # a duration that Python has no form for
-        raise DataError("the input", None, f"row {row.number}: {error}: write parquet") from None
-    return found
-
-
 class _Batch:
     """A record batch, and the same with dates and times as texts: Python has no form for all of them."""
 
@@ -101,30 +78,28 @@ class _Batch:
 
     @cached_property
     def readable(self) -> Any:
-        arrow, names = pyarrow(), self.records.schema.names
-        return arrow.RecordBatch.from_arrays(
-            [_readable(arrow, each) for each in self.records.columns], names=names
-        )
+        columns = [_readable(each) for each in self.records.columns]
+        return pa.RecordBatch.from_arrays(columns, names=self.records.schema.names)
 
 
-def _readable(arrow: Any, column: Any) -> Any:
-    kind = _readable_type(arrow, column.type)
+def _readable(column: Any) -> Any:
+    kind = _readable_type(column.type)
     return column if kind == column.type else column.cast(kind)
 
 
-def _readable_type(arrow: Any, kind: Any) -> Any:
+def _readable_type(kind: Any) -> Any:
     """Return a type with texts where this one has dates and times, also in lists and structs."""
-    types = arrow.types
+    types = pa.types
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_time(kind):
-        return arrow.string()
+        return pa.string()
     if types.is_list(kind):
-        inner = _readable_type(arrow, kind.value_type)
-        return kind if inner == kind.value_type else arrow.list_(inner)
+        inner = _readable_type(kind.value_type)
+        return kind if inner == kind.value_type else pa.list_(inner)
     if types.is_struct(kind):
-        fields = [(field.name, _readable_type(arrow, field.type)) for field in kind]
+        fields = [(field.name, _readable_type(field.type)) for field in kind]
         return (
             kind
             if all(new == old.type for (_, new), old in zip(fields, kind, strict=True))
-            else arrow.struct(fields)
+            else pa.struct(fields)
         )
     return kind

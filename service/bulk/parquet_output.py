@@ -6,14 +6,18 @@ from typing import IO, Any
 
 import numpy as np
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from service.bulk.input import InputRow
 from service.bulk.output import Output, to_json
-from service.bulk.parquet_input import ParquetRows, pyarrow
+from service.bulk.parquet_input import ParquetRows
 from service.bulk.text_input import parse_json
 
 GROUP_ROWS, GROUP_BYTES = 2**14, 2**25
 """Most rows and bytes, about, of a row group in the output."""
+NO_FIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""Errors of a value that is not of its column's type."""
 
 
 class ParquetOutput(Output):
@@ -26,10 +30,10 @@ class ParquetOutput(Output):
         self, reader: Any, columns: Sequence[str], first: Sequence[InputRow], new: Mapping[str, Any]
     ) -> None:
         """Take the types of the input's columns from the `reader` of parquet, else from the `first` rows."""
-        self._arrow = pyarrow()
-        self._no_fit = (self._arrow.ArrowException, TypeError, ValueError, OverflowError)
         self._reader = reader if isinstance(reader, ParquetRows) else None
-        self._old = self._reader.schema if self._reader else self._schema_of(columns, first)
+        self._old = self._reader.schema if self._reader else _schema_of(columns, first)
+        self._typed = [field for field in self._old if not pa.types.is_string(field.type)]
+        """Columns that do not take every value, as its JSON."""
         self._new = new
         self._writer: Any = None
         self._tables, self._rows, self._bytes = list[Any](), 0, 0
@@ -45,8 +49,9 @@ class ParquetOutput(Output):
         try:
             if unknown := next((name for name in row.values if name not in self._old.names), None):
                 raise ValueError(f"a column {unknown!r}, which the first rows have not")
-            self._old_columns([row.values])
-        except self._no_fit as error:
+            for field in self._typed:
+                pa.array([row.values.get(field.name)], field.type)
+        except NO_FIT as error:
             return f"does not fit the columns' types in parquet: {error}"
         return ""
 
@@ -64,7 +69,7 @@ class ParquetOutput(Output):
         else:
             numbered = [orjson.loads(line) for line in lines]
             rows = [new for _, new in numbered]
-            old = self._arrow.Table.from_batches(self._taken.take([n for n, _ in numbered])).columns
+            old = pa.Table.from_batches(self._taken.take([n for n, _ in numbered])).columns
         self._append(rows, old)
 
     def end(self) -> None:
@@ -80,7 +85,7 @@ class ParquetOutput(Output):
         new = [
             self._new_column(self._schema.field(name), [row.get(name) for row in rows]) for name in self._new
         ]
-        table = self._arrow.Table.from_arrays([*old, *new], schema=self._schema)
+        table = pa.Table.from_arrays([*old, *new], schema=self._schema)
         self._tables.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
@@ -89,62 +94,59 @@ class ParquetOutput(Output):
 
     def _write_group(self) -> None:
         if self._rows:
-            self._writer.write_table(self._arrow.concat_tables(self._tables))
+            self._writer.write_table(pa.concat_tables(self._tables))
         self._tables, self._rows, self._bytes = [], 0, 0
 
     def _open(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Begin the file; vectors are as wide as the first of these rows."""
         schema = self._old
         for name, kind in self._new.items():
-            width = (
-                next((len(row[name]) for row in rows if row.get(name) is not None), -1)
-                if kind is np.float32
-                else -1
-            )
-            schema = schema.append(self._arrow.field(name, self._type(kind, width)))
+            vectors = (row[name] for row in rows if kind is np.float32 and row.get(name) is not None)
+            width = len(next(vectors, [])) or -1
+            schema = schema.append(pa.field(name, _type_of(kind, width)))
         self._schema = schema
-        self._writer = pyarrow("pyarrow.parquet").ParquetWriter(self._file, schema)
-
-    def _schema_of(self, columns: Sequence[str], first: Sequence[InputRow]) -> Any:
-        """Return the types of the columns in some rows; text where the first row has no such column, or types differ."""
-        rows = [row.values for row in first if row.values]
-        kinds = []
-        for name in columns:
-            values = [row.get(name) for row in rows] if rows and name in rows[0] else []
-            try:
-                kind = self._arrow.array(values).type
-            except self._no_fit:
-                kind = self._arrow.string()
-            kinds.append((name, self._arrow.string() if self._arrow.types.is_null(kind) else kind))
-        return self._arrow.schema(kinds)
-
-    def _type(self, kind: Any, width: int = -1) -> Any:
-        """Return the arrow type of a column of BulkTask."""
-        arrow = self._arrow
-        if isinstance(kind, list):
-            return arrow.list_(self._type(kind[0]))
-        if isinstance(kind, Mapping):
-            return arrow.struct([(name, self._type(each)) for name, each in kind.items()])
-        if kind is np.float32:
-            return arrow.list_(arrow.float32(), width)
-        return {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}[kind]
+        self._writer = pq.ParquetWriter(self._file, schema)
 
     def _old_columns(self, rows: Sequence[Mapping[str, Any]]) -> list[Any]:
-        """Return the columns of an input of text; raises one of `_no_fit` for a value of another type."""
+        """Return the columns of an input of text, whose values fit."""
         columns = []
         for field in self._old:
             values = [row.get(field.name) for row in rows]
-            if self._arrow.types.is_string(field.type):
+            if pa.types.is_string(field.type):
                 values = [v if v is None or isinstance(v, str) else to_json(v).decode() for v in values]
-            columns.append(self._arrow.array(values, field.type))
+            columns.append(pa.array(values, field.type))
         return columns
 
     def _new_column(self, field: Any, values: Sequence[Any]) -> Any:
-        arrow = self._arrow
-        if arrow.types.is_fixed_size_list(field.type) and values and all(v is not None for v in values):
-            flat = arrow.array(np.asarray(values, np.float32).ravel())
-            return arrow.FixedSizeListArray.from_arrays(flat, field.type.list_size)
-        return arrow.array(values, field.type)
+        if pa.types.is_fixed_size_list(field.type) and values and all(v is not None for v in values):
+            flat = pa.array(np.asarray(values, np.float32).ravel())
+            return pa.FixedSizeListArray.from_arrays(flat, field.type.list_size)
+        return pa.array(values, field.type)
+
+
+def _schema_of(columns: Sequence[str], first: Sequence[InputRow]) -> Any:
+    """Return the types of the columns in some rows; text where the first row has no such column, or types differ."""
+    rows = [row.values for row in first if row.values]
+    kinds = []
+    for name in columns:
+        values = [row.get(name) for row in rows] if rows and name in rows[0] else []
+        try:
+            kind = pa.array(values).type
+        except NO_FIT:
+            kind = pa.string()
+        kinds.append((name, pa.string() if pa.types.is_null(kind) else kind))
+    return pa.schema(kinds)
+
+
+def _type_of(kind: Any, width: int = -1) -> Any:
+    """Return the arrow type of a column of BulkTask."""
+    if isinstance(kind, list):
+        return pa.list_(_type_of(kind[0]))
+    if isinstance(kind, Mapping):
+        return pa.struct([(name, _type_of(each)) for name, each in kind.items()])
+    if kind is np.float32:
+        return pa.list_(pa.float32(), width)
+    return {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}[kind]
 
 
 class _TakenRows:
@@ -162,7 +164,7 @@ class _TakenRows:
         while at < len(numbers):
             end = bisect_right(numbers, self._before + self._batch.num_rows, at)
             if places := [number - self._before - 1 for number in numbers[at:end]]:
-                found.append(self._batch.take(pyarrow().array(places)))
+                found.append(self._batch.take(pa.array(places)))
             at = end
             if at < len(numbers):
                 self._before += self._batch.num_rows

@@ -9,9 +9,8 @@ from typing import Any
 
 from bert.errors import BertError, ConfigError, DataError
 from service.bulk.files import Files
-from service.bulk.input import InputRow
+from service.bulk.input import InputRow, values_of
 from service.bulk.output import to_json
-from service.bulk.parquet_input import values_of
 from service.bulk.predictor import Prediction, Predictor, chunks
 from service.bulk.report import Report, duration
 from service.bulk.settings import PredictSettings
