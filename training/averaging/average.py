@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -81,14 +82,15 @@ def _read_dev(settings: AverageSettings, spec: TaskSpec) -> list[Source]:
 
 def _reading(settings: AverageSettings, spec: TaskSpec) -> FinetuneSettings:
     """Return the settings of the runs that decide how held-out data is read and scored."""
+    values: dict[str, Any] = {
+        "task": spec.task,
+        "problem": spec.problem_type,
+        "long_texts": spec.long_texts,
+        "output_dir": settings.output_dir,
+        "dev": settings.dev,
+    }
     # Past the sources of settings: the environment is for bert-finetune.
-    return FinetuneSettings.model_construct(
-        task=spec.task,
-        problem=spec.problem_type,
-        long_texts=spec.long_texts,
-        output_dir=settings.output_dir,
-        dev=settings.dev,
-    )
+    return FinetuneSettings.model_construct(**values)
 
 
 def _recorded_base(spec: TaskSpec) -> str:

@@ -81,7 +81,7 @@ def test_fresh_weights_of_modernbert_are_drawn_as_its_own_code_draws_them() -> N
         assert float(weight.abs().max()) <= 2 * std
     labels = BertForSequenceClassification(config, 200).requires_grad_(False)
     assert float(labels.classifier.weight.std()) == pytest.approx(0.8796 / math.sqrt(128), rel=0.03)
-    assert float(labels.head.dense.weight.std()) == pytest.approx(0.8796 * deep, rel=0.03)
+    assert float(labels.get_parameter("head.dense.weight").std()) == pytest.approx(0.8796 * deep, rel=0.03)
 
 
 @pytest.mark.parametrize(
