@@ -76,7 +76,7 @@ class Predictor:
 
         `columns` names the column of a field where it is not the field's own name: {"text": "review"}. The next
         settings are those of `bert-serve`. `options` are the task's, by the names of its endpoint: top_k, truncate, ...
-        (`OPTIONS` of service.bulk.options); one that is None counts as left out. Raises BundleError and ConfigError.
+        (`options` of service.tasks.table); one that is None counts as left out. Raises BundleError and ConfigError.
         """
         found = find_bundles([bundle], strict=True)
         layout = lay_out_slots(

@@ -8,15 +8,27 @@ from pydantic import Field, field_validator
 from pydantic_settings import CliPositionalArg, NoDecode, SettingsConfigDict
 
 from bert.settings import CommandSettings
-from service.bulk.options import OPTIONS
 
 Aggregation = Literal["first", "average", "max", "simple", "none"]
 LeftOut = Literal["symbols", "handles"]
 Format = Literal["jsonl", "csv", "tsv", "parquet"]
 COLUMN_SETTINGS = ("text", "text_pair", "question", "context", "prompt", "choices")
 """Fields whose column a setting FIELD_column names."""
-OPTION_SETTINGS = tuple(dict.fromkeys(name for names in OPTIONS.values() for name in names))
-"""Settings that go to the task as they are."""
+OPTION_SETTINGS = (
+    *(
+        "top_k",
+        "threshold",
+        "temperature",
+        "windows",
+        "truncate",
+        "min_score",
+        "labels",
+        "aggregation",
+        "left_out",
+    ),
+    *("max_answer_tokens", "no_answer_threshold", "dimensions", "prompt_name"),
+)
+"""Settings that go to the task as they are: those that a request to its endpoint has."""
 
 
 class PredictSettings(CommandSettings):

@@ -14,7 +14,6 @@ from typing_extensions import is_typeddict
 
 from bert.errors import ConfigError
 from bert.tasks.similarity import likeness
-from service.bulk.options import OPTIONS
 from service.engine.loaded_model import Model
 from service.pipeline.inputs import RequestContext, Texts
 from service.pipeline.pipeline import Call, Pipeline
@@ -47,10 +46,10 @@ def bulk_task(model: Model, names: Collection[str], options: Mapping[str, Any]) 
     """
     spec, task = model.spec, BY_ROW[model.spec.task]
     is_compared = model.embedding_size is not None and "text_pair" in names
-    known = OPTIONS[spec.task if is_compared or model.embedding_size is None else task.name]
-    if unknown := [name for name in options if name not in known]:
+    if unknown := [name for name in options if name not in task.options]:
+        known = ", ".join(task.options) or "none"
         raise ConfigError(
-            f"model {model.name!r} is for {spec.task}, which has no option {unknown[0]}; it has {', '.join(known) or 'none'}"
+            f"model {model.name!r} is for {spec.task}, which has no option {unknown[0]}; it has {known}"
         )
     if is_compared:
         cut = {"truncated": bool} if options.get("truncate") else {}

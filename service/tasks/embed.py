@@ -84,7 +84,7 @@ class Embed(ServedTask[EmbedRequest]):
     path, model_task = "/embed", "similarity"
     request, result = EmbedRequest, EmbedResult
     order = "One result for each text, in order."
-    has_file = True
+    has_file, form = True, "encoding_format"
     example = response_example(
         "similarity", 9, {"embedding": [0.00690308, -0.0630234, -0.072044], "truncated": False}
     )

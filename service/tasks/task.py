@@ -101,6 +101,8 @@ class ServedTask(ABC, Generic[Request]):
     """Each text, or each set of texts of all fields, has one result."""
     has_file: bool = False
     """A response may be a NumPy file."""
+    form: str = ""
+    """Field of the request that chooses how its results are written."""
     probe: ClassVar[dict[str, Any]] = {}
     """A short value of each field that another text than "a" needs."""
 
@@ -129,6 +131,12 @@ class ServedTask(ABC, Generic[Request]):
         """Return the fields that a model reads where these are given."""
         names = self.fields(spec)
         return names[:1] if spec.pair is None and names[-1] not in given else names
+
+    @property
+    def options(self) -> list[str]:
+        """Return the fields of a request beside its texts, its model and the form of its results."""
+        others = {*self.texts, "model", self.form}
+        return [name for name in self.request.model_fields if name not in others]
 
     def example_of(self, spec: TaskSpec) -> Example:
         """Return an example of a request to a model."""

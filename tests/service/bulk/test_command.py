@@ -10,10 +10,10 @@ import pytest
 
 from service.bulk.command import SOME_BAD, main
 from service.bulk.journal import AppendedFile
-from service.bulk.options import OPTIONS
 from service.bulk.output import Output
 from service.bulk.predictor import Predictor
 from service.bulk.settings import OPTION_SETTINGS, PredictSettings
+from service.tasks.table import BY_ROW
 from tests.support.bulk import read_rows, texts, write_rows
 
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -343,7 +343,7 @@ def test_options_and_columns_reach_the_task(bundles: Path, tmp_path: Path) -> No
 
 def test_every_option_of_every_task_is_a_setting() -> None:
     fields = PredictSettings.model_fields
-    assert {name for names in OPTIONS.values() for name in names} == set(OPTION_SETTINGS)
+    assert {name for task in BY_ROW.values() for name in task.options} == set(OPTION_SETTINGS)
     assert set(OPTION_SETTINGS) <= set(fields)
     given = PredictSettings(paths=["a", "b"], out="c", aggregation="none", labels="PER, LOC", truncate=True)
     assert given.options == {"aggregation": "none", "labels": ["PER", "LOC"], "truncate": True}

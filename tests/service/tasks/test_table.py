@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from bert.tasks.registry import TASKS as MODEL_TASKS
-from service.bulk.options import OPTIONS
 from service.tasks import table
 from service.tasks.task import ServedTask
 
@@ -39,13 +38,6 @@ def test_an_example_is_a_valid_request_with_the_results_of_a_response(task: Serv
     request = task.request.model_validate(task.request.example)
     assert set(task.texts) <= type(request).model_fields.keys()
     task.response.model_validate(task.example)
-
-
-def test_the_options_of_bulk_prediction_are_those_of_the_requests() -> None:
-    for kind, options in OPTIONS.items():
-        task = table.BY_ROW["similarity" if kind == "embed" else kind]
-        others = {"model", "encoding_format", *task.texts}
-        assert set(options) == task.request.model_fields.keys() - others, kind
 
 
 def test_contributing_names_every_place_of_a_task() -> None:
