@@ -44,11 +44,8 @@ class Application(FastAPI):
         """
         return RequestMiddleware(
             self.router,
-            metrics=self.service.metrics,
-            settings=self.service.settings,
-            bodies=self.service.bodies,
+            self.service,
             paths=frozenset(str(getattr(route, "path", "")) for route in self.routes),
-            is_stopping=self.service.is_stopping,
             error_writer=self.compat.error_writer,
             needs_no_key=self.needs_no_key,
         )

@@ -12,7 +12,8 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
-from service.http.body_budget import BODY_SHARE, BodyBudget
+from service.http.body_budget import BODY_SHARE
+from service.http.lifecycle import Service
 from service.http.problems import (
     CLIENT_GONE,
     ERROR_WRITER,
@@ -25,7 +26,6 @@ from service.http.request_body import header
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
-from service.settings import ServeSettings
 
 UNCOUNTED = frozenset({"/health/live", "/health/ready", "/metrics"})
 """Paths that monitoring asks; they are not counted as requests in flight."""
@@ -45,24 +45,20 @@ class RequestMiddleware:
     def __init__(
         self,
         app: ASGIApp,
-        metrics: Metrics,
-        settings: ServeSettings,
-        bodies: BodyBudget,
+        service: Service,
         paths: frozenset[str],
-        is_stopping: Callable[[], bool],
         error_writer: Callable[[str], ErrorWriter],
         needs_no_key: Callable[[Scope], bool],
     ) -> None:
         """Wrap `app`.
 
-        `bodies` bounds what all requests hold. `paths` are the known paths; metrics label any other by its route's pattern,
-        or as "other". Once `is_stopping`, responses close their connections. `error_writer` returns what writes the errors
-        of a path, `needs_no_key` tells whether a request needs no key.
+        `paths` are the known paths; metrics label any other by its route's pattern, or as "other". `error_writer` returns
+        what writes the errors of a path, `needs_no_key` tells whether a request needs no key.
         """
-        self._app, self._metrics, self._settings, self._paths = app, metrics, settings, paths
-        self._bodies = bodies
-        self._is_stopping, self._error_writer, self._needs_no_key = is_stopping, error_writer, needs_no_key
-        key = settings.api_key
+        self._app, self._metrics, self._settings, self._paths = app, service.metrics, service.settings, paths
+        self._bodies, self._is_stopping = service.bodies, service.is_stopping
+        self._error_writer, self._needs_no_key = error_writer, needs_no_key
+        key = service.settings.api_key
         self._key = key.get_secret_value().encode() if key is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -247,15 +247,16 @@ def _nested_errors(name: str, value: object, max_texts: int) -> list[FieldError]
     total = sum(len(item) for item in value if isinstance(item, list))
     if max(total, len(value)) > max_texts:
         return [too_many_texts(name, max(total, len(value)), max_texts)]
-    errors = list[FieldError]()
-    for i, item in enumerate(value):
-        is_list = isinstance(item, list)
-        errors += (
+    errors = (
+        error
+        for i, item in enumerate(value)
+        for error in (
             _list_errors(f"{name}[{i}]", item, max_texts)
-            if is_list
+            if isinstance(item, list)
             else [FieldError(f"{name}[{i}]", NO_LIST)]
         )
-    return errors[:MAX_FIELD_ERRORS]
+    )
+    return list(itertools.islice(errors, MAX_FIELD_ERRORS))
 
 
 def _read_json(body: bytes) -> object:

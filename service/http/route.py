@@ -7,9 +7,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
+from io import BytesIO
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, get_type_hints
+from urllib.parse import quote
 
+import numpy as np
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -20,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 from bert.errors import DeadlineExceededError
 from service.engine.loaded_model import Model
 from service.engine.model_registry import Registry
-from service.http import openapi, responses
+from service.http import openapi
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError
 from service.http.request_body import INLINE_BYTES, LINES, media_type, parse, read_body, timeout_ms
@@ -28,7 +31,7 @@ from service.http.streams.line_stream import LineStream
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import INLINE_RESULTS, Call, Pipeline
 from service.tasks.schema import Schema
-from service.tasks.task import Results, ServedTask, in_parts
+from service.tasks.task import Embedded, Results, ServedTask, in_parts, to_json
 
 Result = TypeVar("Result")
 SMALL_RESPONSE_BYTES = 2**16
@@ -37,6 +40,9 @@ INLINE_RESPONSE_BYTES = 2**18
 """Largest response that is serialised on the event loop, within 1 ms."""
 WATCH_AFTER_S = 0.05
 """Delay before watching for a disconnect. The watch needs a task, and most requests finish sooner."""
+
+MAX_LISTED = 200
+"""Maximum indices in the header X-Truncated: proxies accept few kilobytes of headers."""
 
 
 class CancelOnDisconnect:
@@ -90,6 +96,42 @@ class CancelOnDisconnect:
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
 
+class JsonResponse(Response):
+    """A 200 with two headers."""
+
+    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
+        """Set the headers; Starlette's own method costs more."""
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", b"application/json"),
+        ]
+
+
+def task_response(context: RequestContext, results: Iterable[Mapping[str, Any]]) -> Response:
+    """Return the 200 with these results."""
+    usage = {"tokens": context.tokens}
+    body: dict[str, object] = {"model": context.model, "results": in_parts(results), "usage": usage}
+    if context.warnings:
+        body["warnings"] = context.warnings
+    return JsonResponse(to_json(body))
+
+
+def npy_response(context: RequestContext, embedded: Embedded) -> Response:
+    """Return the 200 of vectors (N, E) as a NumPy file, with what JSON says beside them in headers."""
+    file = BytesIO()
+    np.save(file, np.ascontiguousarray(embedded.vectors, "<f4"), allow_pickle=False)
+    name = context.model
+    headers = {
+        "X-Model": name if name.isascii() and name.isprintable() else quote(name),
+        "X-Usage-Tokens": str(context.tokens),
+    }
+    if any(embedded.truncated):
+        cut = [str(index) for index, cut in enumerate(embedded.truncated) if cut]
+        headers["X-Truncated"] = ",".join(cut[:MAX_LISTED])
+        headers["X-Truncated-Count"] = str(len(cut))
+    return Response(file.getvalue(), headers=headers, media_type=openapi.NPY)
+
+
 class TaskRequest(Request):
     """A request for a model, given to the endpoint after its body was read."""
 
@@ -140,12 +182,12 @@ class TaskRequest(Request):
 
     def _made(self, results: Results) -> Response:
         if results.file is not None:
-            return responses.npy(self.context, results.file)
+            return npy_response(self.context, results.file)
         return self.content(results.rows(in_parts))
 
     def content(self, results: Iterable[Mapping[str, Any]]) -> Response:
         """Return the 200 with these results."""
-        return responses.task_response(self.context, results)
+        return task_response(self.context, results)
 
 
 class TaskRoute(APIRoute):

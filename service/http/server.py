@@ -18,31 +18,26 @@ from starlette.types import ASGIApp
 
 from bert.errors import BertError
 from service.exit_signals import FAILURE, is_ignored
-from service.http.body_budget import BodyBudget
 from service.http.lifecycle import Service, log_failure
-from service.http.unsent_responses import UnsentResponses
 from service.listener import drop_new_connections
 from service.logs import LOGGER
-from service.metrics import Metrics
-from service.settings import ServeSettings
 from service.tasks.table import FIRST
 
 HANDSHAKE_S = 0.1
 """Seconds given to connections that are being made when the service stops."""
 
 
-def protocol(
-    settings: ServeSettings, metrics: Metrics, bodies: BodyBudget, unsent: UnsentResponses
-) -> type[asyncio.Protocol] | Literal["h11"]:
+def protocol(service: Service) -> type[asyncio.Protocol] | Literal["h11"]:
     """Return the HTTP protocol; without httptools (Windows) h11, which limits request heads by itself."""
     if find_spec("httptools") is None:
         return "h11"
     from service.http.protocol import BoundedProtocol
 
+    settings = service.settings
     limits = {
-        "metrics": metrics,
-        "bodies": bodies,
-        "unsent": unsent,
+        "metrics": service.metrics,
+        "bodies": service.bodies,
+        "unsent": service.unsent,
         "max_connections": settings.max_connections,
         "answer_timeout_s": settings.answer_timeout_ms / 1000,
         "head_timeout_s": settings.body_timeout_ms / 1000,
@@ -77,7 +72,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(settings, service.metrics, service.bodies, service.unsent),
+                http=protocol(service),
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -90,7 +90,7 @@ class ServedTask(ABC, Generic[Request]):
     result: Any
     """TypedDict of one result."""
     order: str
-    """What the results are and how they are ordered, for the document."""
+    """Description of the response: its results and their order."""
     example: Example
     """A response, which is what the demo model answers to the example of the request."""
     texts: tuple[str, ...] = ("text",)

@@ -2,12 +2,10 @@
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
-import pydantic
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
-from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute
@@ -15,11 +13,12 @@ from starlette.routing import BaseRoute
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, displayed
 from bert.tasks.spec import TaskSpec
 from service.engine.loaded_model import Model
-from service.http import openapi, responses
+from service.http import openapi
+from service.http.compat.requests import CompatibleRequest, refused, validate
 from service.http.lifecycle import service_of
-from service.http.problems import ErrorWriter, ProblemError, field_message
+from service.http.problems import ErrorWriter, ProblemError
 from service.http.request_body import read_json
-from service.http.route import TaskRequest, TaskRoute
+from service.http.route import JsonResponse, TaskRequest, TaskRoute
 from service.pipeline.inputs import Texts, pair_count
 from service.tasks.rerank import is_cross_encoder
 from service.tasks.schema import Schema
@@ -28,46 +27,6 @@ from service.tasks.task import ServedTask, to_json
 
 Post = TypeVar("Post", bound=Callable[..., Awaitable[Response]])
 Get = TypeVar("Get", bound=Callable[[Request], Awaitable[Response]])
-Body = TypeVar("Body", bound=Schema)
-NOT_STRINGS = "must be a string or a list of strings"
-
-
-class CompatibleRequest(Schema):
-    """Base of the requests; unknown fields are ignored, as by the servers that the APIs come from."""
-
-    model_config = ConfigDict(extra="ignore", protected_namespaces=())
-
-
-def strings(value: object) -> object:
-    """Return a string or a list of strings; raises ValueError for anything else."""
-    items = value if isinstance(value, list) else [value]
-    if all(isinstance(item, str) for item in items):
-        return value
-    if all(isinstance(item, int | list) for item in items):
-        raise ValueError(f"{NOT_STRINGS}; token ids are not read")
-    raise ValueError(NOT_STRINGS)
-
-
-Strings = Annotated[str | list[str], PlainValidator(strings, json_schema_input_type=str | list[str])]
-"""One text or several. Checked by hand: pydantic would make an error for each item, of each alternative."""
-
-
-Flag = Annotated[bool, Field(strict=True)]
-"""True or false; 0, 1 and words for them are refused, as by the other servers."""
-
-
-def only(*values: object, why: str) -> PlainValidator:
-    """Return the validator of an option that is taken where it says what is done anyway: one of `values`, or null."""
-
-    def check(value: object) -> object:
-        if value is None or any(type(value) is type(known) and value == known for known in values):
-            return value
-        raise ValueError(f"cannot be honoured: {why}")
-
-    schema = Annotated[
-        Any, WithJsonSchema({"enum": [None, *values], "description": f"Any other is refused: {why}."})
-    ]
-    return PlainValidator(check, json_schema_input_type=schema)
 
 
 def check_options(model: Model, options: CompatibleRequest, known: Collection[str]) -> None:
@@ -80,20 +39,6 @@ def check_options(model: Model, options: CompatibleRequest, known: Collection[st
     ]
     if errors:
         raise InvalidRequestError(errors)
-
-
-def validate(schema: type[Body], content: object, *where: str) -> Body:
-    """Return the request, or the part of it at `where`; raises InvalidRequestError, which names its fields."""
-    try:
-        return schema.model_validate(content)
-    except pydantic.ValidationError as error:
-        found = error.errors(include_url=False, include_context=False)
-        raise InvalidRequestError(
-            [
-                FieldError(".".join(map(str, (*where, *item["loc"]))) or "body", field_message(item))
-                for item in found
-            ]
-        ) from None
 
 
 class CompatibleRoute(TaskRoute):
@@ -192,7 +137,7 @@ def _with_path(extra: dict[str, Any], path: str) -> dict[str, Any]:
 
 def answer(content: object, headers: Mapping[str, str] | None = None) -> Response:
     """Return a 200 with JSON."""
-    response = responses.JsonResponse(to_json(content))
+    response = JsonResponse(to_json(content))
     response.headers.update(headers or {})
     return response
 
@@ -239,28 +184,10 @@ def not_served(model: Model) -> InvalidRequestError:
     return refused("model", f"{model.name!r} is for {model.spec.task}, which this wire does not have")
 
 
-def refused(name: str, message: str) -> InvalidRequestError:
-    """Return the error of a field."""
-    return InvalidRequestError([FieldError(name, message)])
-
-
 def error_response(problem: ProblemError, status: int, content: object, **headers: str) -> Response:
     """Return an error's response, with the problem's headers and more."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(to_json(content), status, {**problem.headers, **more}, "application/json")
-
-
-class Compared(CompatibleRequest):
-    """A sentence and those that it is compared with."""
-
-    source_sentence: str
-    sentences: Strings
-
-
-def check_direction(direction: str | None) -> None:
-    """Raise InvalidRequestError for texts that would be cut at their beginning."""
-    if (direction or "right").lower() != "right":
-        raise refused("truncation_direction", "must be right: texts are cut at their end")
 
 
 EXAMPLE_INFO = {

@@ -13,16 +13,15 @@ from service.engine.loaded_model import Model
 from service.http.compat import huggingface
 from service.http.compat.base import (
     CompatibleApi,
-    CompatibleRequest,
     answer,
     check_fields,
     check_ready,
     fields_of,
     not_served,
-    refused,
     task_of,
 )
 from service.http.compat.huggingface_requests import InferenceRequest
+from service.http.compat.requests import CompatibleRequest, refused
 from service.http.request_body import validated
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts

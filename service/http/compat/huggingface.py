@@ -25,8 +25,6 @@ from service.http.compat.base import (
     describe,
     error_response,
     health,
-    refused,
-    validate,
 )
 from service.http.compat.huggingface_requests import (
     Comparison,
@@ -36,6 +34,7 @@ from service.http.compat.huggingface_requests import (
     Plain,
     Question,
 )
+from service.http.compat.requests import refused, validate
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts, too_many_texts

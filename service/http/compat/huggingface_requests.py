@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field
 
 from bert.errors import displayed
 from bert.tasks.aggregation import AGGREGATION_NAMES, Aggregation
-from service.http.compat.base import (
+from service.http.compat.requests import (
     Compared,
     CompatibleRequest,
     Flag,

@@ -1,7 +1,7 @@
 """The Open Inference Protocol v2 over HTTP, as KServe's and Triton's clients speak it, at /v2."""
 
 import json
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,9 +13,7 @@ from bert.errors import UnknownModelError, displayed
 from service.engine.loaded_model import Model
 from service.http.compat.base import (
     CompatibleApi,
-    CompatibleRequest,
     CompatibleRoute,
-    Flag,
     answer,
     check_fields,
     check_options,
@@ -23,11 +21,9 @@ from service.http.compat.base import (
     error_response,
     fields_of,
     not_served,
-    only,
-    refused,
-    validate,
 )
-from service.http.compat.oip_tensors import HEADER, InferRequest, Output, fill, written
+from service.http.compat.oip_tensors import HEADER, InferRequest, Output, fill
+from service.http.compat.requests import CompatibleRequest, Flag, only, refused, validate
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.request_body import header, read_json
@@ -185,7 +181,7 @@ async def infer(request: TaskRequest, body: InferRequest) -> Response:
         wanted = [wanted.name for wanted in body.outputs]
         outputs = [output for output in outputs if output.name in wanted]
     count = max(output.shape[0] for output in outputs)
-    return await request.write(count, lambda: written(model, body, outputs), 32)
+    return await request.write(count, lambda: _written(model, body, outputs), 32)
 
 
 class Options(CompatibleRequest):
@@ -309,3 +305,28 @@ def _model(request: Request) -> Model:
 
 def _json(value: object) -> str:
     return to_json(value).decode()
+
+
+def _written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Response:
+    """Return the response; arrays that are asked for in binary follow the JSON."""
+    all_binary = bool(body.parameters.get("binary_data_output"))
+    asked = {wanted.name: wanted.parameters.get("binary_data", all_binary) for wanted in body.outputs or []}
+    tensors, binary = list[dict[str, object]](), list[bytes]()
+    for output in outputs:
+        parameters: dict[str, object] = dict(output.parameters or {})
+        fields: dict[str, object] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
+        if asked.get(output.name, all_binary) and isinstance(output.data, np.ndarray):
+            binary.append(np.ascontiguousarray(output.data).tobytes())
+            parameters["binary_data_size"] = len(binary[-1])
+        else:
+            fields["data"] = output.data.ravel() if isinstance(output.data, np.ndarray) else output.data
+        tensors.append(fields | ({"parameters": parameters} if parameters else {}))
+    content = {"model_name": model.name, "model_version": model.bundle.manifest.version, "outputs": tensors}
+    if body.id is not None:
+        content["id"] = body.id
+    if not binary:
+        return answer(content)
+    head = to_json(content)
+    return Response(
+        b"".join([head, *binary]), headers={HEADER: str(len(head))}, media_type="application/octet-stream"
+    )

@@ -1,20 +1,17 @@
 """Tensors of the Open Inference Protocol: texts that come in, and what goes out, in JSON or in binary."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
-from starlette.responses import Response
 
 from bert.errors import displayed
-from service.engine.loaded_model import Model
-from service.http.compat.base import CompatibleRequest, answer, refused
+from service.http.compat.requests import CompatibleRequest, refused
 from service.tasks.schema import Example, shown, whole
-from service.tasks.task import to_json
 
 HEADER = "inference-header-content-length"
 """Header with the bytes of JSON before binary tensors."""
@@ -131,31 +128,6 @@ def _strings(where: str, data: memoryview, max_texts: int) -> list[str]:
             raise refused(f"{where}[{len(texts)}]", "is not UTF-8") from None
         place += 4 + length
     return texts
-
-
-def written(model: Model, body: InferRequest, outputs: Sequence[Output]) -> Response:
-    """Return the response; arrays that are asked for in binary follow the JSON."""
-    all_binary = bool(body.parameters.get("binary_data_output"))
-    asked = {wanted.name: wanted.parameters.get("binary_data", all_binary) for wanted in body.outputs or []}
-    tensors, binary = list[dict[str, object]](), list[bytes]()
-    for output in outputs:
-        parameters: dict[str, object] = dict(output.parameters or {})
-        fields: dict[str, object] = {"name": output.name, "datatype": output.datatype, "shape": output.shape}
-        if asked.get(output.name, all_binary) and isinstance(output.data, np.ndarray):
-            binary.append(np.ascontiguousarray(output.data).tobytes())
-            parameters["binary_data_size"] = len(binary[-1])
-        else:
-            fields["data"] = output.data.ravel() if isinstance(output.data, np.ndarray) else output.data
-        tensors.append(fields | ({"parameters": parameters} if parameters else {}))
-    content = {"model_name": model.name, "model_version": model.bundle.manifest.version, "outputs": tensors}
-    if body.id is not None:
-        content["id"] = body.id
-    if not binary:
-        return answer(content)
-    head = to_json(content)
-    return Response(
-        b"".join([head, *binary]), headers={HEADER: str(len(head))}, media_type="application/octet-stream"
-    )
 
 
 def _check_flag(parameters: Mapping[str, Any], name: str, place: str = "") -> None:

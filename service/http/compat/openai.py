@@ -9,7 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.engine.loaded_model import Model
-from service.http.compat.base import CompatibleApi, CompatibleRequest, Flag, answer, error_response, strings
+from service.http.compat.base import CompatibleApi, answer, error_response
+from service.http.compat.requests import CompatibleRequest, Flag, strings
 from service.http.lifecycle import service_of
 from service.http.problems import ProblemError
 from service.http.route import TaskRequest

@@ -7,23 +7,13 @@ from pydantic import Field, PlainValidator
 from starlette.responses import Response
 
 from service.engine.loaded_model import Model
-from service.http.compat import tei, tei_requests
-from service.http.compat.base import (
-    CompatibleApi,
-    CompatibleRequest,
-    Flag,
-    answer,
-    error_response,
-    only,
-    refused,
-    validate,
-)
-from service.http.problems import ERROR_WRITER, ErrorWriter, ProblemError
-from service.http.request_body import read_json, validated
-from service.http.route import TaskRequest, TaskRoute
+from service.http.compat.base import CompatibleApi, answer, error_response
+from service.http.compat.requests import CompatibleRequest, Flag, only, refused
+from service.http.problems import ProblemError
+from service.http.route import TaskRequest
 from service.pipeline.inputs import Texts
 from service.tasks.rerank import find_reranker, relevance
-from service.tasks.schema import Example, Schema, whole
+from service.tasks.schema import Example, whole
 from service.tasks.task import in_parts
 
 MAX_TOKENS_PER_DOC = 4096
@@ -169,43 +159,3 @@ def _check_lengths(model: Model, body: DocumentsRequest) -> None:
         if given not in (None, -1) and given < least:
             message = f"is {given}, and texts are cut where model {model.name!r} ends, at {reads} tokens: leave it out"
             raise refused(name, message)
-
-
-class ByShapeRoute(TaskRoute):
-    """The path /rerank, where requests with `documents` or `texts` get the answers and errors of other APIs.
-
-    Clients of TEI and infinity, and litellm's, drop the path of their base URL and come here.
-    """
-
-    has_tei = has_rerank = True
-
-    def parse(self, request: TaskRequest, raw: bytes) -> Schema:
-        """Return a request of this service, or of the API that its field names."""
-        content = read_json(raw, request.pipeline.max_texts)
-        keys = content.keys() & {"candidates", "documents", "texts"} if isinstance(content, dict) else set()
-        if len(keys) > 1:
-            raise refused(" and ".join(sorted(keys)), "came together; send one of them")
-        if "documents" in keys and self.has_rerank:
-            return _other(request, DocumentsRequest, content, write_error)
-        if "texts" in keys and self.has_tei:
-            return _other(request, tei_requests.TeiRerankRequest, content, tei.write_error)
-        return validated(self.schema, content, request.pipeline.max_texts)
-
-    async def answer(self, request: TaskRequest, body: Schema) -> Response:
-        """Return the response in the form of the request."""
-        if isinstance(body, DocumentsRequest):
-            return await rerank(request, body)
-        if isinstance(body, tei_requests.TeiRerankRequest):
-            return await tei.ranked(request, body)
-        return await super().answer(request, body)
-
-
-def _other(request: TaskRequest, schema: type[Schema], content: object, writer: ErrorWriter) -> Schema:
-    """Return the request of another API, which also writes the errors."""
-    request.scope["state"][ERROR_WRITER] = writer
-    return validate(schema, content)
-
-
-def by_shape(*, has_tei: bool, has_rerank: bool) -> type[TaskRoute]:
-    """Return the class of the route /rerank that answers these APIs too."""
-    return type("Route", (ByShapeRoute,), {"has_tei": has_tei, "has_rerank": has_rerank})

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, PlainValidator
 
-from service.http.compat.base import Compared, CompatibleRequest, Flag, Strings, check_direction, only
+from service.http.compat.requests import Compared, CompatibleRequest, Flag, Strings, check_direction, only
 from service.tasks.embed import Dimensions
 from service.tasks.schema import Example
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from bert.errors import FieldError, InvalidRequestError, NotReadyError, QueueFullError
+from bert.errors import NotReadyError, QueueFullError
 from service.http.lifecycle import service_of
 from service.http.middleware import ANSWERED_LINES, count_problem, record
 from service.http.openapi import LINES_TYPE
@@ -27,7 +27,6 @@ from service.http.problems import (
     problem_of,
     problem_response,
 )
-from service.http.responses import JsonResponse
 from service.http.streams.body_lines import BodyLines
 from service.http.unsent_responses import RESPONSES_FULL
 from service.logs import LOGGER
@@ -131,10 +130,6 @@ class LineStream:
             if isinstance(line, ProblemError):
                 raise line
             response = await self._answer_with_patience(line, state)
-            if not isinstance(response, JsonResponse):
-                raise InvalidRequestError(
-                    [FieldError("encoding_format", "is a file, and no line can hold one")]
-                )
             body, status = bytes(response.body), 200
         except Exception as error:
             problem = count_problem(error, self._service.metrics, state["context"])

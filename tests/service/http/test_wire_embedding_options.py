@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert.tasks.spec import DenseLayer, TaskSpec
-from service.http.responses import MAX_LISTED
+from service.http.route import MAX_LISTED
 from tests.support.live import Live, Reply, serving
 from tests.support.ndjson import lines_of, post_lines
 from tests.support.tiny import SPECS, write_tiny_bundle
