@@ -16,10 +16,8 @@ from service.cpu_count import usable_cores
 from service.engine.loaded_model import Model
 from service.engine.memory import release_free_memory
 from service.engine.model_registry import Registry
-from service.http.body_budget import BodyBudget
-from service.http.streams.in_flight import InFlightLimit
+from service.http.limits import BodyBudget, InFlightLimit, UnsentResponses
 from service.http.streams.spool import SpoolFile
-from service.http.unsent_responses import UnsentResponses
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext

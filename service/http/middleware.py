@@ -12,8 +12,8 @@ from urllib.parse import quote
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bert.errors import NotReadyError
-from service.http.body_budget import BODY_SHARE
 from service.http.lifecycle import Service
+from service.http.limits import BODY_SHARE
 from service.http.problems import (
     CLIENT_GONE,
     ERROR_WRITER,

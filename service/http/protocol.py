@@ -14,12 +14,11 @@ import httptools
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from service.http.body_budget import BodyBudget
+from service.http.limits import BodyBudget, UnsentResponses
 from service.http.lingering import LingeringProtocol
 from service.http.middleware import BEGAN, UNCOUNTED, choose_request_id
 from service.http.problems import ProblemError, problem_response
 from service.http.request_body import BODY_ERROR
-from service.http.unsent_responses import UnsentResponses
 from service.metrics import Metrics
 
 MAX_HEAD_BYTES = 2**16

@@ -23,7 +23,7 @@ from bert.errors import (
     InvalidRequestError,
     displayed,
 )
-from service.http.body_budget import BODY_SHARE
+from service.http.limits import BODY_SHARE
 from service.http.problems import ClientGoneError, ProblemError, field_errors
 from service.pipeline.inputs import RequestContext, too_many_texts
 from service.settings import ServeSettings
@@ -244,19 +244,15 @@ def _nested_errors(name: str, value: object, max_texts: int) -> list[FieldError]
         return [FieldError(name, NO_LISTS)]
     if not any(isinstance(item, list) for item in value):
         return _list_errors(name, value, max_texts)
-    total = sum(len(item) for item in value if isinstance(item, list))
-    if max(total, len(value)) > max_texts:
-        return [too_many_texts(name, max(total, len(value)), max_texts)]
-    errors = (
-        error
-        for i, item in enumerate(value)
-        for error in (
-            _list_errors(f"{name}[{i}]", item, max_texts)
-            if isinstance(item, list)
-            else [FieldError(f"{name}[{i}]", NO_LIST)]
-        )
-    )
-    return list(itertools.islice(errors, MAX_FIELD_ERRORS))
+    total = max(len(value), sum(len(item) for item in value if isinstance(item, list)))
+    if total > max_texts:
+        return [too_many_texts(name, total, max_texts)]
+    errors = list[FieldError]()
+    for i, item in enumerate(value):
+        where = f"{name}[{i}]"
+        wrong = [FieldError(where, NO_LIST)]
+        errors += _list_errors(where, item, max_texts) if isinstance(item, list) else wrong
+    return errors[:MAX_FIELD_ERRORS]
 
 
 def _read_json(body: bytes) -> object:
@@ -325,9 +321,8 @@ async def _read_bounded(request: Request, limit: int) -> bytes:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
-        if error := request.scope["state"].pop(
-            BODY_ERROR, None
-        ):  # left there, it would keep the chunks in a cycle
+        # Left there, it would keep the chunks in a cycle.
+        if error := request.scope["state"].pop(BODY_ERROR, None):
             raise error
         chunks.append(message.get("body", b""))
         size += len(chunks[-1])

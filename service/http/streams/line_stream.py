@@ -1,6 +1,6 @@
 """Answer the lines of a request as requests of their own, in order, with bounded work and memory.
 
-The body is read as fast as it comes (`body_lines.py`). Lines are begun while the engine has room for them (`in_flight.py`).
+The body is read as fast as it comes (`body_lines.py`). Lines are begun while the engine has room for them (`InFlightLimit`).
 Their responses are written in order, no faster than the client reads.
 """
 
@@ -17,6 +17,7 @@ from starlette.types import Scope, Send
 
 from bert.errors import NotReadyError, QueueFullError
 from service.http.lifecycle import service_of
+from service.http.limits import RESPONSES_FULL
 from service.http.middleware import ANSWERED_LINES, count_problem, record
 from service.http.openapi import LINES_TYPE
 from service.http.problems import (
@@ -28,7 +29,6 @@ from service.http.problems import (
     problem_response,
 )
 from service.http.streams.body_lines import BodyLines
-from service.http.unsent_responses import RESPONSES_FULL
 from service.logs import LOGGER
 from service.pipeline.inputs import RequestContext
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from service.http.body_budget import FREE_BYTES, BodyBudget
+from service.http.limits import FREE_BYTES, BodyBudget
 from service.http.problems import ProblemError
 from tests.support.fleet import fleet, soon
 from tests.support.live import Client, Live, eventually, serving

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from service.http.unsent_responses import LARGEST_RESPONSES
+from service.http.limits import LARGEST_RESPONSES
 from tests.support.live import Live, eventually, serving
 from tests.support.ndjson import lines_of, post_lines
 

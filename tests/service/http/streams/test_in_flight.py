@@ -1,6 +1,6 @@
 import asyncio
 
-from service.http.streams.in_flight import InFlightLimit
+from service.http.limits import InFlightLimit
 
 
 def line(tokens: int) -> bytes:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.http.problems import ProblemError
-from service.http.streams.line_splitter import LineSplitter
+from service.http.streams.body_lines import LineSplitter
 
 MAX_BYTES = 6
 PIECES = st.lists(st.sampled_from([b"\n", b"\n", b"\r\n", b" ", b"\t", b"a", b"bcd", b"\x0c"]), max_size=40)
