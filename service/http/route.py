@@ -147,11 +147,9 @@ class TaskRequest(Request):
         self.context = self.scope["state"]["context"]
         self.pipeline, self.registry = loaded.pipeline, loaded.registry
 
-    def find_model(self, name: str | None, task: str | None) -> Model:
-        """Return the model that answers, and note its name. Raises what `Registry.find` does."""
-        model = self.registry.find(name, task)
-        self.context.model = model.name
-        return model
+    def find(self, name: str | None, task: str | None) -> Call:
+        """Return the call of the model that answers. Raises what `Registry.find` does."""
+        return self.call(self.registry.find(name, task))
 
     def call(self, model: Model) -> Call:
         """Return the call of a model, and note its name."""

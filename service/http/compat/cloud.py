@@ -82,7 +82,7 @@ async def ping(request: Request) -> Response:
 @API.post("/invocations", answer=[[{"label": "positive", "score": 0.99}]])
 async def invocations(request: TaskRequest, body: Invocation) -> Response:
     """Run a model's task on `inputs`, as /hf/MODEL does."""
-    return await huggingface.run(request, _chosen(request, body.model, body.task).name, body)
+    return await huggingface.run(request, _chosen(request, body.model, body.task), body)
 
 
 @API.post(

@@ -75,19 +75,18 @@ API = CompatibleApi(
 )
 async def infer(request: TaskRequest, body: InferenceRequest) -> Response:
     """Run the model's task."""
-    model = request.find_model(request.path_params["model"], None)
+    model = request.find(request.path_params["model"], None).model
     form, asked = FORMS.get(model.spec.task), request.path_params.get("task")
     if asked is not None and form is not None and asked not in form.pipelines:
         names = " or ".join(form.pipelines)
         message = f"is {displayed(asked)!r} in the path, and model {model.name!r} is for {names}"
         raise refused("pipeline", message)
-    return await run(request, model.name, body)
+    return await run(request, model, body)
 
 
-async def run(request: TaskRequest, name: str | None, body: InferenceRequest) -> Response:
+async def run(request: TaskRequest, model: Model, body: InferenceRequest) -> Response:
     """Answer a request with a model, by its task."""
-    model = request.find_model(name, None)
-    form = FORMS.get(model.spec.task)
+    call, form = request.call(model), FORMS.get(model.spec.task)
     if form is None:
         raise refused(
             "model", f"model {model.name!r} is for {model.spec.task}, which this wire does not have"
@@ -95,7 +94,7 @@ async def run(request: TaskRequest, name: str | None, body: InferenceRequest) ->
     options = body.options()
     check_options(model, options, form.options)
     _check_windows(model, options)
-    count, content = await form.run(request.call(model), body.inputs, options)
+    count, content = await form.run(call, body.inputs, options)
     return await request.write(count, lambda: answer(content()), form.max_inline)
 
 

@@ -94,16 +94,15 @@ _MODEL = {
 )
 async def embeddings(request: TaskRequest, body: EmbeddingsRequest) -> Response:
     """Turn texts into vectors of length 1."""
-    model, text = request.find_model(body.model, "similarity"), Texts.of("input", body.input)
-    call = request.call(model)
+    call, text = request.find(body.model, "similarity"), Texts.of("input", body.input)
     call.check_count(text)
-    text = prompted(text, model, body.prompt_name)
+    text = prompted(text, call.model, body.prompt_name)
     embedded = await embed(call, text, truncate=body.truncate, dimensions=body.dimensions)
     usage = {"prompt_tokens": request.context.tokens, "total_tokens": request.context.tokens}
 
     def write() -> Response:
         data = in_parts(_items(embedded, body.encoding_format))
-        return answer({"object": "list", "data": data, "model": model.name, "usage": usage})
+        return answer({"object": "list", "data": data, "model": call.model.name, "usage": usage})
 
     return await request.write(len(text), write, INLINE_VECTORS)
 

@@ -240,12 +240,10 @@ API.get(
 def _call(request: TaskRequest, task: str | None) -> Call:
     """Return the call of the path's model, else of the default one; raises the 424 of a model for another task."""
     name = request.path_params.get("model")
-    model = request.find_model(name, task if name is None else None)
-    if task is not None and model.spec.task != task:
-        raise ProblemError(
-            424, "wrong-task", f"model {model.name!r} is for {model.spec.task}, not for {task}"
-        )
-    return request.call(model)
+    call = request.find(name, task if name is None else None)
+    if (kind := call.model.spec.task) != task and task is not None:
+        raise ProblemError(424, "wrong-task", f"model {call.model.name!r} is for {kind}, not for {task}")
+    return call
 
 
 def _texts(request: TaskRequest, name: str, sent: str | list[str]) -> Texts:
