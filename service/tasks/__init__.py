@@ -1,1 +1,1 @@
-"""The tasks that are served: requests, results and the way from one to the other, a file each. Knows no HTTP."""
+"""The tasks that are served, a file each: requests, results and the way from one to the other. Knows no HTTP."""

@@ -1,5 +1,7 @@
-"""The table of tasks that are served, from which every door takes them. A new task is one file in this folder and one line
-here."""
+"""The table of served tasks, from which every door takes them.
+
+A new task is one file in this folder and one line here; CONTRIBUTING.md lists its other places.
+"""
 
 from typing import Any
 
