@@ -6,7 +6,6 @@ FastAPI finds the route and derives the documentation from it; `task_routes` mak
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import nullcontext
 from io import BytesIO
 from types import TracebackType
 from typing import Any, ClassVar, TypeVar, get_type_hints
@@ -40,7 +39,6 @@ INLINE_RESPONSE_BYTES = 2**18
 """Largest response that is serialised on the event loop, within 1 ms."""
 WATCH_AFTER_S = 0.05
 """Delay before watching for a disconnect. The watch needs a task, and most requests finish sooner."""
-
 MAX_LISTED = 200
 """Maximum indices in the header X-Truncated: proxies accept few kilobytes of headers."""
 
@@ -107,15 +105,6 @@ class JsonResponse(Response):
         ]
 
 
-def task_response(context: RequestContext, results: Iterable[Mapping[str, Any]]) -> Response:
-    """Return the 200 with these results."""
-    usage = {"tokens": context.tokens}
-    body: dict[str, object] = {"model": context.model, "results": in_parts(results), "usage": usage}
-    if context.warnings:
-        body["warnings"] = context.warnings
-    return JsonResponse(to_json(body))
-
-
 def npy_response(context: RequestContext, embedded: Embedded) -> Response:
     """Return the 200 of vectors (N, E) as a NumPy file, with what JSON says beside them in headers."""
     file = BytesIO()
@@ -171,12 +160,11 @@ class TaskRequest(Request):
         Raises the 503 of too many bytes of responses that clients left unread.
         """
         size = self.context.response_bytes
-        if size <= SMALL_RESPONSE_BYTES and results <= max_inline:
-            return function()
-        with service_of(self).unsent.room(size) if size > SMALL_RESPONSE_BYTES else nullcontext():
-            if results <= max_inline and size <= INLINE_RESPONSE_BYTES:
-                return function()
-            return await self.pipeline.run_in_thread(function)
+        is_short = results <= max_inline and size <= INLINE_RESPONSE_BYTES
+        if size <= SMALL_RESPONSE_BYTES:
+            return function() if is_short else await self.pipeline.run_in_thread(function)
+        with service_of(self).unsent.room(size):
+            return function() if is_short else await self.pipeline.run_in_thread(function)
 
     def _made(self, results: Results) -> Response:
         if results.file is not None:
@@ -185,7 +173,12 @@ class TaskRequest(Request):
 
     def content(self, results: Iterable[Mapping[str, Any]]) -> Response:
         """Return the 200 with these results."""
-        return task_response(self.context, results)
+        context = self.context
+        usage = {"tokens": context.tokens}
+        body: dict[str, object] = {"model": context.model, "results": in_parts(results), "usage": usage}
+        if context.warnings:
+            body["warnings"] = context.warnings
+        return JsonResponse(to_json(body))
 
 
 class TaskRoute(APIRoute):
