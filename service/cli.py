@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cpu_count import usable_cores
-from service.exit_signals import FAILURE, INTERRUPTED, exit_on_stop
+from service.system import FAILURE, INTERRUPTED, exit_on_stop, usable_cores
 from service.workers.runtime_dir import can_make_runtime_dir
 
 if TYPE_CHECKING:

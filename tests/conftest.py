@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from service.cpu_count import usable_cores
+from service.system import usable_cores
 from tests.support.environment import set_environment
 from tests.support.files import Write
 

@@ -28,8 +28,8 @@ from benchmarks.engine.shapes import MODELS, flops, random_model, write_random_b
 from benchmarks.engine.texts import MIXED, in_batches, random_texts
 from bert.config import BertConfig
 from bert.encoding import Encoding
-from service.cpu_count import usable_cores
 from service.engine.onnx_engine import OnnxEngine
+from service.system import usable_cores
 
 LONE_TOKENS = 16
 OURS, PADDED, COMPILED = "ours", "PyTorch, padded", "torch.compile, padded"

@@ -25,7 +25,7 @@ from benchmarks.serve.engine_loop import measure
 from benchmarks.serve.load.load import Load, closed_loop
 from benchmarks.serve.load.texts import made_up_texts, read_texts
 from benchmarks.serve.load.wire import request_bytes
-from service.cpu_count import usable_cores
+from service.system import usable_cores
 
 RANDOM = "random:"
 

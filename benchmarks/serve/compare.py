@@ -25,7 +25,7 @@ from benchmarks.serve.report import report
 from bert.bundle import read_bundle
 from bert.checkpoint.weights import read_checkpoint
 from bert.processor import instructions, processor_name
-from service.cpu_count import usable_cores
+from service.system import usable_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ from benchmarks.serve.load.measure import LoadPlan, Round, measure
 from benchmarks.serve.load.running import prepare_process
 from benchmarks.serve.load.workloads import NAMES, Workload, workload
 from bert.bundle import read_bundle
-from service.cpu_count import usable_cores
+from service.system import usable_cores
 
 SERVERS = ("pipeline", "ours")
 

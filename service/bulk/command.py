@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from service.exit_signals import FAILURE, exit_on_stop, handled
+from service.system import FAILURE, exit_on_stop, handled
 
 if TYPE_CHECKING:
     from service.bulk.files import Files

@@ -25,13 +25,13 @@ from bert.errors import BertError, BundleError, ConfigError, InputError, Invalid
 from bert.manifest import CUDA
 from service.bulk.batch_scheduler import BatchScheduler
 from service.bulk.tasks import BulkTask, Fields, bulk_task, sample_of
-from service.cpu_count import usable_cores
 from service.engine.bundle_folders import all_on_gpu, find_bundles
 from service.engine.bundle_loader import BundleLoader
 from service.engine.slot_layout import lay_out_slots
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
 from service.settings import MAX_RESPONSE_BYTES
+from service.system import usable_cores
 
 Row = Mapping[str, object]
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from typing_extensions import is_typeddict
 
 from bert.errors import ConfigError
 from bert.tasks.similarity import likeness
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import RequestContext, Texts
 from service.pipeline.pipeline import Call, Pipeline
 from service.tasks.embed import embed, prompted

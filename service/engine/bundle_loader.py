@@ -16,7 +16,7 @@ from bert.tasks.registry import TASKS
 from bert.tokenizer import Tokenizer
 from service.engine.bundle_folders import FileStates, FoundBundles, all_on_gpu, file_states, readable_part
 from service.engine.engine_protocol import Engine, PackingEngine
-from service.engine.loaded_model import Model, OpenedModel, SkippedBundle
+from service.engine.models import Model, OpenedModel, SkippedBundle
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
 from service.engine.slot_layout import GPU_SLOTS, SlotLayout

@@ -15,7 +15,7 @@ from service.engine.cost_curve import (
     time_batches,
     time_wide_text,
 )
-from service.engine.loaded_model import OpenedModel
+from service.engine.models import OpenedModel
 from service.engine.slot_layout import SlotLayout
 
 CURVE_TOKENS = {CPU: 512, CUDA: 65_536}

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from service.cpu_count import usable_cores
 from service.engine import cost_curve, measure, tuning_cache
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader, opened
-from service.engine.loaded_model import OpenedModel, SkippedBundle
+from service.engine.models import OpenedModel, SkippedBundle
 from service.engine.slot_layout import SlotLayout, slot_layout
 from service.settings import ServeSettings
+from service.system import usable_cores
 
 CURVE_S = 5.0
 """Seconds spent on a curve."""

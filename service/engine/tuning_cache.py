@@ -17,11 +17,11 @@ from bert.bundle import Bundle
 from bert.files import atomic_write
 from bert.manifest import CUDA
 from bert.processor import instructions, processor_name
-from service.cpu_count import usable_cores
 from service.engine.cost_curve import CostPoint, Measurement, fitted
-from service.engine.loaded_model import OpenedModel
+from service.engine.models import OpenedModel
 from service.engine.slot_layout import SlotLayout
 from service.logs import LOGGER
+from service.system import usable_cores
 
 MAX_MACHINES = 32
 """Maximum entries in a file; the oldest is dropped first."""

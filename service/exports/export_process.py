@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from bert.errors import BundleError
-from service.exit_signals import handled
 from service.exports.named_model import NamedModel
 from service.logs import LOGGER
+from service.system import handled
 
 INSTALL = 'pip install ".[export]" in a clone of the repository'
 GRACE_S = 2.0

@@ -12,19 +12,16 @@ from prometheus_client import Gauge
 from starlette.requests import Request
 
 from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
-from service.cpu_count import usable_cores
-from service.engine.loaded_model import Model
-from service.engine.memory import release_free_memory
-from service.engine.model_registry import Registry
+from service.engine.models import Model, Registry
 from service.http.limits import BodyBudget, InFlightLimit, UnsentResponses
 from service.http.streams.spool import SpoolFile
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.pipeline.inputs import RequestContext
 from service.pipeline.pipeline import Pipeline
-from service.scheduling.scheduler_protocol import SchedulerProtocol
-from service.scheduling.served_models import ServedModels
+from service.scheduling.scheduler_protocol import SchedulerProtocol, ServedModels
 from service.settings import ServeSettings
+from service.system import release_free_memory, usable_cores
 
 OpenModels = Callable[[ServeSettings, Metrics], Awaitable[ServedModels]]
 """Loads the models, or connects to the process that has them."""

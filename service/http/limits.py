@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from service.engine.memory import release_free_memory
 from service.http.problems import ProblemError
+from service.system import release_free_memory
 
 BODY_SHARE = "body_share"
 """Key in a request's state for its BodyShare."""

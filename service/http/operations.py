@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from bert.errors import NotReadyError, UnknownModelError
 from bert.tasks.registry import TASKS
 from bert.tasks.tags import TagScheme
-from service.engine.loaded_model import Model, SkippedBundle
+from service.engine.models import Model, SkippedBundle
 from service.http import openapi
 from service.http.lifecycle import Service, service_of
 from service.http.problems import ProblemError

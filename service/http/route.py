@@ -20,8 +20,7 @@ from starlette.routing import BaseRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from bert.errors import DeadlineExceededError
-from service.engine.loaded_model import Model
-from service.engine.model_registry import Registry
+from service.engine.models import Model, Registry
 from service.http import openapi
 from service.http.lifecycle import service_of
 from service.http.problems import ClientGoneError

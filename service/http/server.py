@@ -17,10 +17,10 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from bert.errors import BertError
-from service.exit_signals import FAILURE, is_ignored
 from service.http.lifecycle import Service, log_failure
 from service.listener import drop_new_connections
 from service.logs import LOGGER
+from service.system import FAILURE, is_ignored
 from service.tasks.table import FIRST
 
 HANDSHAKE_S = 0.1

@@ -15,7 +15,7 @@ from bert.tasks.registry import TASKS
 from bert.tasks.task import Reads
 from bert.tokenizer import Encoding, Window
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import RequestContext, Texts, check_count
 from service.pipeline.tokenization import INLINE_TOKENS, BoundedTokenizer, Threads, is_short_text
 from service.scheduling.scheduler_protocol import SchedulerProtocol

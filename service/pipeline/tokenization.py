@@ -25,7 +25,7 @@ from bert.errors import (
     RequestTooLargeError,
 )
 from bert.tokenizer import Tokenizer
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import RequestContext, Texts, make_each, pair_count
 from service.pipeline.text_parts import PART_CHARACTERS, Part, cost, join_parts, split_texts
 from service.scheduling.dispatcher import Dispatcher, request_of

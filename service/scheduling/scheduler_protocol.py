@@ -1,11 +1,12 @@
-"""Interface of the scheduler, whether it runs in this process or in the engine's."""
+"""Interface of the scheduler, whether it runs in this process or in the engine's, and the models that it runs."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
+from service.engine.models import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +55,19 @@ class SchedulerProtocol(Protocol):
     async def close(self) -> None:
         """Refuse waiting requests, and end."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModels:
+    """Models, and the scheduler that runs them."""
+
+    registry: Registry
+    scheduler: SchedulerProtocol
+    budgets: Mapping[str, int]
+    """Tokens a batch, by model."""
+    running_tokens: int = 0
+    """Largest number of tokens in the engine at once, beside those that wait."""
+    slots: int = 1
+    """Batches in the engine at once."""
+    changes: "AsyncIterator[ServedModels] | None" = None
+    """Yields the served models whenever they change; None if they never do."""

@@ -12,7 +12,7 @@ from bert.tasks.classification import ALL_SCORES, Classification, Scoring, Windo
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Window
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import Texts, pair_count
 from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
 from service.pipeline.tokenization import encode_texts, window_tokens

@@ -13,7 +13,7 @@ from bert.errors import FieldError, InvalidRequestError, displayed
 from bert.graph_inputs import joined
 from bert.tasks import similarity
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import RESULT_BYTES, Call
 from service.pipeline.tokenization import encode_fields

@@ -15,7 +15,7 @@ from bert.tasks.spec import LEFT_OUT, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import Call, HasBounds, spans_size
 from service.pipeline.tokenization import BoundedTokenizer, window_tokens

@@ -10,7 +10,7 @@ from bert.tasks import qa, spans
 from bert.tasks.spans import Answer
 from bert.text.offsets import MarkEnds
 from bert.tokenizer import Window
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import Texts, check_not_blank, make_each, pair_count
 from service.pipeline.pipeline import Call, spans_size
 from service.pipeline.tokenization import BoundedTokenizer, window_tokens

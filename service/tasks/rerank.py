@@ -14,8 +14,7 @@ from bert.tasks.similarity import likeness
 from bert.tasks.spec import TaskSpec
 from bert.tasks.task import sigmoid
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
-from service.engine.model_registry import Registry
+from service.engine.models import Model, Registry
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import Call
 from service.tasks.classification import logits_of

@@ -11,8 +11,7 @@ from pydantic import create_model
 
 from bert.tasks.spec import TaskSpec
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
-from service.engine.model_registry import Registry
+from service.engine.models import Model, Registry
 from service.pipeline.pipeline import INLINE_RESULTS, Call
 from service.tasks.schema import Example, Item, Schema, TaskResponse
 

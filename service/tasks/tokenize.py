@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from bert.tokenizer import Encoding
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline.inputs import Texts
 from service.pipeline.pipeline import RESULT_BYTES, Call, text_size
 from service.tasks.schema import Example, Schema, Text, TypedDict, complete

@@ -11,15 +11,13 @@ from pathlib import Path
 
 from bert.errors import BertError, EngineError, ServiceError
 from service.engine.bundle_folders import FoundBundles
-from service.engine.memory import release_free_memory
 from service.engine.sample_texts import WARM_UP_TOKENS, sample_texts
-from service.exit_signals import FAILURE
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.scheduler import Scheduler, stuck_message
-from service.scheduling.scheduler_protocol import SubmitResult
-from service.scheduling.served_models import ServedModels
+from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 from service.settings import ServeSettings
+from service.system import FAILURE, release_free_memory
 from service.workers.heartbeat import BEAT_EVERY_S, LOADING_HUNG_S, Beat, SilenceTimer
 from service.workers.messages import Cancel, Connection, Done, Failed, Health, Hello, Message, Started, Submit
 from service.workers.open_models import open_models

@@ -6,10 +6,10 @@ import socket
 import threading
 from functools import partial
 
-from service.exit_signals import FAILURE
 from service.http.app import create_app
 from service.http.server import Server
 from service.listener import address
+from service.system import FAILURE
 from service.workers.heartbeat import Beat, unread_s
 from service.workers.remote_scheduler import connect_models
 from service.workers.runtime_dir import READY, STOPPING, note

@@ -24,9 +24,8 @@ from bert.manifest import Manifest
 from bert.tasks.registry import TASKS
 from bert.tokenizer import Encoding
 from service.engine.engine_protocol import Floats
-from service.engine.loaded_model import Model
-from service.scheduling.scheduler_protocol import SubmitResult
-from service.scheduling.served_models import ServedModels
+from service.engine.models import Model
+from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 
 MAX_RETRIES = 2
 """Engine processes that a request is sent to after the first one ended."""

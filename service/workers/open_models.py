@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bert.manifest import CUDA
 from bert.packing import CostModel
-from service.cpu_count import usable_cores
 from service.engine import cost_curve
 from service.engine.bundle_folders import (
     FileStates,
@@ -20,17 +19,17 @@ from service.engine.bundle_folders import (
 from service.engine.bundle_loader import BundleLoader, duplicate_error, opened
 from service.engine.cost_curve import CostPoint, Measurement
 from service.engine.engine_protocol import Engine
-from service.engine.loaded_model import Model, OpenedModel, SkippedBundle
 from service.engine.measure import measure
-from service.engine.model_registry import Registry
+from service.engine.models import Model, OpenedModel, Registry, SkippedBundle
 from service.engine.slot_layout import SlotLayout, slot_layout
 from service.logs import LOGGER
 from service.metrics import Metrics
 from service.scheduling.fair_queue import FairQueue
 from service.scheduling.scheduler import HangLimit, MultiSlotEngine, Scheduler
-from service.scheduling.served_models import ServedModels
+from service.scheduling.scheduler_protocol import ServedModels
 from service.scheduling.throughput import Throughput
 from service.settings import ServeSettings
+from service.system import usable_cores
 
 RETRY_EVERY_S = 1.0
 """Seconds between two looks at the files of bundles that were skipped."""

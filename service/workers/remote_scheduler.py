@@ -16,12 +16,10 @@ from pathlib import Path
 
 from bert.errors import EngineError, ModelLeftOutError, NotReadyError, QueueFullError
 from bert.tokenizer import Encoding
-from service.engine.loaded_model import Model, SkippedBundle
-from service.engine.model_registry import Registry
+from service.engine.models import Model, Registry, SkippedBundle
 from service.logs import LOGGER
 from service.metrics import Metrics
-from service.scheduling.scheduler_protocol import SubmitResult
-from service.scheduling.served_models import ServedModels
+from service.scheduling.scheduler_protocol import ServedModels, SubmitResult
 from service.settings import ServeSettings
 from service.workers.heartbeat import BEAT_EVERY_S, Beat, SilenceTimer
 from service.workers.messages import (

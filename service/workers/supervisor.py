@@ -15,9 +15,9 @@ from typing import BinaryIO, cast
 from prometheus_client.multiprocess import mark_process_dead
 
 from service.engine.bundle_folders import FoundBundles
-from service.exit_signals import FAILURE, STOPS, handled
 from service.logs import LOGGER
 from service.settings import ServeSettings
+from service.system import FAILURE, STOPS, handled
 from service.workers.heartbeat import LOADING_HUNG_S, HeartbeatMonitor
 from service.workers.runtime_dir import (
     READY,
@@ -39,7 +39,7 @@ END_S = 10.0
 _CHILD = """
 import signal, sys
 sys.path[:] = {path!r}
-from service.exit_signals import STOPS, exit_at_once, is_ignored
+from service.system import STOPS, exit_at_once, is_ignored
 for number in STOPS:
     if not is_ignored(number):
         signal.signal(number, signal.SIG_IGN if {ignores!r} else exit_at_once)

@@ -13,9 +13,9 @@ from benchmarks.common import seconds_in_turns
 from benchmarks.engine.shapes import random_model, write_random_bundle
 from benchmarks.engine.texts import LONGEST, random_texts
 from bert.encoding import Encoding
-from service.cpu_count import usable_cores
 from service.engine.cuda_graphs import BatchShape, shapes
 from service.engine.onnx_engine import OnnxEngine
+from service.system import usable_cores
 from tests.support.gpu import ON_GPU, pick
 
 pytestmark = pytest.mark.gpu

@@ -7,8 +7,8 @@ import pytest
 
 from service import cli
 from service.cli import count_frontends
-from service.exit_signals import FAILURE
 from service.settings import ServeSettings
+from service.system import FAILURE
 
 
 @pytest.mark.parametrize(("cores", "frontends"), [(1, 1), (2, 1), (8, 1), (16, 2), (64, 8)])

@@ -7,7 +7,7 @@ import signal
 import tempfile
 import time
 
-from service.exit_signals import STOPS
+from service.system import STOPS
 
 KEPT = frozenset({"BERT_FRAMEWORKS_PYTHON", "BERT_RAY_PYTHON"})
 """Variables of the suite itself, which name the environments of `make clients`."""

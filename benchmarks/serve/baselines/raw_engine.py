@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.serve.engine_loop import document_loops, padded_loops, text_loops
 from benchmarks.serve.load.process_tree import memory_bytes
 from benchmarks.serve.report.percentiles import percentile
-from service.cpu_count import usable_cores
+from service.system import usable_cores
 
 
 def main() -> int:

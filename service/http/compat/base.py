@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from bert.errors import FieldError, InvalidRequestError, NotReadyError, displayed
 from bert.tasks.spec import TaskSpec
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.http import openapi
 from service.http.compat.requests import CompatibleRequest, refused, validate
 from service.http.lifecycle import service_of

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bert.errors import FieldError, InvalidRequestError, displayed
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.http.compat import huggingface
 from service.http.compat.base import (
     CompatibleApi,

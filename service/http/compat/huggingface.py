@@ -16,7 +16,7 @@ from bert.tasks.ner import Entity
 from bert.tasks.similarity import normalize
 from bert.tasks.spans import Answer
 from bert.tokenizer import Tokenizer
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.http.compat.base import (
     EXAMPLE_INFO,
     CompatibleApi,

@@ -8,7 +8,7 @@ from pydantic import Field, PlainValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.http.compat.base import CompatibleApi, answer, error_response
 from service.http.compat.requests import CompatibleRequest, Flag, strings
 from service.http.lifecycle import service_of

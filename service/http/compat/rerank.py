@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, PlainValidator
 from starlette.responses import Response
 
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.http.compat.base import CompatibleApi, answer, error_response
 from service.http.compat.requests import CompatibleRequest, Flag, only, refused
 from service.http.problems import ProblemError

@@ -15,7 +15,7 @@ from service.engine.bundle_folders import (
     settled,
 )
 from service.engine.bundle_loader import BundleLoader
-from service.engine.model_registry import Registry
+from service.engine.models import Registry
 from tests.support.tiny import SPECS, write_tiny_bundle
 
 

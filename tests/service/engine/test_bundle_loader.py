@@ -15,8 +15,8 @@ from bert.tasks.spec import TaskSpec
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader, opened
 from service.engine.cost_curve import knee
-from service.engine.loaded_model import OpenedModel
 from service.engine.measure import measure
+from service.engine.models import OpenedModel
 from service.engine.onnx_engine import OnnxEngine
 from service.engine.slot_layout import SlotLayout
 from service.workers.open_models import fit_throughput

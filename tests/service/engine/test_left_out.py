@@ -243,7 +243,7 @@ def test_a_model_that_fails_is_not_ready_and_the_others_are(bundles: Path, ready
 def test_a_model_that_fails_at_start_does_not_keep_the_others(
     bundles: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from service.engine.loaded_model import Model
+    from service.engine.models import Model
     from service.http.lifecycle import Service
 
     warm_up = Service.warm_up

@@ -15,7 +15,7 @@ from bert.self_test import SELF_TEST, SelfTest, encode
 from bert.tokenizer import Tokenizer
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader, check
-from service.engine.loaded_model import OpenedModel, SkippedBundle
+from service.engine.models import OpenedModel, SkippedBundle
 from service.engine.onnx_engine import OnnxEngine
 from tests.support.live import serving
 from tests.support.tiny import SPECS, write_tiny_bundle

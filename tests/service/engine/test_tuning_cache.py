@@ -13,8 +13,8 @@ from service.engine import tuning_cache
 from service.engine.bundle_folders import find_bundles
 from service.engine.bundle_loader import BundleLoader
 from service.engine.cost_curve import CostPoint, Measurement
-from service.engine.loaded_model import OpenedModel
 from service.engine.measure import DISTURBED, is_steady, measure
+from service.engine.models import OpenedModel
 from service.engine.slot_layout import SlotLayout
 from service.engine.tuning_cache import MAX_MACHINES, cache_file, machine_of
 

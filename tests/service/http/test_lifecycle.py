@@ -9,7 +9,7 @@ from bert.errors import ServiceError
 from service.http import lifecycle
 from service.http.lifecycle import Service
 from service.metrics import Metrics
-from service.scheduling.served_models import ServedModels
+from service.scheduling.scheduler_protocol import ServedModels
 from service.settings import ServeSettings
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from bert.errors import InvalidRequestError
 from bert.tasks.spec import TaskSpec
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.http.operations import ModelsResponse
 from service.pipeline.inputs import Texts
 from service.tasks.classification import check_pair

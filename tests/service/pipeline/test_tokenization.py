@@ -18,7 +18,7 @@ from bert.errors import DeadlineExceededError, RequestTooLargeError
 from bert.tasks.ner import word_heads
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
-from service.engine.loaded_model import Model
+from service.engine.models import Model
 from service.pipeline import text_parts, tokenization
 from service.pipeline.inputs import RequestContext, Texts
 from service.pipeline.tokenization import BoundedTokenizer, Threads, window_tokens

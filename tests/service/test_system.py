@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cpu_count import cgroup_quota, usable_cores
+from service.system import cgroup_quota, usable_cores
 
 
 def write(root: Path, name: str, content: str) -> None:

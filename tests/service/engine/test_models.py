@@ -14,8 +14,7 @@ from bert.errors import (
     UnknownModelError,
 )
 from service.engine.bundle_folders import default_names
-from service.engine.loaded_model import Model, SkippedBundle
-from service.engine.model_registry import Registry
+from service.engine.models import Model, Registry, SkippedBundle
 
 
 def model(name: str, task: str) -> Model:

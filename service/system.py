@@ -1,0 +1,110 @@
+"""What this process may use, and how it ends: cores, memory, signals and exit codes.
+
+While a process is still importing, which takes seconds, a signal ends it at once. So this module imports nothing heavy.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from types import FrameType
+
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that end the service; Windows has no SIGHUP."""
+
+FAILURE = 1
+"""Exit code of a service that could not start."""
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C interrupted, as in shells."""
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return how many cores this process may use, by affinity and by the cgroup's CPU quota; at least 1.
+
+    Thread defaults elsewhere count the host's and ignore a container's quota. A quota of 1.5 cores counts as 1: a second
+    busy thread would be throttled in every period.
+    """
+    try:
+        affinity = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        affinity = os.cpu_count() or 1
+    quota = cgroup_quota(root)
+    return affinity if quota is None else max(1, min(affinity, int(quota)))
+
+
+def cgroup_quota(root: Path = Path("/")) -> float | None:
+    """Return the CPU quota in cores, None where there is none.
+
+    Reads cgroup v2, then v1, on the way up to the root.
+    """
+    quotas = [_quota(folder) for folder in _cgroup_folders(root)]
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def _cgroup_folders(root: Path) -> list[Path]:
+    """List this process's cgroup folders and their parents: a parent's quota binds too."""
+    mount = root / "sys/fs/cgroup"
+    folders = [mount, mount / "cpu"]
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return folders
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = mount / controllers if controllers else mount
+        inner = top / path.lstrip("/")
+        folders += [folder for folder in (inner, *inner.parents) if top in folder.parents]
+    return list(dict.fromkeys(folders))
+
+
+def _quota(folder: Path) -> float | None:
+    """Read quota and period: one file in cgroup v2, two in v1."""
+    for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
+        with suppress(OSError, ValueError):  # "max" is no number
+            quota, period = map(int, " ".join((folder / name).read_text() for name in files).split())
+            return quota / period if quota > 0 and period > 0 else None
+    return None
+
+
+def release_free_memory() -> None:
+    """Return memory freed while loading models to the system, if the C library can.
+
+    glibc keeps free memory below a block in use: a sixth of the process with four models in float32.
+    """
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):  # another C library, or another system
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def exit_at_once(_: int, __: FrameType | None) -> None:
+    """End the process with code 0; an exception during an import might be taken for a failed import."""
+    os._exit(0)
+
+
+def is_ignored(number: int) -> bool:
+    """Tell whether this process was started to ignore a hang-up, as by nohup."""
+    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
+
+
+@contextmanager
+def handled(handler: Callable[[int, FrameType | None], None], *more: int) -> Iterator[None]:
+    """Handle STOPS, and `more` signals, within the block."""
+    caught = (*more, *(number for number in STOPS if not is_ignored(number)))
+    before = {number: signal.signal(number, handler) for number in caught}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def exit_on_stop(code: int = 0) -> AbstractContextManager[None]:
+    """End this process with an exit code if a signal of STOPS arrives within the block."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return handled(lambda *_: os._exit(code)) if is_main else nullcontext()
