@@ -12,8 +12,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import BinaryIO, cast
 
-from prometheus_client.multiprocess import mark_process_dead
-
 from service.engine.bundle_folders import FoundBundles
 from service.logs import LOGGER
 from service.settings import ServeSettings
@@ -215,6 +213,8 @@ class Supervisor:
 
     def _ended(self, child: Child, process: subprocess.Popen[bytes]) -> None:
         """Record the end of a child and schedule its restart."""
+        from prometheus_client.multiprocess import mark_process_dead  # at the head it would delay the start
+
         mark_process_dead(child.name, self.runtime_dir)  # type: ignore[no-untyped-call]
         child.process = None
         child.end_monitor()
