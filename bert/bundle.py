@@ -72,7 +72,7 @@ class Bundle:
 def read_bundle(folder: Path, *, verify_hashes: bool = True) -> Bundle:
     """Read a bundle.
 
-    Raises BundleError if the folder is none or of another schema, BundleIntegrityError if a file is missing or is
+    Raises BundleError if the folder has no bundle or one of another schema, BundleIntegrityError if a file is missing or is
     not the one that the manifest describes, or the manifest itself is not as it was written.
     `verify_hashes=False` only looks whether the files are there.
     """
@@ -121,10 +121,12 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
             "--overwrite"
         )
     if folder.exists() and not _may_go(folder):
-        raise BundleError(f"{folder} is there and is no bundle (it has no {MANIFEST}), so it is not replaced")
+        raise BundleError(
+            f"{folder} is there and is not a bundle (it has no {MANIFEST}), so it is not replaced"
+        )
     parent = next(place for place in folder.absolute().parents if place.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise BundleError(f"{folder} cannot be written: {parent} is no folder that can be written to")
+        raise BundleError(f"{folder} cannot be written: {parent} is not a folder that can be written to")
 
 
 def write_bundle(
@@ -139,7 +141,7 @@ def write_bundle(
     if missing:
         raise BundleError(f"a bundle holds {MODEL} and {TOKENIZER}; missing is {', '.join(sorted(missing))}")
     if any(Path(name).name != name or name == MANIFEST for name in files):
-        raise BundleError(f"these are no names for a bundle's files: {sorted(files)}")
+        raise BundleError(f"these are not names for a bundle's files: {sorted(files)}")
     check_target(folder, overwrite=overwrite)
     manifest = replace(manifest, files={n: hashlib.sha256(files[n]).hexdigest() for n in sorted(files)})
     text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False) + "\n"
@@ -158,7 +160,7 @@ def _check_files(folder: Path, manifest: Manifest, *, verify_hashes: bool) -> No
     for name in needed | set(manifest.files):
         if name not in manifest.files or Path(name).name != name:
             raise BundleIntegrityError(
-                f"{folder / MANIFEST} names no sha256 for {name}, or is no plain file name"
+                f"{folder / MANIFEST} names no sha256 for {name}, or is not a plain file name"
             )
         if not (folder / name).is_file():
             raise BundleIntegrityError(

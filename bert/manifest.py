@@ -65,8 +65,8 @@ class Manifest:
     source: dict[str, Any] = field(default_factory=dict)
     """The checkpoint's files by name and sha256, its base among them."""
     fallback: dict[str, Any] = field(default_factory=dict)
-    """The float32 graph beside one in 8 bits, served where that one fails or answers otherwise: its `precision`, `layout`,
-    `session`, `packing`, `parity` and `fused_operators`. Empty where the bundle has one graph."""
+    """The float32 graph beside one in 8 bits, served where that one fails or gives different outputs: its `precision`,
+    `layout`, `session`, `packing`, `parity` and `fused_operators`. Empty where the bundle has one graph."""
     created: str = ""
     """Time at which the folder first got a bundle, in UTC (ISO 8601): one that replaces another keeps its time. Of several
     bundles for one task in a folder of bundles, the oldest is the default."""

@@ -46,7 +46,7 @@ def _run(arguments: Sequence[str]) -> int:
         settings = with_cloud_defaults(settings, os.environ, is_sagemaker=is_sagemaker)
         logs.configure(settings.log_level, settings.log_format)
         for name in unknown_variables(os.environ):
-            logs.LOGGER.warning("%s is no setting and has no effect; `bert-serve --help` lists them", name)
+            logs.LOGGER.warning("%s is not a setting and has no effect; `bert-serve --help` lists them", name)
         return _tune(settings) if "tune" in on else serve(settings)
     except SettingsError as error:
         print(error.report(), file=sys.stderr)

@@ -65,7 +65,7 @@ def _cgroup_folders(root: Path) -> list[Path]:
 def _quota(folder: Path) -> float | None:
     """Read quota and period: one file in cgroup v2, two in v1."""
     for files in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
-        with suppress(OSError, ValueError):  # "max" is no number
+        with suppress(OSError, ValueError):  # "max" is not a number
             quota, period = map(int, " ".join((folder / name).read_text() for name in files).split())
             return quota / period if quota > 0 and period > 0 else None
     return None

@@ -56,7 +56,7 @@ def find_bundles(paths: Iterable[Path], *, strict: bool = False) -> dict[Path, F
             if not folder.name.startswith(".")
         }
         if not inside:
-            what = "holds no bundle" if path.is_dir() else "is no folder"
+            what = "holds no bundle" if path.is_dir() else "is not a folder"
             raise BundleError(
                 f"{path} {what}: make one with bert-export, or the demo ones with `bert-export --demo "
                 f"--out {path}`"
@@ -100,7 +100,7 @@ def default_names(bundles: Sequence[tuple[str, str]], chosen: Mapping[str, str])
     for task, name in chosen.items():
         if (name, task) not in bundles and (name, "") not in bundles:
             fitting = [other for other, its_task in bundles if its_task == task]
-            raise ConfigError(f"default_models: {name!r} is no loaded {task} model; loaded are {fitting}")
+            raise ConfigError(f"default_models: {name!r} is not a loaded {task} model; loaded are {fitting}")
         defaults[task] = name
     return defaults
 

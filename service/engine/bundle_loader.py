@@ -211,7 +211,8 @@ def check(bundle: Bundle, tokenizer: Tokenizer, engine: Engine) -> None:
     allowed = expected.tolerances[bundle.graph]
     if not all(error <= allowed for error in errors):  # nan is not
         raise BundleError(
-            f"{bundle.model_path} ({bundle.manifest.precision}) answers otherwise on this processor ({instructions()}) than "
-            f"where it was exported ({expected.instructions}): a relative error of {max(errors):.2g} on its own "
-            f"{len(expected.texts)} texts, and {allowed:.2g} is allowed; export it on this machine, or with --precision fp32"
+            f"{bundle.model_path} ({bundle.manifest.precision}) gives different outputs on this processor "
+            f"({instructions()}) than where it was exported ({expected.instructions}): "
+            f"a relative error of {max(errors):.2g} on its own {len(expected.texts)} texts, and {allowed:.2g} is allowed; "
+            "export it on this machine, or with --precision fp32"
         )

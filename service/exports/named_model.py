@@ -52,7 +52,7 @@ class NamedModel:
         folder = Path(self.checkpoint)
         if not folder.is_dir():
             raise BundleError(
-                f"{self.checkpoint} is no folder; give a checkpoint's, or a model of the hub as org/name"
+                f"{self.checkpoint} is not a folder; give a checkpoint's, or a model of the hub as org/name"
             )
         folder, found = find_checkpoint(folder), hashlib.sha256()
         for file in sorted(file for file in folder.rglob("*") if file.is_file()):
@@ -62,7 +62,7 @@ class NamedModel:
 
 
 def named_models(texts: Iterable[str]) -> list[NamedModel]:
-    """Read the values of `--model`. Raises ConfigError if two models would have one name, or one that is no name."""
+    """Read the values of `--model`. Raises ConfigError if two models would have one name, or one that is not a name."""
     found: dict[str, NamedModel] = {}
     for text in dict.fromkeys(texts):
         model = NamedModel.parse(text)

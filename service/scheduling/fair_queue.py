@@ -289,7 +289,7 @@ class FairQueue:
         assert job.queue is not None
         job.queue.tokens += tokens
         job.queue.texts += texts
-        # What is left of sums of fractions is no work.
+        # Rounding of the sums must not leave any work.
         job.queue.work = job.queue.work + work if job.queue.tokens else 0.0
         self.tokens += tokens
         self.texts += texts

@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open the connection."""
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is no subclass
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's is not a subclass
         self._made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:

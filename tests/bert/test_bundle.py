@@ -186,7 +186,7 @@ def test_a_bundle_never_changes_unless_asked(bundle: Bundle) -> None:
 def test_a_bundle_needs_model_and_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"missing is tokenizer\.json"):
         write_bundle(tmp_path / "b", manifest(), {"model.onnx": b""})
-    with pytest.raises(BundleError, match="no names"):
+    with pytest.raises(BundleError, match="are not names"):
         write_bundle(tmp_path / "b", manifest(), {**FILES, "../x": b""})
     assert not list(tmp_path.iterdir())
 
@@ -194,7 +194,9 @@ def test_a_bundle_needs_model_and_tokenizer(tmp_path: Path) -> None:
 def test_what_is_no_bundle_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "model.safetensors").write_bytes(b"dear")
-    with pytest.raises(BundleError, match=r"is no bundle \(it has no bundle\.json\), so it is not replaced"):
+    with pytest.raises(
+        BundleError, match=r"is not a bundle \(it has no bundle\.json\), so it is not replaced"
+    ):
         write_bundle(tmp_path / "checkpoint", manifest(), FILES, overwrite=True)
     assert (tmp_path / "checkpoint" / "model.safetensors").read_bytes() == b"dear"
     (tmp_path / "empty").mkdir()

@@ -75,7 +75,7 @@ def test_a_folder_that_is_no_bundle_is_never_replaced(
 ) -> None:
     before = sorted(checkpoint.iterdir())
     assert run(checkpoint, checkpoint, "--overwrite") == 1
-    assert "is there and is no bundle" in capsys.readouterr().err
+    assert "is there and is not a bundle" in capsys.readouterr().err
     assert sorted(checkpoint.iterdir()) == before
 
 

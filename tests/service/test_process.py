@@ -191,7 +191,7 @@ def test_a_hang_up_is_ignored_where_nohup_says_so(bundles: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        ("missing", "is no folder: make one with bert-export"),
+        ("missing", "is not a folder: make one with bert-export"),
         ("empty", "holds no bundle: make one with bert-export"),
         ("changed", "the file was changed; export the checkpoint again"),
         ("twice", "two bundles have the name 'mood'"),
@@ -222,7 +222,7 @@ def test_a_start_that_cannot_be_says_what_to_do(
         (["--engine-slots", "1000"], "engine_slots (1000)"),
         (
             ["--default-models", "qa=nope"],
-            "default_models: 'nope' is no loaded qa model; loaded are ['reader']",
+            "default_models: 'nope' is not a loaded qa model; loaded are ['reader']",
         ),
     ],
 )

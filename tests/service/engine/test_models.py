@@ -64,5 +64,5 @@ def test_a_request_without_a_model_is_told_why(
 def test_a_chosen_default_must_be_of_its_task() -> None:
     bundles = [("mood", "classification"), ("names", "ner"), ("unreadable", "")]
     assert default_names(bundles, {"ner": "unreadable"})["ner"] == "unreadable"
-    with pytest.raises(ConfigError, match="default_models: 'mood' is no loaded ner model"):
+    with pytest.raises(ConfigError, match="default_models: 'mood' is not a loaded ner model"):
         default_names(bundles, {"ner": "mood"})

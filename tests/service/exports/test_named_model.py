@@ -45,7 +45,7 @@ def test_a_change_of_a_file_is_a_change_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{ }")
     assert model.folder_state() != before
     with pytest.raises(
-        BundleError, match=r"nowhere is no folder; give a checkpoint's, or a model of the hub"
+        BundleError, match=r"nowhere is not a folder; give a checkpoint's, or a model of the hub"
     ):
         NamedModel.parse(str(tmp_path / "nowhere")).folder_state()
 
