@@ -34,7 +34,7 @@ E = TypeVar("E")
 Texts = list[str] | tuple[str, ...]
 ChoiceLists = list[list[str]] | tuple[list[str], ...]
 OnError = Callable[[int, ProblemError], E]
-"""Called with the place of an item that the service refused and its error; returns what stands in its place."""
+"""Function of the place and the error of an item that the service refused; its result is yielded instead."""
 Part = tuple[range, ...]
 """Rows of each group that one request holds."""
 
@@ -53,7 +53,7 @@ class Call(Generic[R]):
 
     path: str
     read: Callable[[JsonObject], R]
-    """Makes a row's result of its JSON."""
+    """Function from a row's JSON to its result."""
     groups: tuple[Mapping[str, Sequence[Any]], ...]
     constants: Mapping[str, object]
     """Fields that go into every request."""

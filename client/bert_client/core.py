@@ -1,4 +1,4 @@
-"""What both clients do, written once: lists in parts, retries, health. How a request is sent is left to each client.
+"""The flow of both clients: lists in parts, retries, health. Each client adds only how a request is sent.
 
 The methods are coroutines. `AsyncClient` awaits them. What `Client` fills in blocks and never suspends, so `result_of`
 gets a coroutine's result in one step, without an event loop.

@@ -182,7 +182,7 @@ BY_STATUS: dict[int, type[ProblemError]] = {
 
 
 def problem_of(response: httpx2.Response) -> ProblemError:
-    """Return the exception of a response that is no success, whoever wrote it."""
+    """Return the exception of a response that is not a success, whoever wrote it."""
     status, wait = response.status_code, retry_after_s(response.headers.get("retry-after"))
     request_id = response.headers.get("x-request-id")
     try:

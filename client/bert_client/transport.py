@@ -42,7 +42,7 @@ MAX_WAIT_S = 8.0
 
 @dataclass
 class Attempts:
-    """Decides when a request is sent again.
+    """Attempts at one request, and the wait before each.
 
     A service that says when to come back (Retry-After) is asked then, until the time is over: it is there, and starts or is
     busy. Any other failure counts as a retry, after 0.5, 1, 2, 4 and then 8 s, less up to half. With `max_retries` 0 there

@@ -19,10 +19,10 @@ from service.scheduling.scheduler_protocol import SubmitResult
 
 
 class BatchScheduler:
-    """Runs requests of any size on one model's engine, first come first served; see `SchedulerProtocol`."""
+    """Scheduler of one model for requests of any size, first come first served; see `SchedulerProtocol`."""
 
     engines_ended = 0
-    """It ends with its process."""
+    """Always 0: the engine is in this process and ends with it."""
 
     def __init__(self, engine: Engine, slots: int, batch_tokens: int) -> None:
         """Run `slots` batches at once, each of at most `batch_tokens` or of one text."""

@@ -23,7 +23,7 @@ SOME_BAD = 3
 
 
 class _Stop:
-    """Notes the first signal; the second one ends the process at once."""
+    """Signal handler: the first signal is noted, the second one ends the process at once."""
 
     def __init__(self) -> None:
         self.number = 0

@@ -148,8 +148,10 @@ class Files:
         if self._journal is not None:
             self._journal.record(self.progress)
             self.has_record = True
-        elif self._bad is not None:
-            self._bad.sync()
+        else:
+            sys.stdout.buffer.flush()
+            if self._bad is not None:
+                self._bad.sync()
         self._recorded = time.monotonic()
 
     def complete(self) -> None:

@@ -30,7 +30,7 @@ HEAD_BYTES = 2**20
 
 @dataclass(slots=True)
 class Progress:
-    """What is safe on the disk."""
+    """Rows that are safe on the disk, and the run that they are of."""
 
     run: Mapping[str, Any]
     """Input, model and settings. A run with others does not go on from here."""
@@ -149,7 +149,7 @@ class Journal:
             self._lock = None
 
     def _found(self) -> Progress | None:
-        """Return what an earlier run left; None if there was none. Raises ConfigError for a file that is no progress."""
+        """Return what an earlier run left; None if there was none. Raises ConfigError for a damaged file."""
         try:
             return Progress(**json.loads(self._file.read_text(encoding="utf-8")))
         except FileNotFoundError:

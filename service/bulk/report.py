@@ -8,7 +8,7 @@ EVERY_S, EVERY_S_ON_TERMINAL = 5.0, 0.5
 
 
 class Report:
-    """Says how many rows are done, how fast, and how long it will take."""
+    """Messages for people: how many rows are done, how fast, and how long the rest will take."""
 
     def __init__(self, *, is_quiet: bool, stream: TextIO | None = None) -> None:
         """Start the clock."""

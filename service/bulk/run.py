@@ -37,7 +37,7 @@ class TooManyBadError(BertError):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run did."""
+    """Numbers of rows at the end of a run."""
 
     rows: int
     bad: int

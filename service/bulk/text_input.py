@@ -89,7 +89,6 @@ class JsonLines:
     """Objects, one a line."""
 
     columns = None
-    total_rows = None
 
     def __init__(self, source: TextInput) -> None:
         """Read from a source."""
@@ -153,7 +152,6 @@ class SeparatedRows:
     """Records of csv or tsv under a line of names."""
 
     columns: list[str]
-    total_rows = None
 
     def __init__(self, source: TextInput, kind: str, needed: tuple[str, ...]) -> None:
         """Read the names; `needed` columns tell what separates them. Raises DataError for a file without names."""
