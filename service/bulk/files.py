@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -154,8 +154,11 @@ class Files:
                 self._bad.sync()
         self._recorded = time.monotonic()
 
-    def complete(self) -> None:
-        """Convert the finished rows, and give the files their names. Raises OSError, and DataError for a changed input."""
+    def complete(self, stopped: Callable[[], bool]) -> bool:
+        """Convert the finished rows, and give the files their names; False after a stop.
+
+        Raises OSError, and DataError for an input that cannot be read again.
+        """
         if not self.progress.is_complete:
             self.progress.is_complete = True
             self.record()
@@ -163,10 +166,13 @@ class Files:
             output = self._journal.rows
             is_other = self._output_format != "jsonl" or self._writes_gz
             if is_other and output.exists():
-                convert(output, self.output, self._journal.converted, is_compressed=self._writes_gz)
-                output = self._journal.converted
+                target, packs = self._journal.converted, self._writes_gz
+                if not convert(output, self.output, target, stopped, is_compressed=packs):
+                    return False
+                output = target
             self._journal.put_in_place(output, self.progress.bad)
         self.close()
+        return True
 
     def close(self) -> None:
         """Close the outputs and release the lock; what is not on the disk yet may be lost."""

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
@@ -53,16 +53,21 @@ class Output:
         """Write what is left. Raises OSError."""
 
 
-def convert(lines: Path, output: Output, target: Path, *, is_compressed: bool) -> None:
-    """Write a file of finished rows in the output's format, and bring it to the disk. Raises OSError."""
+def convert(
+    lines: Path, output: Output, target: Path, stopped: Callable[[], bool], *, is_compressed: bool
+) -> bool:
+    """Write a file of finished rows in the output's format, and bring it to the disk; False after a stop. Raises OSError."""
     with lines.open("rb") as source, target.open("wb") as file:
         with _packed(file) if is_compressed else nullcontext(file) as content:
             output.begin(content)
             while some := source.readlines(READ_BYTES):
                 output.write(some)
+                if stopped():
+                    return False
             output.end()
         file.flush()
         os.fsync(file.fileno())
+    return True
 
 
 def _packed(file: IO[bytes]) -> IO[bytes]:

@@ -65,8 +65,7 @@ class Run:
             types_from = next(chunks(first, size_of), [])
             progress = self._files.open(self._run_identity(), columns, types_from, self._new)
             if progress.is_complete:
-                self._files.complete()
-                return Result(progress.rows, progress.bad, True)
+                return Result(progress.rows, progress.bad, self._files.complete(self._stopped))
             self._check_bad([])
             rows = islice(chain(first, rows), progress.rows, None)
             if progress.rows:
@@ -79,11 +78,10 @@ class Run:
                 self._check_bad(bad)
                 self._files.record_if_due()
                 self._report.progress(progress.rows, progress.bad, share)
-            finished = not self._stopped()
-            if finished:
-                self._files.complete()
-            else:
+            is_stopped = self._stopped()
+            if is_stopped:
                 self._files.record()
+            finished = not is_stopped and self._files.complete(self._stopped)
         if finished:
             speed = (progress.rows - self._report.rows_before) / max(self._report.seconds, 1e-9)
             self._report.say(

@@ -1,6 +1,7 @@
 """bert-predict killed, stopped, resumed, at the end of a pipe, and on a full disk: as a process of its own."""
 
 import json
+import os
 import random
 import re
 import resource
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from service.bulk.command import SOME_BAD, main
-from service.bulk.output import convert
+from service.bulk.output import SeparatedOutput, convert
 from tests.support.bulk import COMMAND, RECORDS_ALWAYS, read_rows, run, texts, write_rows
 
 SCRIPT = [sys.executable, "-c", RECORDS_ALWAYS]
@@ -158,6 +159,27 @@ def test_a_signal_ends_a_run_that_the_same_command_goes_on_with(
     assert [row["id"] for row in read_rows(out)] == [n for n in range(ROWS) if n % 997 != 3]
 
 
+def test_a_signal_ends_the_conversion_too(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    source, out = write_rows(tmp_path / "in.jsonl", many(3)), tmp_path / "out.csv"
+    arguments = [str(bundles / "mood"), str(source), "--out", str(out)]
+    write = SeparatedOutput.write
+
+    def signalled(output: SeparatedOutput, lines: Any) -> None:
+        write(output, lines)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SeparatedOutput, "write", signalled)
+        for _ in range(2):
+            assert main(arguments) == 128 + signal.SIGTERM
+            assert "stopped by SIGTERM after 3 rows: the same command goes on" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(arguments) == 0
+    assert len(read_rows(out)) == 3
+
+
 def test_another_run_does_not_go_on_with_it(bundles: Path, source: Path, tmp_path: Path, capsys: Any) -> None:
     own, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     shutil.copy(source, own)
@@ -201,9 +223,9 @@ def test_a_second_run_is_refused_until_the_first_has_its_output_in_place(
     arguments = [str(bundles / "mood"), str(source), "--out", str(out), "--quiet"]
     second = list[subprocess.CompletedProcess[bytes]]()
 
-    def converting(*given: Any, **named: Any) -> None:
+    def converting(*given: Any, **named: Any) -> bool:
         second.append(run(*arguments))
-        convert(*given, **named)
+        return convert(*given, **named)
 
     monkeypatch.setattr("service.bulk.files.convert", converting)
     assert main(arguments) == 0
