@@ -92,15 +92,16 @@ def _predict(settings: "PredictSettings", bundle: Path, files: "Files") -> int:
             **settings.options,
         )
     with predictor, closing(files), handled(stop):
-        result = Run(settings, predictor, files, report, lambda: bool(stop.number)).run()
-    if not result.is_complete:
+        is_complete = Run(settings, predictor, files, report, lambda: bool(stop.number)).run()
+    rows, bad = files.progress.rows, files.progress.bad
+    if not is_complete:
         name = signal.Signals(stop.number).name
         how = "" if settings.out == "-" else ": the same command goes on from there"
-        report.say(f"stopped by {name} after {result.rows:,} rows{how}", always=True)
+        report.say(f"stopped by {name} after {rows:,} rows{how}", always=True)
         return 128 + stop.number
-    if result.bad and files.bad_name is not None:
+    if bad and files.bad_name is not None:
         report.say(f"bad rows with their reasons: {files.bad_name}", always=True)
-    return SOME_BAD if result.bad else 0
+    return SOME_BAD if bad else 0
 
 
 def _paths(settings: "PredictSettings") -> tuple[Path, str]:

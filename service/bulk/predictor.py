@@ -114,7 +114,7 @@ class Predictor:
 
     def predict(self, rows: Sequence[Row]) -> list[Prediction]:
         """Return a prediction for each row, in order. A bad row has a reason and spoils no other."""
-        futures = [self.submit(chunk) for chunk in chunks(rows, _characters)]
+        futures = [self.submit(chunk) for chunk in chunks(rows, characters)]
         return [prediction for future in futures for prediction in future.result()]
 
     def submit(self, rows: Sequence[Row]) -> "Future[list[Prediction]]":
@@ -255,7 +255,8 @@ def chunks(rows: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
         yield chunk
 
 
-def _characters(row: Row) -> int:
+def characters(row: Row) -> int:
+    """Return the characters of all texts in a row."""
     return sum(len(value) for value in row.values() if isinstance(value, str))
 
 

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -11,7 +10,7 @@ from bert.errors import BertError, ConfigError, DataError
 from service.bulk.files import Files
 from service.bulk.input import InputRow, values_of
 from service.bulk.output import to_json
-from service.bulk.predictor import Prediction, Predictor, chunks
+from service.bulk.predictor import Prediction, Predictor, characters, chunks
 from service.bulk.report import Report, duration
 from service.bulk.settings import PredictSettings
 
@@ -35,16 +34,6 @@ class TooManyBadError(BertError):
     """More rows are bad than `max_bad`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Numbers of rows at the end of a run."""
-
-    rows: int
-    bad: int
-    is_complete: bool
-    """False if it was stopped; the same command goes on."""
-
-
 class Run:
     """One run of `bert-predict`."""
 
@@ -57,15 +46,15 @@ class Run:
         self._new: dict[str, Any] = {}
         self._shown = 0
 
-    def run(self) -> Result:
-        """Predict all rows, or until it is stopped. Raises BertError and OSError."""
+    def run(self) -> bool:
+        """Predict all rows; False if it was stopped: the same command goes on. Raises BertError and OSError."""
         with self._files.reader() as reader:
             rows = reader.rows()
             first, columns = self._checked(rows, reader)
             types_from = next(chunks(first, size_of), [])
             progress = self._files.open(self._run_identity(), columns, types_from, self._new)
             if progress.is_complete:
-                return Result(progress.rows, progress.bad, self._files.complete(self._stopped))
+                return self._files.complete(self._stopped)
             self._check_bad([])
             rows = islice(chain(first, rows), progress.rows, None)
             if progress.rows:
@@ -87,7 +76,7 @@ class Run:
             self._report.say(
                 f"{progress.rows:,} rows in {duration(progress.seconds)}, {speed:,.0f} rows/s, {progress.bad:,} bad"
             )
-        return Result(progress.rows, progress.bad, finished)
+        return finished
 
     def _checked(self, rows: Iterator[InputRow], reader: Any) -> tuple[list[InputRow], list[str]]:
         """Return the first rows of JSON lines, and the input's columns. Raises DataError for a missing column."""
@@ -212,7 +201,7 @@ class Run:
 
 def size_of(row: InputRow) -> int:
     """Return the characters of a row, about."""
-    return len(row.raw) or sum(len(each) for each in row.values.values() if isinstance(each, str))
+    return len(row.raw) or characters(row.values)
 
 
 def bad_line(row: InputRow) -> bytes:
