@@ -112,14 +112,14 @@ class BertLayers(LayerStack):
     def states(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Iterator[Tensor]:
         """Yield the output (B, T, H) of each layer."""
         embedded, seen = hidden, visible(mask, hidden, self.config, self.training)
-        with_terms = self.with_terms(hidden, seen)
+        with_terms = self.with_terms(hidden, seen, position_ids)
         for place, number in enumerate(self.order):
             hidden = self.run(self.layer[number], hidden, with_terms)
             if place == 0:
                 hidden = self.after_first(embedded, hidden, seen)
             yield hidden
 
-    def with_terms(self, hidden: Tensor, seen: Seen) -> Any:
+    def with_terms(self, hidden: Tensor, seen: Seen, position_ids: Tensor) -> Any:
         """Return what attention in every layer reads: what it sees, in other bodies with terms of its scores."""
         return seen
 

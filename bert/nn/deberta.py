@@ -163,7 +163,7 @@ class DebertaLayers(BertLayers):
             self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.conv = NeighbourConvolution(config) if body.conv_kernel_size > 0 else None
 
-    def with_terms(self, hidden: Tensor, seen: Seen) -> Any:
+    def with_terms(self, hidden: Tensor, seen: Seen, position_ids: Tensor) -> Any:
         """Return what attention reads beside the hidden states: what it sees, and where it has terms the distances."""
         if not self.body.pos_att_type:
             return seen

@@ -20,7 +20,7 @@ class MpnetLayers(BertLayers):
         buckets = MpnetBody.of(config.body).relative_attention_num_buckets
         self.relative_attention_bias = nn.Embedding(buckets, config.num_attention_heads)
 
-    def with_terms(self, hidden: Tensor, seen: Seen) -> Tensor:
+    def with_terms(self, hidden: Tensor, seen: Seen, position_ids: Tensor) -> Tensor:
         """Return what is added to the scores, (B or 1, A, T, T)."""
         assert not isinstance(seen, TextRows)
         buckets = _buckets(hidden.shape[1], hidden.device)
