@@ -4,12 +4,9 @@ Which of two equal forms is written was measured (docs/measurements/2026-11-22-e
 is several times faster than SkipLayerNormalization, and Gather + Add + LayerNormalization than EmbedLayerNormalization.
 """
 
-import numpy as np
-
 from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
-from bert.checkpoint.tensor_names import Weights
-from bert.config import BertConfig
-from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.graph_builder import MICROSOFT
+from model_export.graph.ops import GraphOps
 
 MASKED_SCORE = -1e4  # exp() of it is 0 in float32, and it is finite in float16
 
@@ -22,16 +19,12 @@ def product_block(head_size: int) -> int:
     return max(128 * 128 // (1 << (max(16, head_size) - 1).bit_length()), 4)
 
 
-class CpuOps:
+class CpuOps(GraphOps):
     """Writes embeddings, attention, linear layers and the rest for the layout "rows"."""
-
-    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
-        """Write into `writer`; `weights` by Hugging Face's names."""
-        self.w, self.config, self.weights = writer, config, weights
 
     def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs; the text ids always, as attention needs them."""
-        for name in ("input_ids", "segment_ids", "position_ids", "text_ids"):
+        for name in (*self.token_inputs, "text_ids"):
             self.w.input(name, ["rows", "row_tokens"])
         self.w.input("positions", ["positions"])
         if one_position:
@@ -40,7 +33,7 @@ class CpuOps:
 
     def embeddings(self) -> str:
         """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
-        embedded = self._norm(self._summed(POSITIONS), EMBEDDINGS_NORM)
+        embedded = self.norm(self._summed(POSITIONS), EMBEDDINGS_NORM)
         self._attention_bias = self._bias("text_ids")
         shape = self.w.node("Shape", "input_ids")
         width = self.w.constant("width", [self.config.hidden_size])
@@ -66,7 +59,7 @@ class CpuOps:
 
     def project_embeddings(self, x: str, name: str) -> str:
         """Write the linear layer after the embeddings; (T, e) → (T, H)."""
-        return self._linear(x, name)
+        return self.linear(x, name)
 
     def _bias(self, text_ids: str, row_heads: str = "") -> str:
         """Write (R, 1 or A, Q, S) for queries of these texts (R, Q): MASKED_SCORE at tokens of another text.
@@ -88,7 +81,7 @@ class CpuOps:
         attended = self.w.node(
             "Attention",
             self._in_rows(x),
-            *self._joined_projections(name),
+            *self.joined_projections(name),
             "",
             "",
             self._attention_bias,
@@ -124,22 +117,15 @@ class CpuOps:
         """Return the attribute with the factor of products, where it is not that of BERT."""
         return {}
 
-    def _joined_projections(self, name: str) -> tuple[str, str]:
-        """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        weight = np.concatenate([self.weights[f"{part}.weight"].T for part in parts], axis=1)
-        bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
-        return self.w.constant(f"{name}.weight", weight), self.w.constant(f"{name}.bias", bias)
-
-    def _projections(self, name: str) -> list[tuple[str, str]]:
+    def _projections(self, name: str) -> list[list[str]]:
         """Write weight and bias of queries, of keys and of values: (H, H) and (H,)."""
-        if (
-            self.config.shares_layers
-        ):  # another layer has them joined; the session splits them when it is opened
-            weight, bias = self._joined_projections(name)
+        if self.config.shares_layers:
+            # Another layer has them joined; the session splits them when it is opened.
+            weight, bias = self.joined_projections(name)
             weights = self.w.nodes("Split", weight, outputs=3, axis=1, num_outputs=3)
-            return list(zip(weights, self.w.nodes("Split", bias, outputs=3, num_outputs=3), strict=True))
-        return [self._weight_and_bias(f"{name}.{part}") for part in ("query", "key", "value")]
+            biases = self.w.nodes("Split", bias, outputs=3, num_outputs=3)
+            return [list(pair) for pair in zip(weights, biases, strict=True)]
+        return [self.linear_parameters(f"{name}.{part}") for part in ("query", "key", "value")]
 
     def _attended_heads(self, query: str, key: str, value: str, name: str) -> str:
         """Write attention of queries (R, Q, H) to rows (R, S, H), in the texts' order; (P, H)."""
@@ -157,7 +143,7 @@ class CpuOps:
 
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""
-        return self.activation(self._linear(x, name))
+        return self.activation(self.linear(x, name))
 
     def activation(self, x: str) -> str:
         """Write the activation that the config names."""
@@ -165,11 +151,7 @@ class CpuOps:
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
-        return self.add_norm(self._linear(x, dense), residual, norm)
-
-    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
-        """Return what the second layer reads: the first one's output."""
-        return x
+        return self.add_norm(self.linear(x, dense), residual, norm)
 
     def text_ids(self) -> str:
         """Write (T,): the text of each token."""
@@ -183,25 +165,6 @@ class CpuOps:
         """Write (R, S, H) → (T, H)."""
         return self.w.node("Reshape", x, self.w.constant("tokens_shape", [-1, self.config.hidden_size]))
 
-    def norm_parameters(self, name: str) -> tuple[str, str]:
-        """Write a norm's scale and shift."""
-        return self.tensor(f"{name}.weight"), self.tensor(f"{name}.bias")
-
-    def tensor(self, name: str) -> str:
-        """Write one of the checkpoint's tensors as it is."""
-        return self.w.constant(name, self.weights[name])
-
-    def _linear(self, x: str, name: str) -> str:
-        return self.w.node("Gemm", x, *self._weight_and_bias(name))
-
-    def _weight_and_bias(self, name: str) -> tuple[str, str]:
-        weight = self.w.constant(f"{name}.weight.T", self.weights[f"{name}.weight"].T)
-        return weight, self.tensor(f"{name}.bias")
-
     def add_norm(self, x: str, residual: str, norm: str) -> str:
         """Write LayerNorm(x + residual)."""
-        return self._norm(self.w.node("Add", x, residual), norm)
-
-    def _norm(self, x: str, norm: str) -> str:
-        parameters = self.norm_parameters(norm)
-        return self.w.node("LayerNormalization", x, *parameters, axis=-1, epsilon=self.config.layer_norm_eps)
+        return self.norm(self.w.node("Add", x, residual), norm)

@@ -4,24 +4,19 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
-from bert.checkpoint.tensor_names import Weights
-from bert.config import BertConfig
 from bert.errors import ExportError
-from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.graph_builder import MICROSOFT
+from model_export.graph.ops import GraphOps
 
 LARGEST = float(np.finfo(np.float16).max)
 
 
-class CudaOps:
+class CudaOps(GraphOps):
     """Writes embeddings, attention, linear layers and the rest for the layout "flat"."""
-
-    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
-        """Write into `writer`; raises ExportError for a weight that float16 cannot hold."""
-        self.w, self.config, self._weights = writer, config, weights
 
     def inputs(self, *, text_ids: bool, one_position: bool) -> None:
         """Declare the inputs; `token_offset` and `cumulative_lengths` are those of PackedAttention."""
-        for name in ("input_ids", "segment_ids", "position_ids", *(["text_ids"] if text_ids else [])):
+        for name in (*self.token_inputs, *(["text_ids"] if text_ids else [])):
             self.w.input(name, ["tokens"])
         self.w.input("token_offset", ["texts", "longest"])
         self.w.input("cumulative_lengths", ["texts_and_1"])
@@ -38,8 +33,8 @@ class CudaOps:
             "EmbedLayerNormalization",
             ids,
             segments,
-            *(self._tensor(table(kind)) for kind in ("word", "position", "token_type")),
-            *self._norm_parameters("bert.embeddings.LayerNorm"),
+            *(self.tensor(table(kind)) for kind in ("word", "position", "token_type")),
+            *self.norm_parameters("bert.embeddings.LayerNorm"),
             "",
             places,
             outputs=2,
@@ -51,7 +46,7 @@ class CudaOps:
 
     def project_embeddings(self, x: str, name: str) -> str:
         """Write the linear layer after the embeddings; (T, e) → (T, H)."""
-        return self._linear(x, name)
+        return self.linear(x, name)
 
     def _score_bias(self) -> list[str]:
         """Write what is added to the scores of every attention, (1, A, longest, longest); nothing in BERT."""
@@ -62,20 +57,13 @@ class CudaOps:
         return self.w.node(
             "PackedAttention",
             x,
-            *self._joined_projections(name),
+            *self.joined_projections(name),
             "token_offset",
             "cumulative_lengths",
             *self._attention_bias,
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )
-
-    def _joined_projections(self, name: str) -> tuple[str, str]:
-        """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
-        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
-        weight = np.concatenate([self._weights[f"{part}.weight"].T for part in parts], axis=1)
-        bias = np.concatenate([self._weights[f"{part}.bias"] for part in parts])
-        return self._half(f"{name}.weight", weight), self._half(f"{name}.bias", bias)
 
     def attention_at_heads(self, x: str, name: str) -> str:
         """Write self-attention and take the head positions; (T, H) → (P, H)."""
@@ -84,27 +72,24 @@ class CudaOps:
     def intermediate(self, x: str, name: str) -> str:
         """Write the feed-forward layer's first half with its activation; (T, H) → (T, I)."""
         if self.config.hidden_act not in ("gelu", "gelu_new"):
-            return self.w.activation(self._linear(x, name), self.config.hidden_act)
+            return self.w.activation(self.linear(x, name), self.config.hidden_act)
         # FastGelu is the tanh form, with the bias in it as BiasGelu has.
         fused = "FastGelu" if self.config.hidden_act == "gelu_new" else "BiasGelu"
-        product = self.w.node("MatMul", x, self._transposed(name))
-        return self.w.node(fused, product, self._tensor(f"{name}.bias"), domain=MICROSOFT)
+        weight, bias = self.linear_parameters(name)
+        return self.w.node(fused, self.w.node("MatMul", x, weight), bias, domain=MICROSOFT)
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
+        weight, *bias = self.linear_parameters(dense)
         return self.w.node(
             "SkipLayerNormalization",
-            self.w.node("MatMul", x, self._transposed(dense)),
+            self.w.node("MatMul", x, weight),
             residual,
-            *self._norm_parameters(norm),
-            self._tensor(f"{dense}.bias"),
+            *self.norm_parameters(norm),
+            *bias,
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
         )
-
-    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
-        """Return what the second layer reads: the first one's output."""
-        return x
 
     def add_norm(self, x: str, residual: str, norm: str) -> str:
         """Write LayerNorm(x + residual)."""
@@ -112,7 +97,7 @@ class CudaOps:
             "SkipLayerNormalization",
             x,
             residual,
-            *self._norm_parameters(norm),
+            *self.norm_parameters(norm),
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
         )
@@ -125,19 +110,8 @@ class CudaOps:
         """Write a cast to the outputs' type."""
         return self.w.node("Cast", x, to=TensorProto.FLOAT)
 
-    def _linear(self, x: str, name: str) -> str:
-        return self.w.node("Gemm", x, self._transposed(name), self._tensor(f"{name}.bias"))
-
-    def _norm_parameters(self, name: str) -> tuple[str, str]:
-        return self._tensor(f"{name}.weight"), self._tensor(f"{name}.bias")
-
-    def _transposed(self, name: str) -> str:
-        return self._half(f"{name}.weight.T", self._weights[f"{name}.weight"].T)
-
-    def _tensor(self, name: str) -> str:
-        return self._half(name, self._weights[name])
-
-    def _half(self, name: str, value: NDArray[np.float32]) -> str:
+    def constant(self, name: str, value: NDArray[np.float32]) -> str:
+        """Write weights in float16; raises ExportError for one that it cannot hold."""
         return self.w.constant(name, to_half(name, value))
 
 

@@ -142,7 +142,7 @@ class Int8Ops(CpuOps):
             quantised, scale, zero = self._quantised_activation(x)
         return self.add_norm(self._product(quantised, scale, zero, linear), residual, norm)
 
-    def norm_parameters(self, name: str) -> tuple[str, str]:
+    def norm_parameters(self, name: str) -> list[str]:
         """Write a norm's scale and its shift, to which the bias of the next of `_residual_denses` is added."""
         if name == EMBEDDINGS_NORM and self.config.projects_embeddings:
             return super().norm_parameters(name)
@@ -152,7 +152,7 @@ class Int8Ops(CpuOps):
         shift = self.weights[f"{name}.bias"] + self.weights[f"{dense}.bias"]
         # A norm of several layers may be followed by different ones.
         kept = f"{name}.bias.residual.{dense}" if self.config.shares_layers else f"{name}.bias.residual"
-        return self.tensor(f"{name}.weight"), self.w.constant(kept, shift)
+        return [self.tensor(f"{name}.weight"), self.w.constant(kept, shift)]
 
     def _fixed_input(
         self, x: str, linears: Sequence[_Linear], residual: _Linear | None = None

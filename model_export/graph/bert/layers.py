@@ -3,50 +3,17 @@
 T tokens, H width, e the embeddings', I the feed-forward layer's, P positions, K scores, V vocabulary.
 """
 
-from typing import Protocol
-
 from bert.bodies.tensors import EMBEDDING, MLM_HEAD
 from bert.checkpoint.tensor_names import Weights
-from bert.config import BertConfig
 from bert.tasks.task import Head, Task
-from model_export.graph.graph_builder import GraphWriter, linear
+from model_export.graph.bert.cpu_ops import CpuOps
+from model_export.graph.bert.cuda_ops import CudaOps
+from model_export.graph.graph_builder import linear
+
+Ops = CpuOps | CudaOps
 
 
-class GraphOps(Protocol):
-    """Operators of one kind of device, that these layers are written with; cpu_ops, int8_ops and cuda_ops have them."""
-
-    w: GraphWriter
-    config: BertConfig
-
-    def embeddings(self) -> str:
-        """Write (T, e): word, position and segment, normalised."""
-
-    def project_embeddings(self, x: str, name: str) -> str:
-        """Write the linear layer after them, where there is one; (T, e) → (T, H)."""
-
-    def attention(self, x: str, name: str) -> str:
-        """Write self-attention with its projections; (T, H) → (T, H)."""
-
-    def attention_at_heads(self, x: str, name: str) -> str:
-        """Write the same for each text's one head position, which reads all its tokens; (T, H) → (P, H)."""
-
-    def intermediate(self, x: str, name: str) -> str:
-        """Write the feed-forward layer's first half; (T, H) → (T, I)."""
-
-    def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
-        """Write LayerNorm(x W + b + residual)."""
-
-    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
-        """Write what the second layer reads, of the embeddings and the first layer's output; shapes stay.
-
-        With `gathers` x holds the vectors at `positions` only, (P, H).
-        """
-
-    def to_float32(self, x: str) -> str:
-        """Write a cast to float32, if x has another type."""
-
-
-def write_layers(ops: GraphOps, *, one_position: bool, gathers: bool) -> str:
+def write_layers(ops: Ops, *, one_position: bool, gathers: bool) -> str:
     """Write embeddings and layers; (T, H), or with `gathers` the vectors (P, H) at `positions`."""
     config, writer = ops.config, ops.w
     x = ops.embeddings()
@@ -69,7 +36,7 @@ def write_layers(ops: GraphOps, *, one_position: bool, gathers: bool) -> str:
     return x
 
 
-def _rest_of_layer(ops: GraphOps, attended: str, x: str, name: str) -> str:
+def _rest_of_layer(ops: Ops, attended: str, x: str, name: str) -> str:
     """Write what follows attention in an encoder layer; shapes stay."""
     out = f"{name}.attention.output"
     x = ops.project_add_norm(attended, x, f"{out}.dense", f"{out}.LayerNorm")
@@ -78,7 +45,7 @@ def _rest_of_layer(ops: GraphOps, attended: str, x: str, name: str) -> str:
     return ops.project_add_norm(wide, x, f"{out}.dense", f"{out}.LayerNorm")
 
 
-def write_head(ops: GraphOps, x: str, text_ids: str | None, weights: Weights, task: Task) -> str:
+def write_head(ops: Ops, x: str, text_ids: str | None, weights: Weights, task: Task) -> str:
     """Write the head, which is small and always float32; (P, H) → (P, K), or (P, V) of a masked language model."""
     x = ops.to_float32(x)
     if task.head is Head.VOCABULARY:
@@ -88,7 +55,7 @@ def write_head(ops: GraphOps, x: str, text_ids: str | None, weights: Weights, ta
     return linear(ops.w, x, weights, task.head_name)
 
 
-def _masked_language_model(ops: GraphOps, x: str, weights: Weights) -> str:
+def _masked_language_model(ops: Ops, x: str, weights: Weights) -> str:
     """Write the head of pretraining, its decoder the table that the graph already has; (P, H) → (P, V), float32."""
     w, norm = ops.w, f"{MLM_HEAD}.transform.LayerNorm"
     dense = linear(w, x, weights, f"{MLM_HEAD}.transform.dense")

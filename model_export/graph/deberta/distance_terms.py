@@ -19,7 +19,8 @@ from bert.bodies.deberta.body import DISTANCES, DISTANCES_NORM, TERMS, DebertaBo
 from bert.bodies.deberta.distances import distance_rows
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
-from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.graph_builder import MICROSOFT
+from model_export.graph.ops import GraphOps
 
 
 def projected_distances(config: BertConfig, weights: Weights, name: str) -> dict[str, NDArray[np.float32]]:
@@ -52,9 +53,9 @@ def distance_table(config: BertConfig) -> NDArray[np.int64]:
 class DistanceTerms:
     """Writes the terms of each layer; what all layers share is written once."""
 
-    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
-        """Write into `writer`."""
-        self._w, self._config, self._weights = writer, config, weights
+    def __init__(self, ops: GraphOps) -> None:
+        """Write with the operators of a device."""
+        self._w, self._config, self._weights = ops.w, ops.config, ops.weights
         self._shared = dict[str, str]()
 
     def in_rows(self, query: str, key: str, name: str) -> str:

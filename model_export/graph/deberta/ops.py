@@ -3,38 +3,60 @@
 T = R * S tokens, H width, Q queries in a row, P positions.
 """
 
+from abc import abstractmethod
 from functools import cached_property
 
 from bert.bodies.deberta.body import CONVOLUTION, WIDENING, DebertaBody
 from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
 from bert.config import BertConfig
 from model_export.graph.bert.cpu_ops import CpuOps
-from model_export.graph.bert.cuda_ops import CudaOps, to_half
+from model_export.graph.bert.cuda_ops import CudaOps
 from model_export.graph.bert.int8_ops import Int8Ops
 from model_export.graph.deberta.distance_terms import DistanceTerms
 from model_export.graph.deberta.neighbours import convolution_weights, neighbours
 from model_export.graph.deberta.padded_attention import PaddedAttention
+from model_export.graph.ops import GraphOps
 
 _FIRST_OUTPUT = "bert.encoder.layer.0.output.LayerNorm"
 
 
-class DebertaRows(CpuOps):
-    """What both forms of rows have, float32 and 8 bits."""
+class DebertaOps(GraphOps):
+    """What all kinds of device have."""
 
     @cached_property
     def body(self) -> DebertaBody:
         """Words of the body in `config.json`."""
         return DebertaBody.of(self.config.body)
 
+    def _widened(self, summed: str) -> str:
+        """Write narrow embeddings (T, e) as wide as the layers, (T, H)."""
+        if not self.config.widens_embeddings:
+            return summed
+        return self.w.node("MatMul", summed, self.constant(f"{WIDENING}.T", self.weights[WIDENING].T))
+
+    @abstractmethod
+    def convolution(self, embedded: str) -> str:
+        """Write the convolution of embeddings within each text, with its activation; (T, H) → (T, H)."""
+
+    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
+        """Write the first layer's output with the convolution of the embeddings added, where there is one."""
+        if self.body.conv_kernel_size < 1:
+            return x
+        convolved = self.convolution(embedded)
+        if gathers:
+            convolved = self.w.node("Gather", convolved, "positions", axis=0)
+        return self.add_norm(x, convolved, f"{CONVOLUTION}.LayerNorm")
+
+
+class DebertaRows(DebertaOps, CpuOps):
+    """What both forms of rows have, float32 and 8 bits."""
+
     @cached_property
     def _terms(self) -> DistanceTerms:
-        return DistanceTerms(self.w, self.config, self.weights)
+        return DistanceTerms(self)
 
     def _summed(self, *more: str) -> str:
-        total = super()._summed(*(more if self.body.position_biased_input else ()))
-        if not self.config.widens_embeddings:
-            return total
-        return self.w.node("MatMul", total, self.w.constant(f"{WIDENING}.T", self.weights[WIDENING].T))
+        return self._widened(super()._summed(*(more if self.body.position_biased_input else ())))
 
     def _attended_rows(self, query: str, key: str, value: str, name: str) -> str:
         bias = self._attention_bias
@@ -49,15 +71,6 @@ class DebertaRows(CpuOps):
 
     def _product_scale(self) -> dict[str, float]:
         return {"scale": self.body.score_scale(self.config)} if self.body.pos_att_type else {}
-
-    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
-        """Write the first layer's output with the convolution of the embeddings added, where there is one."""
-        if self.body.conv_kernel_size < 1:
-            return x
-        convolved = self.convolution(embedded)
-        if gathers:
-            convolved = self.w.node("Gather", convolved, "positions", axis=0)
-        return self.add_norm(x, convolved, f"{CONVOLUTION}.LayerNorm")
 
     def convolution(self, embedded: str) -> str:
         """Write the convolution of embeddings within each text, with its activation; (T, H) → (T, H)."""
@@ -81,7 +94,7 @@ class DebertaCpuOps(DebertaRows):
         """Write self-attention with its three projections; (T, H) → (T, H)."""
         if not self.body.pos_att_type:
             return super().attention(x, name)
-        joined = self.w.node("Gemm", x, *self._joined_projections(name))
+        joined = self.w.node("Gemm", x, *self.joined_projections(name))
         parts = self.w.nodes("Split", joined, outputs=3, axis=1, num_outputs=3)
         query, key, value = map(self._in_rows, parts)
         return self._attended_rows(query, key, value, name)
@@ -90,10 +103,10 @@ class DebertaCpuOps(DebertaRows):
 class DebertaInt8Ops(DebertaRows, Int8Ops):
     """The layers' products in 8 bits."""
 
-    def norm_parameters(self, name: str) -> tuple[str, str]:
+    def norm_parameters(self, name: str) -> list[str]:
         """Write a norm's scale and shift; the norm of the convolution takes in the bias that another first output has."""
         if name == _FIRST_OUTPUT and self.body.conv_kernel_size > 0:
-            return CpuOps.norm_parameters(self, name)
+            return GraphOps.norm_parameters(self, name)
         return super().norm_parameters(name)
 
     def convolution(self, embedded: str) -> str:
@@ -103,48 +116,33 @@ class DebertaInt8Ops(DebertaRows, Int8Ops):
         return super().convolution(plain)
 
 
-class DebertaCudaOps(CudaOps):
+class DebertaCudaOps(DebertaOps, CudaOps):
     """The layers on a CUDA GPU."""
 
     @cached_property
-    def body(self) -> DebertaBody:
-        """Words of the body in `config.json`."""
-        return DebertaBody.of(self.config.body)
-
-    @cached_property
     def _padded(self) -> PaddedAttention:
-        return PaddedAttention(self.w, self.config, self._weights, to_half)
+        return PaddedAttention(self)
 
     def embeddings(self) -> str:
         """Write the sum of the embeddings, widened where they are narrow, and its norm; (T, H)."""
         if self.body.position_biased_input and not self.config.widens_embeddings:
             return super().embeddings()
         self._attention_bias = self._score_bias()
-        total = self.w.node("Gather", self._tensor(EMBEDDING), "input_ids")
-        total = self.w.node("Add", total, self.w.node("Gather", self._tensor(SEGMENTS), "segment_ids"))
+        total = self.w.node("Gather", self.tensor(EMBEDDING), "input_ids")
+        total = self.w.node("Add", total, self.w.node("Gather", self.tensor(SEGMENTS), "segment_ids"))
         if self.body.position_biased_input:
-            total = self.w.node("Add", total, self.w.node("Gather", self._tensor(POSITIONS), "position_ids"))
-        if self.config.widens_embeddings:
-            total = self.w.node("MatMul", total, self._half(f"{WIDENING}.T", self._weights[WIDENING].T))
-        parameters = self._norm_parameters(EMBEDDINGS_NORM)
-        return self.w.node(
-            "LayerNormalization", total, *parameters, axis=-1, epsilon=self.config.layer_norm_eps
-        )
+            total = self.w.node("Add", total, self.w.node("Gather", self.tensor(POSITIONS), "position_ids"))
+        return self.norm(self._widened(total), EMBEDDINGS_NORM)
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its three projections; (T, H) → (T, H)."""
         if not self.body.pos_att_type:
             return super().attention(x, name)
-        return self._padded.attention(self.w.node("Gemm", x, *self._joined_projections(name)), name)
+        return self._padded.attention(self.w.node("Gemm", x, *self.joined_projections(name)), name)
 
-    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
-        """Write the first layer's output with the convolution of the embeddings added, where there is one."""
-        if self.body.conv_kernel_size < 1:
-            return x
-        convolved = self._padded.convolution(embedded)
-        if gathers:
-            convolved = self.w.node("Gather", convolved, "positions", axis=0)
-        return self.add_norm(x, convolved, f"{CONVOLUTION}.LayerNorm")
+    def convolution(self, embedded: str) -> str:
+        """Write the convolution of embeddings within each text, with its activation; (T, H) → (T, H)."""
+        return self._padded.convolution(embedded)
 
 
 def attention_cost(config: BertConfig) -> dict[str, int]:

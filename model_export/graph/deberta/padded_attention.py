@@ -6,31 +6,25 @@ Nothing follows a tensor's shape: CUDA leaves that to the CPU, which the session
 N texts, L tokens of the longest, T tokens, H width, A heads, D their size, K rows of the table of distances.
 """
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 from onnx import TensorProto
 
 from bert.bodies.deberta.body import CONVOLUTION, DebertaBody
-from bert.checkpoint.tensor_names import Weights
-from bert.config import BertConfig
 from model_export.graph.deberta.distance_terms import distance_table, projected_distances
 from model_export.graph.deberta.neighbours import convolution_weights
-from model_export.graph.graph_builder import MICROSOFT, GraphWriter
+from model_export.graph.graph_builder import MICROSOFT, text_places
+from model_export.graph.ops import GraphOps
 
-Half = Callable[[str, NDArray[np.float32]], NDArray[Any]]
 MASKED_SCORE = np.array(-1e4, np.float16)
 
 
 class PaddedAttention:
     """Writes attention over a row for each text; what all layers share is written once."""
 
-    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights, half: Half) -> None:
-        """Write into `writer`; `half` rounds constants."""
-        self._w, self._config, self._weights, self._half = writer, config, weights, half
-        self._body = DebertaBody.of(config.body)
+    def __init__(self, ops: GraphOps) -> None:
+        """Write with the operators of a device."""
+        self._w, self._config, self._weights, self._constant = ops.w, ops.config, ops.weights, ops.constant
+        self._body = DebertaBody.of(ops.config.body)
         self._shared = dict[str, str]()
 
     def attention(self, joined: str, name: str) -> str:
@@ -114,11 +108,7 @@ class PaddedAttention:
     def _places(self) -> str:
         """Write 1, 2, 3 ... for the places of the longest text, (L,)."""
         if "places" not in self._shared:
-            w = self._w
-            offsets = w.node("Cast", "token_offset", to=TensorProto.INT64)
-            row = w.node("Gather", offsets, w.constant("index_0", 0), axis=0)
-            ones = w.node("Add", w.node("Sub", row, row), w.constant("index_1", 1))
-            self._shared["places"] = w.node("CumSum", ones, w.constant("index_0", 0))
+            self._shared["places"] = text_places(self._w)
         return self._shared["places"]
 
     def _lengths(self) -> str:
@@ -139,6 +129,3 @@ class PaddedAttention:
         """Write (N, L, X) → (T, X)."""
         found, *_ = self._w.nodes("RemovePadding", x, self._lengths(), domain=MICROSOFT, outputs=4)
         return found
-
-    def _constant(self, name: str, value: NDArray[np.float32]) -> str:
-        return self._w.constant(name, self._half(name, value))

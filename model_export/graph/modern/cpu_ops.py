@@ -17,6 +17,7 @@ from model_export.graph.bert.cpu_ops import MASKED_SCORE, CpuOps, product_block
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.modern.long_rows import LongRows
 from model_export.graph.modern.rotation import tables
+from model_export.graph.ops import GraphOps
 
 SHORT = {True: 256, False: 512}
 """Largest width of rows that are short for layers with a window, and for the others.
@@ -29,19 +30,13 @@ a time take 1.05 to 1.3 of the time.
 class ModernCpuOps(CpuOps):
     """Writes ModernBERT's layers for the layout "rows"."""
 
+    token_inputs = ("input_ids", "position_ids")
+    norm_parameters = GraphOps.norm_parameters
+
     @cached_property
     def body(self) -> ModernBody:
         """Words of the body in `config.json`."""
         return ModernBody.of(self.config.body)
-
-    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
-        """Declare the inputs: BERT's without segments."""
-        for name in ("input_ids", "position_ids", "text_ids"):
-            self.w.input(name, ["rows", "row_tokens"])
-        self.w.input("positions", ["positions"])
-        if one_position:
-            self.w.input("row_heads", ["rows", "row_heads"])
-            self.w.input("head_order", ["positions"])
 
     def words(self) -> str:
         """Write the word embeddings; (T, H). Also what every attention shares."""
@@ -64,29 +59,18 @@ class ModernCpuOps(CpuOps):
         }
         return w.node("Gather", self.tensor(EMBEDDING), w.node("Reshape", "input_ids", tokens))
 
-    def norm(self, x: str, name: str) -> str:
-        """Write LayerNorm(x); shapes stay."""
-        parameters = [self.tensor(f"{name}.weight")]
-        if self.body.norm_bias:
-            parameters.append(self.tensor(f"{name}.bias"))
-        return self.w.node("LayerNormalization", x, *parameters, axis=-1, epsilon=self.config.layer_norm_eps)
-
     def add_and_norm(self, x: str, residual: str, norm: str) -> tuple[str, str]:
         """Write x + residual, and its LayerNorm."""
         total = self.w.node("Add", x, residual)
         return total, self.norm(total, norm)
 
     def of_norm(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:
-        """Write x W + b, or outputs `begin` to `end` of it; (T, H) → (T, end - begin)."""
-        part = "" if end is None else f".{begin}_{end}"
-        weight = self.w.constant(f"{name}.weight.T{part}", self.weights[f"{name}.weight"][begin:end].T)
-        bias = self.weights.get(f"{name}.bias")
-        added = [] if bias is None else [self.w.constant(f"{name}.bias{part}", bias[begin:end])]
-        return self.w.node("Gemm", x, weight, *added)
+        """Write x W + b of a LayerNorm's output x, or outputs `begin` to `end` of it; (T, H) → (T, end - begin)."""
+        return self.linear(x, name, begin, end)
 
     def of_any(self, x: str, name: str) -> str:
-        """Write x W + b; (T, in) → (T, H)."""
-        return self.of_norm(x, name)
+        """Write x W + b of other vectors; (T, in) → (T, H)."""
+        return self.linear(x, name)
 
     def attend(self, query: str, key: str, value: str, layer: int) -> str:
         """Write attention of queries and keys that are not yet rotated; (T, H) each to the same."""

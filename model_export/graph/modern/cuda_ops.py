@@ -16,18 +16,12 @@ from model_export.graph.modern.rotation import tables
 class ModernCudaOps(CudaOps):
     """Writes ModernBERT's layers for the layout "flat"."""
 
+    token_inputs = ("input_ids", "position_ids")
+
     @cached_property
     def body(self) -> ModernBody:
         """Words of the body in `config.json`."""
         return ModernBody.of(self.config.body)
-
-    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
-        """Declare the inputs: BERT's without segments."""
-        for name in ("input_ids", "position_ids", *(["text_ids"] if text_ids else [])):
-            self.w.input(name, ["tokens"])
-        self.w.input("token_offset", ["texts", "longest"])
-        self.w.input("cumulative_lengths", ["texts_and_1"])
-        self.w.input("positions", ["positions"])
 
     def words(self) -> str:
         """Write the word embeddings; (T, H). Also what every attention shares."""
@@ -36,18 +30,13 @@ class ModernCudaOps(CudaOps):
             "Unsqueeze", w.node("Cast", "position_ids", to=TensorProto.INT64), w.constant("axis_1", [1])
         )
         self._masks = [[], [self._window_mask()]] if any(self.body.sliding) else [[]]
-        return w.node("Gather", self._tensor(EMBEDDING), "input_ids")
-
-    def norm(self, x: str, name: str) -> str:
-        """Write LayerNorm(x); shapes stay."""
-        parameters = self._parameters(name)
-        return self.w.node("LayerNormalization", x, *parameters, axis=-1, epsilon=self.config.layer_norm_eps)
+        return w.node("Gather", self.tensor(EMBEDDING), "input_ids")
 
     def add_and_norm(self, x: str, residual: str, norm: str) -> tuple[str, str]:
         """Write x + residual, and its LayerNorm."""
         normed, _, _, total = self.w.nodes(
             "SkipLayerNormalization",
-            *(x, residual, *self._parameters(norm)),
+            *(x, residual, *self.norm_parameters(norm)),
             outputs=4,
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
@@ -56,16 +45,10 @@ class ModernCudaOps(CudaOps):
 
     def of_norm(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:
         """Write x W + b, or outputs `begin` to `end` of it; (T, in) → (T, out)."""
-        part = "" if end is None else f".{begin}_{end}"
-        weight = self._half(f"{name}.weight.T{part}", self._weights[f"{name}.weight"][begin:end].T)
-        bias = self._weights.get(f"{name}.bias")
-        if bias is None:
-            return self.w.node("MatMul", x, weight)
-        return self.w.node("Gemm", x, weight, self._half(f"{name}.bias{part}", bias[begin:end]))
+        weight, *bias = self.linear_parameters(name, begin, end)
+        return self.w.node("Gemm" if bias else "MatMul", x, weight, *bias)
 
-    def of_any(self, x: str, name: str) -> str:
-        """Write x W + b; (T, in) → (T, H)."""
-        return self.of_norm(x, name)
+    of_any = of_norm
 
     def attend(self, query: str, key: str, value: str, layer: int) -> str:
         """Write attention of queries and keys that are not yet rotated; (T, H) each to the same."""
@@ -85,11 +68,6 @@ class ModernCudaOps(CudaOps):
         """Write attention and take the head positions; (T, H) → (P, H)."""
         return self.w.node("Gather", self.attend(query, key, value, layer), "positions", axis=0)
 
-    def _parameters(self, name: str) -> list[str]:
-        """Write a norm's scale, and its shift where it has one."""
-        kinds = ("weight", "bias") if self.body.norm_bias else ("weight",)
-        return [self._tensor(f"{name}.{kind}") for kind in kinds]
-
     def _rotated(self, x: str, layer: int) -> str:
         """Write (T, H) rotated by the tokens' places."""
         w = self.w
@@ -98,7 +76,7 @@ class ModernCudaOps(CudaOps):
         rotated = w.node(
             "RotaryEmbedding",
             *(w.node("Unsqueeze", x, middle), self._places),
-            *(self._half(f"{name}.cos", cos), self._half(f"{name}.sin", sin)),
+            *(self.constant(f"{name}.cos", cos), self.constant(f"{name}.sin", sin)),
             domain=MICROSOFT,
             num_heads=self.config.num_attention_heads,
         )

@@ -1,14 +1,14 @@
 """ModernBERT's layers and heads, operator by operator. T tokens, H width, I the gated layer's, P positions, N texts."""
 
-from typing import Protocol
-
 from bert.bodies.modern import ModernBody
 from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD
 from bert.checkpoint.tensor_names import Weights, head_name
 from bert.config import BertConfig
 from bert.tasks.task import Head, Task
 from model_export.graph.embedding import pooled_mean
-from model_export.graph.graph_builder import GraphWriter, linear
+from model_export.graph.graph_builder import linear
+from model_export.graph.modern.cpu_ops import ModernCpuOps
+from model_export.graph.modern.cuda_ops import ModernCudaOps
 from model_export.graph.modern.long_rows import block_size
 
 COPIED = 2
@@ -18,42 +18,10 @@ Measured on a Zen 4 with 12 heads of 64: docs/measurements/2026-11-23-deberta-mo
 """
 LAST_NORM = "bert.encoder.LayerNorm"
 
-
-class ModernOps(Protocol):
-    """Operators of one kind of device that ModernBERT's layers are written with."""
-
-    w: GraphWriter
-    config: BertConfig
-
-    def words(self) -> str:
-        """Write the word embeddings; (T, H)."""
-
-    def norm(self, x: str, name: str) -> str:
-        """Write LayerNorm(x); shapes stay."""
-
-    def add_and_norm(self, x: str, residual: str, norm: str) -> tuple[str, str]:
-        """Write x + residual, and its LayerNorm."""
-
-    def of_norm(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:
-        """Write x W + b of a LayerNorm's output x, or these of its outputs; (T, H) → (T, end - begin)."""
-
-    def of_any(self, x: str, name: str) -> str:
-        """Write x W + b of other vectors; (T, in) → (T, H)."""
-
-    def attend(self, query: str, key: str, value: str, layer: int) -> str:
-        """Write the attention of rotated queries and keys, (T, H) each; (T, H)."""
-
-    def attend_at_heads(self, query: str, key: str, value: str, layer: int) -> str:
-        """Write the same for queries at each text's one head position; (P, H)."""
-
-    def queries_at_heads(self, x: str) -> str:
-        """Write what `attend_at_heads` wants the queries of."""
-
-    def to_float32(self, x: str) -> str:
-        """Write a cast to float32, if x has another type."""
+Ops = ModernCpuOps | ModernCudaOps
 
 
-def write_layers(ops: ModernOps, *, one_position: bool, gathers: bool) -> str:
+def write_layers(ops: Ops, *, one_position: bool, gathers: bool) -> str:
     """Write embeddings and layers; (T, H), or with `gathers` the vectors (P, H) at `positions`.
 
     With `one_position` the last attention is that of each text's one position.
@@ -79,7 +47,7 @@ def write_layers(ops: ModernOps, *, one_position: bool, gathers: bool) -> str:
     return read
 
 
-def _attention(ops: ModernOps, read: str, layer: int, *, at_heads: bool) -> str:
+def _attention(ops: Ops, read: str, layer: int, *, at_heads: bool) -> str:
     width, name = ops.config.hidden_size, f"bert.encoder.layer.{layer}.attention.self.query_key_value"
     if at_heads:
         query = ops.of_norm(ops.queries_at_heads(read), name, 0, width)
@@ -90,7 +58,7 @@ def _attention(ops: ModernOps, read: str, layer: int, *, at_heads: bool) -> str:
     return ops.attend(query, key, value, layer)
 
 
-def write_head(ops: ModernOps, x: str, text_ids: str | None, weights: Weights, task: Task) -> str:
+def write_head(ops: Ops, x: str, text_ids: str | None, weights: Weights, task: Task) -> str:
     """Write a head's scores, always in float32; of x (P, H), or of the means of (T, H) by `text_ids`."""
     w, body = ops.w, ModernBody.of(ops.config.body)
     x = ops.to_float32(x)

@@ -1,0 +1,81 @@
+"""What the operators of every body and of every kind of device have in common. T tokens, H width."""
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bert.checkpoint.tensor_names import Weights
+from bert.config import BertConfig
+from model_export.graph.graph_builder import GraphWriter
+
+
+class GraphOps(ABC):
+    """Writes the parts of a graph for one kind of device; the layers of a body call its methods in their order."""
+
+    token_inputs: ClassVar[tuple[str, ...]] = ("input_ids", "segment_ids", "position_ids")
+    """Inputs with a number for each token."""
+
+    def __init__(self, writer: GraphWriter, config: BertConfig, weights: Weights) -> None:
+        """Write into `writer`; `weights` by Hugging Face's names."""
+        self.w, self.config, self.weights = writer, config, weights
+
+    @abstractmethod
+    def inputs(self, *, text_ids: bool, one_position: bool) -> None:
+        """Declare the inputs. With `one_position` the head is evaluated at one token of each text."""
+
+    @abstractmethod
+    def text_ids(self) -> str:
+        """Write (T,): the text of each token."""
+
+    @abstractmethod
+    def to_float32(self, x: str) -> str:
+        """Write a cast to float32, if x has another type."""
+
+    def constant(self, name: str, value: NDArray[Any]) -> str:
+        """Write weights in the type that the device computes in."""
+        return self.w.constant(name, value)
+
+    def tensor(self, name: str) -> str:
+        """Write one of the checkpoint's tensors."""
+        return self.constant(name, self.weights[name])
+
+    def linear(self, x: str, name: str, begin: int = 0, end: int | None = None) -> str:
+        """Write x W + b, or its outputs `begin` to `end`; (T, in) → (T, out)."""
+        return self.w.node("Gemm", x, *self.linear_parameters(name, begin, end))
+
+    def linear_parameters(self, name: str, begin: int = 0, end: int | None = None) -> list[str]:
+        """Write a linear layer's weight, (in, out), and its bias where it has one; or those of some outputs."""
+        part = "" if end is None else f".{begin}_{end}"
+        weight = self.constant(f"{name}.weight.T{part}", self.weights[f"{name}.weight"][begin:end].T)
+        bias = self.weights.get(f"{name}.bias")
+        return [weight] if bias is None else [weight, self.constant(f"{name}.bias{part}", bias[begin:end])]
+
+    def joined_projections(self, name: str) -> tuple[str, str]:
+        """Write weight and bias of queries, keys and values side by side: (H, 3H) and (3H,)."""
+        parts = [f"{name}.{part}" for part in ("query", "key", "value")]
+        weight = np.concatenate([self.weights[f"{part}.weight"].T for part in parts], axis=1)
+        bias = np.concatenate([self.weights[f"{part}.bias"] for part in parts])
+        return self.constant(f"{name}.weight", weight), self.constant(f"{name}.bias", bias)
+
+    def norm(self, x: str, name: str) -> str:
+        """Write LayerNorm(x); shapes stay."""
+        parameters = self.norm_parameters(name)
+        return self.w.node("LayerNormalization", x, *parameters, axis=-1, epsilon=self.config.layer_norm_eps)
+
+    def norm_parameters(self, name: str) -> list[str]:
+        """Write a norm's scale, and its shift where it has one."""
+        names = (f"{name}.weight", f"{name}.bias")
+        return [self.tensor(each) for each in names if each in self.weights]
+
+    @abstractmethod
+    def add_norm(self, x: str, residual: str, norm: str) -> str:
+        """Write LayerNorm(x + residual)."""
+
+    def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
+        """Write what the second layer reads, of the embeddings and the first layer's output, which it is in BERT.
+
+        With `gathers` x holds the vectors at `positions` only, (P, H).
+        """
+        return x
