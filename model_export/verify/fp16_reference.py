@@ -6,7 +6,7 @@ cores, and every result is rounded to float16, as it is there when it goes to me
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,195 +23,160 @@ from model_export.verify.texts import EncodedText
 Array = NDArray[Any]
 
 
-class PackedMultiHeadAttention(OpRun):
+_OPERATORS: list[type[OpRun]] = []
+
+
+def _operator(name: str, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a function an operator of the evaluator; it returns the operator's outputs as a tuple, or its only one."""
+
+    def add(compute: Callable[..., Any]) -> Callable[..., Any]:
+        def run(_: OpRun, *inputs: Any, **attributes: Any) -> Any:
+            found = compute(*inputs, **attributes)
+            return found if isinstance(found, tuple) else (found,)
+
+        _OPERATORS.append(type(name, (OpRun,), {"op_domain": domain, "_run": run}))
+        return compute
+
+    return add
+
+
+@_operator("PackedMultiHeadAttention", MICROSOFT)
+def _packed_multi_head_attention(
+    query: Array, key: Array, value: Array, _: None, *inputs: Any, **attributes: Any
+) -> Any:
     """Attention of texts that lie one after the other, projected already."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, query: Array, key: Array, value: Array, _: None, *inputs: Any, **attributes: Any) -> Any:
-        return (_attend([_wide(x) for x in (query, key, value)], *inputs, heads=attributes["num_heads"]),)
+    return _attend([_wide(x) for x in (query, key, value)], *inputs, heads=attributes["num_heads"])
 
 
-class PackedAttention(OpRun):
+@_operator("PackedAttention", MICROSOFT)
+def _packed_attention(
+    x: Array,
+    weight: Array,
+    bias: Array,
+    offset: Array,
+    ends: Array,
+    attention_bias: Array | None = None,
+    **attributes: Any,
+) -> Any:
     """Attention of texts that lie one after the other."""
-
-    op_domain = MICROSOFT
-
-    def _run(
-        self,
-        x: Array,
-        weight: Array,
-        bias: Array,
-        offset: Array,
-        ends: Array,
-        attention_bias: Array | None = None,
-        **attributes: Any,
-    ) -> Any:
-        joined = _wide(_half(_wide(x) @ _wide(weight) + _wide(bias)))
-        parts = np.split(joined, 3, axis=-1)
-        return (_attend(parts, offset, ends, attention_bias, heads=attributes["num_heads"]),)
+    joined = _wide(_half(_wide(x) @ _wide(weight) + _wide(bias)))
+    parts = np.split(joined, 3, axis=-1)
+    return _attend(parts, offset, ends, attention_bias, heads=attributes["num_heads"])
 
 
-class RotaryEmbedding(OpRun):
+@_operator("RotaryEmbedding", MICROSOFT)
+def _rotary_embedding(x: Array, places: Array, cos: Array, sin: Array, **attributes: Any) -> Any:
     """Rotation of each feature of a head's first half with one of its second; texts of one token, (T, 1, H)."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, x: Array, places: Array, cos: Array, sin: Array, **attributes: Any) -> Any:
-        assert x.shape[:2] == places.shape and not attributes.get("interleaved")
-        heads = _wide(x).reshape(*places.shape, attributes["num_heads"], -1)
-        first, second = np.split(heads, 2, axis=-1)
-        cosine, sine = (_wide(table)[places][:, :, None] for table in (cos, sin))
-        turned = (first * cosine - second * sine, second * cosine + first * sine)
-        return (_half(np.concatenate(turned, axis=-1).reshape(x.shape)),)
+    assert x.shape[:2] == places.shape and not attributes.get("interleaved")
+    heads = _wide(x).reshape(*places.shape, attributes["num_heads"], -1)
+    first, second = np.split(heads, 2, axis=-1)
+    cosine, sine = (_wide(table)[places][:, :, None] for table in (cos, sin))
+    turned = (first * cosine - second * sine, second * cosine + first * sine)
+    return _half(np.concatenate(turned, axis=-1).reshape(x.shape))
 
 
-class LayerNormalization(OpRun):
+@_operator("LayerNormalization")
+def _layer_normalization(x: Array, scale: Array, shift: Array | None = None, **attributes: Any) -> Any:
     """The standard one: its sums are float32's also in float16."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, scale: Array, shift: Array | None = None, **attributes: Any) -> Any:
-        shift = np.zeros(1, np.float32) if shift is None else shift
-        return (_norm(_wide(x), scale, shift, attributes["epsilon"], x.dtype),)
+    shift = np.zeros(1, np.float32) if shift is None else shift
+    return _norm(_wide(x), scale, shift, attributes["epsilon"], x.dtype)
 
 
-class MultiHeadAttention(OpRun):
+@_operator("MultiHeadAttention", MICROSOFT)
+def _multi_head_attention(
+    query: Array, key: Array, value: Array, *inputs: Array | None, **attributes: Any
+) -> Any:
     """Attention of rows, with a bias for each of them."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, query: Array, key: Array, value: Array, *inputs: Array | None, **attributes: Any) -> Any:
-        _, _, bias = inputs
-        q, k, v = (
-            _wide(x).reshape(*x.shape[:2], attributes["num_heads"], -1).swapaxes(1, 2)
-            for x in (query, key, value)
-        )
-        scores = q @ k.swapaxes(2, 3) * np.float32(attributes["scale"]) + _wide(bias)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        return (_half((weights @ v).swapaxes(1, 2).reshape(query.shape)),)
+    _, _, bias = inputs
+    q, k, v = (
+        _wide(x).reshape(*x.shape[:2], attributes["num_heads"], -1).swapaxes(1, 2)
+        for x in (query, key, value)
+    )
+    scores = q @ k.swapaxes(2, 3) * np.float32(attributes["scale"]) + _wide(bias)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return _half((weights @ v).swapaxes(1, 2).reshape(query.shape))
 
 
-class RestorePadding(OpRun):
+@_operator("RestorePadding", MICROSOFT)
+def _restore_padding(x: Array, offset: Array) -> Any:
     """Give each text a row as long as the longest one."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, x: Array, offset: Array) -> Any:
-        out = np.zeros((offset.size, x.shape[1]), x.dtype)
-        out[offset.reshape(-1)[: len(x)]] = x
-        return (out.reshape(*offset.shape, -1),)
+    out = np.zeros((offset.size, x.shape[1]), x.dtype)
+    out[offset.reshape(-1)[: len(x)]] = x
+    return out.reshape(*offset.shape, -1)
 
 
-class RemovePadding(OpRun):
+@_operator("RemovePadding", MICROSOFT)
+def _remove_padding(x: Array, lengths: Array) -> Any:
     """Undo RestorePadding; its other outputs are not read."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, x: Array, lengths: Array) -> Any:
-        kept = np.concatenate([row[:length] for row, length in zip(x, lengths, strict=True)])
-        none = np.zeros(0, np.int32)
-        return kept, none, none, none
+    kept = np.concatenate([row[:length] for row, length in zip(x, lengths, strict=True)])
+    none = np.zeros(0, np.int32)
+    return kept, none, none, none
 
 
-class GatherElements(OpRun):
+@_operator("GatherElements")
+def _gather_elements(x: Array, indices: Array, *, axis: int) -> Any:
     """The standard one."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, indices: Array, *, axis: int) -> Any:
-        return (np.take_along_axis(x, indices.astype(np.int64), axis),)
+    return np.take_along_axis(x, indices.astype(np.int64), axis)
 
 
-class EmbedLayerNormalization(OpRun):
+@_operator("EmbedLayerNormalization", MICROSOFT)
+def _embed_layer_normalization(ids: Array, segments: Array, *inputs: Array | None, **attributes: Any) -> Any:
     """Sum of three embeddings and its norm."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, ids: Array, segments: Array, *inputs: Array | None, **attributes: Any) -> Any:
-        words, places, kinds, scale, shift, _, where = inputs
-        total = _wide(words)[ids] + _wide(places)[where] + _wide(kinds)[segments]
-        return _norm(total, scale, shift, attributes["epsilon"]), np.zeros(len(ids), np.int32)
+    words, places, kinds, scale, shift, _, where = inputs
+    total = _wide(words)[ids] + _wide(places)[where] + _wide(kinds)[segments]
+    return _norm(total, scale, shift, attributes["epsilon"]), np.zeros(len(ids), np.int32)
 
 
-class SkipLayerNormalization(OpRun):
+@_operator("SkipLayerNormalization", MICROSOFT)
+def _skip_layer_normalization(
+    x: Array,
+    skip: Array,
+    scale: Array,
+    shift: Array | None = None,
+    bias: Array | None = None,
+    **attributes: Any,
+) -> Any:
     """Norm of input + bias + skip, and where asked for their sum."""
-
-    op_domain = MICROSOFT
-
-    def _run(
-        self,
-        x: Array,
-        skip: Array,
-        scale: Array,
-        shift: Array | None = None,
-        bias: Array | None = None,
-        **attributes: Any,
-    ) -> Any:
-        total = _wide(x) + _wide(skip) + (0 if bias is None else _wide(bias))
-        normed = _norm(total, scale, 0 if shift is None else shift, attributes["epsilon"])
-        if len(self.onnx_node.output) == 1:
-            return (normed,)
-        unused = np.zeros(0, np.float32)
-        return normed, unused, unused, _half(total)
+    total = _wide(x) + _wide(skip) + (0 if bias is None else _wide(bias))
+    normed = _norm(total, scale, 0 if shift is None else shift, attributes["epsilon"])
+    unused = np.zeros(0, np.float32)
+    return normed, unused, unused, _half(total)
 
 
-class BiasGelu(OpRun):
+@_operator("BiasGelu", MICROSOFT)
+def _bias_gelu(x: Array, bias: Array) -> Any:
     """Gelu of x + bias."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, x: Array, bias: Array) -> Any:
-        total = _wide(x) + _wide(bias)
-        return (_half(0.5 * total * (1 + erf(total / np.float32(math.sqrt(2))))),)
+    total = _wide(x) + _wide(bias)
+    return _half(0.5 * total * (1 + erf(total / np.float32(math.sqrt(2)))))
 
 
-class FastGelu(OpRun):
+@_operator("FastGelu", MICROSOFT)
+def _fast_gelu(x: Array, bias: Array) -> Any:
     """Its approximation by tanh."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, x: Array, bias: Array) -> Any:
-        total = _wide(x) + _wide(bias)
-        inner = math.sqrt(2 / math.pi) * (total + 0.044715 * total**3)
-        return (_half(0.5 * total * (1 + np.tanh(inner))),)
+    total = _wide(x) + _wide(bias)
+    inner = math.sqrt(2 / math.pi) * (total + 0.044715 * total**3)
+    return _half(0.5 * total * (1 + np.tanh(inner)))
 
 
-class QuickGelu(OpRun):
+@_operator("QuickGelu", MICROSOFT)
+def _quick_gelu(x: Array, *, alpha: float) -> Any:
     """x * sigmoid(alpha * x)."""
-
-    op_domain = MICROSOFT
-
-    def _run(self, x: Array, *, alpha: float) -> Any:
-        wide = _wide(x)
-        return (_half(wide / (1 + np.exp(-np.float32(alpha) * wide))).astype(x.dtype),)
+    wide = _wide(x)
+    return _half(wide / (1 + np.exp(-np.float32(alpha) * wide))).astype(x.dtype)
 
 
-class MatMul(OpRun):
+@_operator("MatMul")
+def _mat_mul(a: Array, b: Array) -> Any:
     """The standard one, in float32: numpy has no float16 product worth the name."""
-
-    op_domain = ""
-
-    def _run(self, a: Array, b: Array) -> Any:
-        return ((_wide(a) @ _wide(b)).astype(a.dtype),)
+    return (_wide(a) @ _wide(b)).astype(a.dtype)
 
 
-class Gemm(OpRun):
+@_operator("Gemm")
+def _gemm(a: Array, b: Array, c: Array | None = None, *, transB: int = 0, **_: Any) -> Any:
     """The standard one, likewise; of its attributes only transB is written."""
-
-    op_domain = ""
-
-    def _run(self, a: Array, b: Array, c: Array | None = None, *, transB: int = 0, **_: Any) -> Any:
-        b = b.T if transB else b
-        return ((_wide(a) @ _wide(b) + (0 if c is None else _wide(c))).astype(a.dtype),)
-
-
-_OPERATORS = [
-    PackedAttention, PackedMultiHeadAttention, MultiHeadAttention, RotaryEmbedding, RestorePadding, RemovePadding,
-    EmbedLayerNormalization, SkipLayerNormalization, LayerNormalization, BiasGelu, FastGelu, QuickGelu, MatMul, Gemm,
-    GatherElements,
-]  # fmt: skip
+    b = b.T if transB else b
+    return (_wide(a) @ _wide(b) + (0 if c is None else _wide(c))).astype(a.dtype)
 
 
 def run_flat(model: onnx.ModelProto, texts: Sequence[EncodedText]) -> list[Floats]:

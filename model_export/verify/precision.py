@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 
 import numpy as np
@@ -83,7 +83,7 @@ def _batches(texts: Sequence[EncodedText]) -> Iterator[list[EncodedText]]:
         yield batch
 
 
-class Exporter(ABC):
+class Exporter(GraphSession, ABC):
     """A checkpoint's graph in one precision. By default the graph that is written is the graph that is run."""
 
     precision: str
@@ -91,24 +91,16 @@ class Exporter(ABC):
     """Description of the check, for the manifest."""
 
     def __init__(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> None:
-        """Build the graph; the 8-bit one is fitted to `texts`."""
+        """Build the graph and open it; the 8-bit one is fitted to `texts`."""
         self.model = self._build(checkpoint, texts)
         self.packer = packer_for(checkpoint.config, self.precision)
-        self._session = self._open(checkpoint)
+        self._open(checkpoint)
 
     @abstractmethod
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto: ...
 
-    def _open(self, checkpoint: Checkpoint) -> GraphSession:
-        return GraphSession(self.model, self.packer)
-
-    def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
-        """Run each text by itself."""
-        return self._session.alone(texts)
-
-    def packed(self, texts: Sequence[EncodedText]) -> list[Floats]:
-        """Run the texts in batches."""
-        return self._session.packed(texts)
+    def _open(self, checkpoint: Checkpoint) -> None:
+        GraphSession.__init__(self, self.model, self.packer)
 
     def in_numpy(self, texts: Sequence[EncodedText]) -> list[Floats] | None:
         """Run the texts where this machine has no kernels for the graph; None where it has."""
@@ -140,7 +132,8 @@ class Fp16(Exporter):
     """Float16 for CUDA.
 
     Without a GPU the written graph is evaluated in numpy, and what runs on the CPU is its likeness: the same weights,
-    rounded to float16, in the CPU's graph.
+    rounded to float16, in the CPU's graph. ExportError is raised where float16 cannot hold the weights, or where a GPU
+    cannot run the graph.
     """
 
     precision = "fp16"
@@ -148,40 +141,28 @@ class Fp16(Exporter):
         "not run on a GPU: the written graph was evaluated in numpy, operator by operator, with every result rounded "
         "to float16, and its rounded weights were run in the CPU's float32 graph"
     )
-
-    def __init__(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> None:
-        """Build the graph; raises ExportError where float16 cannot hold the weights."""
-        self._on_gpu = CUDA in ort.get_available_providers()
-        super().__init__(checkpoint, texts)
+    _on_gpu = False
 
     def _build(self, checkpoint: Checkpoint, texts: Sequence[EncodedText]) -> onnx.ModelProto:
         config = checkpoint.config
         return build_graph(config, checkpoint.spec, checkpoint.weights, graph_body(config).cuda)
 
-    def _open(self, checkpoint: Checkpoint) -> GraphSession:
-        if self._on_gpu:
-            self.how = "the written graph was run on a GPU"
-            with _on_gpu():
-                return super()._open(checkpoint)
+    def _open(self, checkpoint: Checkpoint) -> None:
+        if CUDA in ort.get_available_providers():
+            self._on_gpu, self.how = True, "the written graph was run on a GPU"
+            with _explained():
+                super()._open(checkpoint)
+            return
         check_types(self.model)
         config, spec, weights = checkpoint.config, checkpoint.spec, checkpoint.weights
         rounded = {name: value.astype(np.float16).astype(np.float32) for name, value in weights.items()}
-        return GraphSession(
-            build_graph(config, spec, rounded, graph_body(config).cpu), packer_for(config, "fp32")
-        )
+        likeness = build_graph(config, spec, rounded, graph_body(config).cpu)
+        GraphSession.__init__(self, likeness, packer_for(config, "fp32"))
 
-    def alone(self, texts: Sequence[EncodedText]) -> list[Floats]:
-        """Run them one by one. Raises ExportError where the GPU does not."""
-        with self._explained():
-            return super().alone(texts)
-
-    def packed(self, texts: Sequence[EncodedText]) -> list[Floats]:
-        """Run them together. Raises ExportError where the GPU does not."""
-        with self._explained():
-            return super().packed(texts)
-
-    def _explained(self) -> AbstractContextManager[None]:
-        return _on_gpu() if self._on_gpu else nullcontext()
+    def run(self, texts: Sequence[EncodedText]) -> list[Floats]:
+        """Return each text's rows of the output, all texts in one batch."""
+        with _explained() if self._on_gpu else nullcontext():
+            return super().run(texts)
 
     def in_numpy(self, texts: Sequence[EncodedText]) -> list[Floats] | None:
         """Run the texts in the written graph; None where a GPU runs it anyway."""
@@ -189,7 +170,7 @@ class Fp16(Exporter):
 
 
 @contextmanager
-def _on_gpu() -> Iterator[None]:
+def _explained() -> Iterator[None]:
     """Say of what onnxruntime cannot do inside that it is not for this machine: it has CUDA, and perhaps no GPU."""
     try:
         yield

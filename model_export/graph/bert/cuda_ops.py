@@ -80,13 +80,13 @@ class CudaOps(GraphOps):
 
     def project_add_norm(self, x: str, residual: str, dense: str, norm: str) -> str:
         """Write LayerNorm(x W + b + residual); (T, in) → (T, H)."""
-        weight, *bias = self.linear_parameters(dense)
+        weight = self.constant(f"{dense}.weight.T", self.weights[f"{dense}.weight"].T)
         return self.w.node(
             "SkipLayerNormalization",
             self.w.node("MatMul", x, weight),
             residual,
             *self.norm_parameters(norm),
-            *bias,
+            self.tensor(f"{dense}.bias"),
             domain=MICROSOFT,
             epsilon=self.config.layer_norm_eps,
         )
