@@ -85,6 +85,14 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
+def read_for_checkpoint(file: Path, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
+    """Return the content of a checkpoint's file. Raises CheckpointError where `read_regular` raises OSError."""
+    try:
+        return read_regular(file, max_bytes)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+
+
 def absence(file: Path) -> str:
     """Return in words why `is_file` is false."""
     if not os.path.lexists(file):

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tokenizers import normalizers
 
 from bert.encoding import Encoding, Ints, Pieces, Window
-from bert.errors import CheckpointError, InputError, TextTooLongError
-from bert.files import atomic_write, read_regular
+from bert.errors import InputError, TextTooLongError
+from bert.files import atomic_write, read_for_checkpoint
 from bert.text import byte_level_bpe, wordpiece
 from bert.text.cuts import cut_pattern
 from bert.text.damage import check_normalizer, damage_refused
@@ -87,11 +87,7 @@ class Tokenizer:
             return cls(from_folder(path))
         if file.suffix == ".txt":
             return cls(from_vocabulary(file))
-        try:
-            content = read_regular(file)
-        except OSError as error:
-            raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
-        return cls.parse(content, file)
+        return cls.parse(read_for_checkpoint(file), file)
 
     @classmethod
     def parse(cls, content: bytes, file: Path) -> "Tokenizer":

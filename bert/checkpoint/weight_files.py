@@ -31,20 +31,16 @@ def weight_files(folder: Path) -> list[Path]:
     """
     source = next((folder / name for name in _SOURCES if (folder / name).is_file()), folder / WEIGHTS)
     files = [folder / shard for shard in _shards(source)] if source.suffix == ".json" else [source]
-    missing = next((file for file in files if not _is_file(file)), None)
-    if missing:
-        raise CheckpointError(f"{missing} {absence(missing)}")
+    for file in files:
+        try:
+            is_there = file.is_file()
+        except OSError as error:  # its name is too long
+            raise CheckpointError(
+                f"{folder} has a shard {displayed(file.name)!r} that cannot be read: {error.strerror}"
+            ) from None
+        if not is_there:
+            raise CheckpointError(f"{file} {absence(file)}")
     return files
-
-
-def _is_file(file: Path) -> bool:
-    """Tell whether a file is there. Raises CheckpointError where its name is too long for one."""
-    try:
-        return file.is_file()
-    except OSError as error:
-        raise CheckpointError(
-            f"{file.parent} has a shard {displayed(file.name)!r} that cannot be read: {error.strerror}"
-        ) from None
 
 
 def _shards(index: Path) -> list[str]:

@@ -73,15 +73,16 @@ def _read(
     if kind in ("hub", "codah", "swag"):
         what = "is not a file here" if kind == "hub" else f"is of the format {kind!r}"
         raise ConfigError(f"{file.path} {what}, and only bert-finetune reads such data")
-    readers: dict[str, Reader] = {
-        "squad": lambda: list(read_squad(file.path)),
-        "conll": lambda: list(read_conll(file.path, file.label_map, labels)),
-        "glue": lambda: list(read_glue(file.path, file.glue_task or guess_glue(file.path), file.label_names)),
-    }
-    if TASKS[task].has_tags:
-        readers["jsonl"] = lambda: list(read_entity_json(file, labels))
-    read = readers.get(kind, lambda: _read_table(file, task, problem_type, labels))
-    return read()
+    match kind:
+        case "squad":
+            return read_squad(file.path)
+        case "conll":
+            return read_conll(file.path, file.label_map, labels)
+        case "glue":
+            return read_glue(file.path, file.glue_task or guess_glue(file.path), file.label_names)
+        case "jsonl" if TASKS[task].has_tags:
+            return read_entity_json(file, labels)
+    return _read_table(file, task, problem_type, labels)
 
 
 def guess_format(path: Path, task: str) -> str:
@@ -146,7 +147,7 @@ def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels
     wanted = file.columns if TASKS[task].needs_pairs else {"text": "text", "label": "label", **file.columns}
     present = column_names(file.path, tuple(name for name in wanted.values() if name))
     if not file.columns and "text" not in present and guess_task(present) and _has_tabs(file.path):
-        return _read_glue(file, None, task, problem_type)
+        return _read_glue(file, task, problem_type)
     columns = text_columns(file, task, problem_type, labels, present)
     missing = [name for name in columns.named if name not in present]
     if missing and present:
@@ -157,7 +158,7 @@ def _read_table(file: LabelledFile, task: str, problem_type: str, labels: Labels
             f"say which are read, {_named_columns(file, columns, present)} in place of the path (in YAML without the quotes)"
             + (_NO_SCORES if TASKS[task].needs_pairs and columns.label in missing else ""),
         )
-    return list(read_table(file.path, columns))
+    return read_table(file.path, columns)
 
 
 def _named_columns(file: LabelledFile, columns: TextColumns, present: Collection[str]) -> str:
@@ -172,8 +173,8 @@ def _has_tabs(path: Path) -> bool:
     return ending(path) in DIALECTS and header_of(path, ())[0].separator == "\t"
 
 
-def _read_glue(file: LabelledFile, name: str | None, task: str, problem_type: str) -> list[Any]:
-    examples = read_glue(file.path, name, file.label_names)
+def _read_glue(file: LabelledFile, task: str, problem_type: str) -> list[Any]:
+    examples = read_glue(file.path, None, file.label_names)
     wants_numbers = TASKS[task].learns_numbers(problem_type)
     for example in examples:
         if TASKS[task].needs_pairs and example.label in ENTAILMENT:
@@ -183,7 +184,7 @@ def _read_glue(file: LabelledFile, name: str | None, task: str, problem_type: st
             raise DataError(
                 file.path, None, f"has the label {example.label!r}; {task} is learned from {wanted}"
             )
-    return list(examples)
+    return examples
 
 
 def _check_columns(file: LabelledFile, task: str, kind: str) -> None:

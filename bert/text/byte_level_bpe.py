@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.text.damage import damage_refused
-from bert.text.stated import StatedTokens, special_pieces
+from bert.text.stated import StatedTokens, around, special_pieces
 
 ROBERTA_PIECES = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special pieces of RoBERTa; all but the mask are the first of its vocabulary, in this order."""
@@ -43,12 +43,7 @@ def from_model(model: models.BPE, name: str, stated: StatedTokens) -> tokenizers
             special["sep"], special["cls"], add_prefix_space=add_prefix_space
         )
         return backend
-    cls, sep = special["cls"][0], special["sep"][0]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[special["cls"], special["sep"]],
-    )
+    backend.post_processor = around(special)
     return backend
 
 

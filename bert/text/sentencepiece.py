@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from bert.errors import CheckpointError
-from bert.files import read_regular
+from bert.files import read_for_checkpoint
 from bert.text.damage import check_charsmap, damage_refused
-from bert.text.stated import StatedTokens, special_pieces
+from bert.text.stated import BERT_PAIR, ROBERTA_PAIR, StatedTokens, around, special_pieces
 
 MAX_BYTES, MAX_PIECES = 2**26, 2**20
 """Largest file and vocabulary that are read; XLM-R's have 5 MB and 250,000 pieces."""
@@ -36,9 +36,7 @@ class SentencePieceModel:
 def read_model(file: Path) -> SentencePieceModel:
     """Read a `.model` file. Raises CheckpointError for one that is damaged, too large or not of the type Unigram."""
     try:
-        return _read(read_regular(file, MAX_BYTES), file)
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
+        return _read(read_for_checkpoint(file, MAX_BYTES), file)
     except (ValueError, struct.error) as error:
         raise CheckpointError(f"{file} cannot be read as a SentencePiece model: {error}") from None
 
@@ -164,15 +162,14 @@ class _Recipe:
 
 _ROBERTA = special_pieces("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 _ALBERT = special_pieces("[CLS]", "[SEP]", "<pad>", "<unk>", "[MASK]")
-_PAIR = "{cls} $A {sep} $B:1 {sep}:1"
 _RECIPES = {
-    "XLMRoberta": _Recipe(_xlm_roberta, _ROBERTA, "{cls} $A {sep} {sep} $B {sep}"),
-    "Camembert": _Recipe(_camembert, _ROBERTA, "{cls} $A {sep} {sep} $B {sep}"),
-    "Albert": _Recipe(_albert, _ALBERT, _PAIR, _albert_normalizers),
+    "XLMRoberta": _Recipe(_xlm_roberta, _ROBERTA, ROBERTA_PAIR),
+    "Camembert": _Recipe(_camembert, _ROBERTA, ROBERTA_PAIR),
+    "Albert": _Recipe(_albert, _ALBERT, BERT_PAIR, _albert_normalizers),
     "DebertaV2": _Recipe(
         _deberta_v2,
         special_pieces("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]", mask_takes_blanks=False),
-        _PAIR,
+        BERT_PAIR,
         _deberta_v2_normalizers,
         (normalizers.Replace(tokenizers.Regex(" {2,}"), " "),),
         _deberta_v2_splits,
@@ -197,10 +194,5 @@ def from_model(file: Path, name: str, stated: StatedTokens) -> tokenizers.Tokeni
     )
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
     special = stated.add_to(backend, recipe.special)
-    cls, sep = special["cls"][0], special["sep"][0]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=recipe.pair.format(cls=cls, sep=sep),
-        special_tokens=[special["cls"], special["sep"]],
-    )
+    backend.post_processor = around(special, recipe.pair)
     return backend

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken
+from tokenizers import AddedToken, processors
 
 from bert.errors import CheckpointError
 from bert.files import read_object
 
+BERT_PAIR, ROBERTA_PAIR = "{cls} $A {sep} $B:1 {sep}:1", "{cls} $A {sep} {sep} $B {sep}"
+"""Special pieces around two texts."""
 _BESIDE = {"cls": "bos", "sep": "eos"}
 """Other names of RoBERTa's first and last piece, <s> and </s>, in some files."""
 
@@ -24,6 +26,16 @@ def special_pieces(
         name: AddedToken(piece, lstrip=name == "mask" and mask_takes_blanks, normalized=False, special=True)
         for name, piece in names.items()
     }
+
+
+def around(special: Mapping[str, tuple[str, int]], pair: str = BERT_PAIR) -> processors.TemplateProcessing:
+    """Return the step that puts the first and the last special piece around one text, and around two as `pair` has them."""
+    cls, sep = special["cls"], special["sep"]
+    return processors.TemplateProcessing(
+        single=f"{cls[0]} $A {sep[0]}",
+        pair=pair.format(cls=cls[0], sep=sep[0]),
+        special_tokens=[cls, sep],
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ class StatedTokens:
     listed: Mapping[int, AddedToken]
     """Id → piece of `added_tokens.json`, which says nothing but names."""
     tokenizer_class: str
-    """Class of `transformers`, without "Tokenizer" and "Fast"; "" where no file names one."""
+    """Class of `transformers`, without "Tokenizer" and "Fast"; "" where no file names the kind."""
     model_type: str
 
     @classmethod
@@ -48,12 +60,13 @@ class StatedTokens:
         """Read what there is in a folder. Raises CheckpointError for a file that is damaged."""
         config, model = read_object(folder / "tokenizer_config.json"), read_object(folder / "config.json")
         name = str(config.get("tokenizer_class") or model.get("tokenizer_class") or "")
+        name = name.removesuffix("Fast").removesuffix("Tokenizer")
         return cls(
             folder,
             config,
             read_object(folder / "special_tokens_map.json"),
             *_added(folder, config),
-            name.removesuffix("Fast").removesuffix("Tokenizer"),
+            "" if name == "PreTrained" else name,
             str(model.get("model_type") or ""),
         )
 

@@ -24,8 +24,6 @@ _CLASS_OF = {
     "deberta-v2": "DebertaV2",
 }
 """`model_type` → class of the tokenizer, where no file names one."""
-_GENERIC = ("", "PreTrained")
-"""Class names that say nothing of the kind."""
 
 
 def refuse_code(folder: Path) -> None:
@@ -50,13 +48,7 @@ def remarks_on(folder: Path) -> tuple[str, ...]:
 
 
 def _is_wordpiece(stated: StatedTokens) -> bool:
-    name = _class_name(stated)
-    return not name or name in wordpiece.CLASSES
-
-
-def _class_name(stated: StatedTokens) -> str:
-    """Return the class that the files name, "" where it says nothing of the kind."""
-    return stated.tokenizer_class if stated.tokenizer_class not in _GENERIC else ""
+    return stated.tokenizer_class in ("", *wordpiece.CLASSES)
 
 
 def from_folder(folder: Path) -> tokenizers.Tokenizer:
@@ -75,7 +67,7 @@ def from_folder(folder: Path) -> tokenizers.Tokenizer:
     stated = StatedTokens.read(folder)
     if has_vocabulary and _is_wordpiece(stated):
         return wordpiece.from_vocabulary(folder / "vocab.txt")
-    name = _class_name(stated) or _CLASS_OF.get(stated.model_type, "")
+    name = stated.tokenizer_class or _CLASS_OF.get(stated.model_type, "")
     if has_merges and name in byte_level_bpe.CLASSES:
         return byte_level_bpe.from_merges(folder, name, stated)
     if model and name in sentencepiece.CLASSES:

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from bert.errors import CheckpointError
-from bert.files import read_regular
-from bert.text.stated import StatedTokens, special_pieces
+from bert.files import read_for_checkpoint
+from bert.text.stated import BERT_PAIR, ROBERTA_PAIR, StatedTokens, around, special_pieces
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MPNET_PIECES = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
@@ -45,12 +45,7 @@ def from_vocabulary(file: Path, lowercase: bool | None = None) -> tokenizers.Tok
     backend.decoder = decoders.WordPiece(prefix="##")
     special = stated.add_to(backend, defaults, needs_all=False)
     if "cls" in special and "sep" in special:
-        cls, sep = special["cls"][0], special["sep"][0]
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{cls} $A {sep}",
-            pair=f"{cls} $A {sep} {sep} $B {sep}" if is_mpnet else f"{cls} $A {sep} $B:1 {sep}:1",
-            special_tokens=[special["cls"], special["sep"]],
-        )
+        backend.post_processor = around(special, ROBERTA_PAIR if is_mpnet else BERT_PAIR)
     return backend
 
 
@@ -90,11 +85,9 @@ def splits_at_spaces(backend: tokenizers.Tokenizer) -> bool:
 
 def _read_pieces(file: Path) -> list[str]:
     try:
-        text = read_regular(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+        text = read_for_checkpoint(file).decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
         # Not splitlines(): the Chinese vocabulary has U+2028 as a piece.
         pieces = text.rstrip("\n").split("\n")
-    except OSError as error:
-        raise CheckpointError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{file} is not UTF-8: {error}") from None
     if (different := len(set(pieces))) != len(pieces):
