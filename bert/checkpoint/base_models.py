@@ -50,8 +50,10 @@ def resolve_base(name: str, sha256: str | None = None, revision: str | None = No
             raise CheckpointError(
                 f"{name!r} is neither a checkpoint folder, nor one of {', '.join(_PACKAGED)}, nor a name of the hub"
             )
-    if sha256:
-        _check_sha256(folder, sha256)
+    if sha256 and (actual := weights_sha256(folder)) != sha256:
+        if actual is None:
+            raise CheckpointError(f"{folder / WEIGHTS} is missing")
+        raise CheckpointError(f"{folder} has sha256 {actual}, expected {sha256}: these are other weights")
     return folder
 
 
@@ -74,14 +76,6 @@ def _sha256(files: tuple[tuple[Path, int, int, int], ...]) -> str:
             while part := stream.read(1 << 20):
                 found.update(part)
     return found.hexdigest()
-
-
-def _check_sha256(folder: Path, expected: str) -> None:
-    actual = weights_sha256(folder)
-    if actual is None:
-        raise CheckpointError(f"{folder / WEIGHTS} is missing")
-    if actual != expected:
-        raise CheckpointError(f"{folder} has sha256 {actual}, expected {expected}: these are other weights")
 
 
 def _package_folder(name: str, module: str) -> Path:

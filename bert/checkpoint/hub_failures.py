@@ -21,11 +21,11 @@ def explained(name: HubName) -> Iterator[None]:
         yield
     except BertError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
-        raise CheckpointError(_reason(name, error)) from error
     except Exception as error:
         # huggingface_hub and its HTTP client have errors with no base of their own.
-        if type(error).__module__.partition(".")[0] not in ("huggingface_hub", "httpx2", "httpcore2"):
+        package = type(error).__module__.partition(".")[0]
+        is_theirs = package in ("huggingface_hub", "httpx2", "httpcore2")
+        if not is_theirs and not isinstance(error, OSError | ValueError | RuntimeError):
             raise
         raise CheckpointError(_reason(name, error)) from error
 

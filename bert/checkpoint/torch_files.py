@@ -164,11 +164,8 @@ def _read_legacy(file: Path, content: _Bytes) -> tuple[Any, dict[str, tuple[int,
     )  # sizes of the writer's integers; the values are little-endian on any machine
     value, end = _unpickle(content, end)
     keys, end = _unpickle(content, end)
-    return value, _find_storages(content, keys, _storages(value), end)
-
-
-def _storages(value: Any) -> Iterable[Storage]:
-    return (tensor.storage for tensor in _state_dict(value).values())
+    storages = [tensor.storage for tensor in _state_dict(value).values()]
+    return value, _find_storages(content, keys, storages, end)
 
 
 def _find_storages(

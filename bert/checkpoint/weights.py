@@ -59,7 +59,7 @@ def read_checkpoint(folder: Path, base: Path | str | None = None, stated: Stated
         )
     stated = stated or Stated()
     try:
-        list(_files(folder))
+        list(_files(folder))  # refuses what is not a regular file
         checkpoint = _read_full(folder, stated) if has_weights(folder) else _read_with_base(folder, base)
         spec, remarks = overruled(checkpoint.spec, stated)
         checkpoint = replace(checkpoint, spec=spec, remarks=(*checkpoint.remarks, *remarks))
@@ -141,7 +141,8 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
         raise CheckpointError(f"{folder}/task.json names no base; say where it is with --base")
     revision = spec.base.get("commit") or adapter_config.get("revision") if name in recorded else None
     base_folder = resolve_base(name, spec.base.get("sha256"), revision)
-    whole = _read_base(base_folder, spec)
+    list(_files(base_folder))
+    whole = _read_whole(base_folder, spec)
     base_name = spec.base.get("name") or Path(name).name
     sources = {**_sources(folder), "base": {"name": base_name, **whole.sources}}
     if not is_adapter:
@@ -159,7 +160,7 @@ def _read_with_base(folder: Path, base: Path | str | None) -> Checkpoint:
 
 def _read_full(folder: Path, stated: Stated) -> Checkpoint:
     if (folder / "task.json").is_file():
-        checkpoint = _read_base(folder, TaskSpec.read(folder))
+        checkpoint = _read_whole(folder, TaskSpec.read(folder))
         _check_pooling(folder, checkpoint)
         return checkpoint
     values = read_values(folder)
@@ -169,9 +170,8 @@ def _read_full(folder: Path, stated: Stated) -> Checkpoint:
     return replace(checkpoint, remarks=(*remarks, *checkpoint.remarks))
 
 
-def _read_base(folder: Path, spec: TaskSpec) -> Checkpoint:
+def _read_whole(folder: Path, spec: TaskSpec) -> Checkpoint:
     """Read a folder of whole weights, whatever it says of its task."""
-    list(_files(folder))
     return _with_weights(folder, spec, BertConfig.read(folder), read_weights(folder))
 
 

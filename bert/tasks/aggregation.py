@@ -15,7 +15,7 @@ from bert.encoding import Pieces
 from bert.tasks import ner
 from bert.tasks.ner import Entity
 from bert.tasks.spec import TaskSpec
-from bert.tasks.tag_sequence import without
+from bert.tasks.tag_sequence import without_tags
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, softmax
 from bert.text.offsets import span_bounds
@@ -167,7 +167,7 @@ def _probabilities(
     if logits.shape != (len(pieces), len(labels)):
         raise ValueError(f"logits have shape {logits.shape}; {(len(pieces), len(labels))} is needed")
     if left_out:
-        logits = without(text, pieces.offsets, logits, TagScheme.of(labels), left_out)
+        logits = without_tags(text, pieces.offsets, logits, TagScheme.of(labels), left_out)
     return softmax(logits)
 
 

@@ -92,7 +92,7 @@ def word_tags(
         raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(spec.labels))} is needed")
     scheme, kinds = TagScheme.of(spec.labels), {*spec.left_out, *left_out}
     if kinds and len(heads):
-        logits = tag_sequence.without(text, word_bounds(pieces, heads), logits, scheme, kinds)
+        logits = tag_sequence.without_tags(text, word_bounds(pieces, heads), logits, scheme, kinds)
     if spec.viterbi and len(logits):
         return tag_sequence.best_sequence(logits, scheme)
     tags: Indices = logits.argmax(axis=-1)

@@ -16,7 +16,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 """Ways to make one vector of a text's. Names are sentence-transformers'."""
 DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
-LEFT_OUT = ("symbols", "handles")
+IGNORED_WORDS = ("symbols", "handles")
 """Kinds of words that an entity can be denied: emoji and other symbols, and names after an at sign."""
 LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
@@ -84,7 +84,7 @@ class TaskSpec:
     viterbi: bool = False
     """NER only: the tags are the best sequence that BIO allows, not each word's best."""
     left_out: tuple[str, ...] = ()
-    """NER only: kinds of words that no entity has, of LEFT_OUT."""
+    """NER only: kinds of words that no entity has, of IGNORED_WORDS."""
     max_tokens: int = 512
     long_texts: str = "cut"
     """Classification only: training and its scores cut a text over `max_tokens` ("cut"), or read it in "windows"."""
@@ -155,8 +155,8 @@ class TaskSpec:
             raise ConfigError(f"labels must differ from one another: {list(self.labels)}")
         if "" in self.labels:
             raise ConfigError(f"label {self.labels.index('')} is empty; name it")
-        if unknown := sorted(set(self.left_out) - set(LEFT_OUT)):
-            raise ConfigError(f"left_out names {', '.join(unknown)}; known are {', '.join(LEFT_OUT)}")
+        if unknown := sorted(set(self.left_out) - set(IGNORED_WORDS)):
+            raise ConfigError(f"left_out names {', '.join(unknown)}; known are {', '.join(IGNORED_WORDS)}")
         if self.task != "ner" and (self.letter_shapes or self.viterbi or self.left_out):
             raise ConfigError(f"letter_shapes, viterbi and left_out are for ner, and task is {self.task!r}")
 

@@ -7,14 +7,14 @@ from collections.abc import Collection
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.tasks.spec import LEFT_OUT
+from bert.tasks.spec import IGNORED_WORDS
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats
 from bert.text.offsets import distinct_characters, is_mark
 
 Indices = NDArray[np.intp]
 
-SYMBOLS, HANDLES = LEFT_OUT
+SYMBOLS, HANDLES = IGNORED_WORDS
 _BARRED = -1e9
 # "@name"; and as tokenised tweets have it, "@ name" at the beginning, after "RT", and after another.
 _HANDLE = re.compile(r"(?<![\w@])@\w+|(?:^|(?<=RT ))\W{0,3}@ \w+(?: @ \w+)*")
@@ -44,14 +44,14 @@ def best_sequence(logits: Floats, scheme: TagScheme) -> Indices:
     return tags
 
 
-def without(
+def without_tags(
     text: str, bounds: NDArray[np.integer], logits: Floats, scheme: TagScheme, kinds: Collection[str]
 ) -> Floats:
     """Return logits (W, K) by which no word at `bounds` (W, 2) of some kinds has a tag but O.
 
     They stay as they are where no label is O.
     """
-    words = left_out(text, bounds, kinds) if kinds and scheme.has_outside else ()
+    words = ignored_words(text, bounds, kinds) if kinds and scheme.has_outside else ()
     if not len(words):
         return logits
     logits, tagged = logits.copy(), scheme.kind_of[:-1] >= 0
@@ -59,7 +59,7 @@ def without(
     return logits
 
 
-def left_out(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> Indices:
+def ignored_words(text: str, bounds: NDArray[np.integer], kinds: Collection[str]) -> Indices:
     """Return the words at `bounds` (W, 2) that are of one of the kinds, by their numbers."""
     found = np.zeros(len(bounds), np.bool_)
     if SYMBOLS in kinds and len(bounds) and has_symbols(text):

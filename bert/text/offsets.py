@@ -85,18 +85,13 @@ def trim_spaces(text: str, offsets: Ints) -> None:
 
     A span of nothing but white space becomes empty, at its end.
     """
-    space = _spaces(text)
+    space = _IS_SPACE[np.minimum(_code_points(text), len(_IS_SPACE) - 1)]  # (code points,)
     places = np.arange(len(text) + 1, dtype=np.int32)
     next_letter = np.minimum.accumulate(np.where(np.append(space, False), len(text), places)[::-1])[::-1]
     after_letter = np.maximum.accumulate(np.where(np.insert(space, 0, True), 0, places))
     starts, ends = offsets[:, 0].copy(), offsets[:, 1].copy()
     offsets[:, 0] = np.minimum(next_letter[starts], ends)
     offsets[:, 1] = np.where(offsets[:, 0] < ends, after_letter[ends], ends)
-
-
-def _spaces(text: str) -> NDArray[np.bool_]:
-    """Return where a text has white space, (code points,)."""
-    return _IS_SPACE[np.minimum(_code_points(text), len(_IS_SPACE) - 1)]
 
 
 def _code_points(text: str) -> NDArray[np.uint32]:

@@ -38,13 +38,11 @@ def refuse_code(folder: Path) -> None:
 def remarks_on(folder: Path) -> tuple[str, ...]:
     """Return what is assumed of a folder's tokenizer, a sentence each. Raises CheckpointError."""
     file = folder / "vocab.txt"
-    if (
-        (folder / "tokenizer.json").is_file()
-        or not file.is_file()
-        or not _is_wordpiece(StatedTokens.read(folder))
-    ):
+    if (folder / "tokenizer.json").is_file() or not file.is_file():
         return ()
-    return tuple(filter(None, [wordpiece.assumed_case(file)]))
+    stated = StatedTokens.read(folder)
+    is_assumed = _is_wordpiece(stated) and stated.config.get("do_lower_case") is None
+    return (wordpiece.assumed_case(file),) if is_assumed else ()
 
 
 def _is_wordpiece(stated: StatedTokens) -> bool:

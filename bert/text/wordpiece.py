@@ -96,9 +96,7 @@ def _read_pieces(file: Path) -> list[str]:
 
 
 def assumed_case(file: Path) -> str:
-    """Return a sentence on the case that `from_vocabulary` assumes; "" where `tokenizer_config.json` states it."""
-    if StatedTokens.read(file.parent).config.get("do_lower_case") is not None:
-        return ""
+    """Return a sentence on the case that `from_vocabulary` assumes where no `tokenizer_config.json` states it."""
     is_lower = _is_lowercase(_read_pieces(file))
     found = "no capitals, so texts are lower-cased" if is_lower else "capitals, so texts keep theirs"
     return (

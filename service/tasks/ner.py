@@ -11,7 +11,7 @@ from bert.errors import FieldError, InvalidRequestError, displayed
 from bert.tasks import aggregation, ner
 from bert.tasks.aggregation import PLAIN, Aggregation, EntityOptions, TaggedPiece
 from bert.tasks.ner import Entity
-from bert.tasks.spec import LEFT_OUT, TaskSpec
+from bert.tasks.spec import IGNORED_WORDS, TaskSpec
 from bert.tasks.tags import TagScheme
 from bert.tokenizer import Window
 from service.engine.engine_protocol import Floats
@@ -160,7 +160,7 @@ def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
 
 def check_left_out(kinds: Sequence[str]) -> frozenset[str]:
     """Return the kinds of words that a request leaves out of entities; refuse none at all, and unknown ones."""
-    return _known("left_out", kinds, LEFT_OUT, lambda kind: f"{kind} is no kind of word to leave out")
+    return _known("left_out", kinds, IGNORED_WORDS, lambda kind: f"{kind} is no kind of word to leave out")
 
 
 def _known(

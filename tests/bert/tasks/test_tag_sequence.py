@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from bert.errors import ConfigError
 from bert.tasks import ner
 from bert.tasks.aggregation import Aggregation, EntityOptions
-from bert.tasks.spec import LEFT_OUT, TaskSpec
-from bert.tasks.tag_sequence import best_sequence, left_out
+from bert.tasks.spec import IGNORED_WORDS, TaskSpec
+from bert.tasks.tag_sequence import best_sequence, ignored_words
 from bert.tasks.tags import TagScheme
 from tests.support.reading import character_tokenizer, read
 
@@ -67,7 +67,7 @@ def test_an_inside_tag_begins_entities_where_its_type_has_no_other() -> None:
     assert best_sequence(logits, TagScheme.of(("O", "I-PER"))).tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize("kinds", [(), LEFT_OUT])
+@pytest.mark.parametrize("kinds", [(), IGNORED_WORDS])
 @pytest.mark.parametrize("text", ["", " "])
 def test_a_text_without_words_has_no_tags(text: str, kinds: tuple[str, ...]) -> None:
     assert ner.decode(text, read(TOKENIZER, text), np.zeros((0, 5), np.float32), SPEC, kinds) == []
@@ -120,20 +120,20 @@ def test_many_handles_take_no_time_of_their_square() -> None:
     words = 3 * np.arange(60_000)[:, None] + np.array([[0, 1], [1, 2]]).reshape(1, 4)
     bounds = words.reshape(-1, 2)
     began = time.perf_counter()
-    assert len(left_out("@a " * 60_000, bounds, ("handles",))) == len(bounds)
+    assert len(ignored_words("@a " * 60_000, bounds, ("handles",))) == len(bounds)
     assert time.perf_counter() - began < 5  # comparing each handle with each word took 20 s
 
 
 def test_without_a_label_for_outside_nothing_is_left_out() -> None:
-    pieces, spec = read(TOKENIZER, "ab 😀"), TaskSpec("ner", ("PER", "LOC"), left_out=LEFT_OUT)
+    pieces, spec = read(TOKENIZER, "ab 😀"), TaskSpec("ner", ("PER", "LOC"), left_out=IGNORED_WORDS)
     found = ner.decode("ab 😀", pieces, np.array([[5, 0], [0, 5]], np.float32), spec)
     assert [e.text for e in found] == ["ab"]  # what is nothing but symbols has no text left
 
 
 def test_words_are_found_by_their_kind() -> None:
     bounds = np.array([[0, 2], [3, 4]])
-    assert left_out("ab 😀", bounds, ()).tolist() == []
-    assert left_out("ab 😀", bounds, ("symbols",)).tolist() == [1]
+    assert ignored_words("ab 😀", bounds, ()).tolist() == []
+    assert ignored_words("ab 😀", bounds, ("symbols",)).tolist() == [1]
 
 
 @pytest.mark.parametrize(
