@@ -7,7 +7,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bert.text.damage import damage_refused
-from bert.text.stated import StatedTokens, around, special_pieces
+from bert.text.stated import StatedTokens, special_pieces, special_template
 
 ROBERTA_PIECES = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 """Special pieces of RoBERTa; all but the mask are the first of its vocabulary, in this order."""
@@ -43,7 +43,7 @@ def from_model(model: models.BPE, name: str, stated: StatedTokens) -> tokenizers
             special["sep"], special["cls"], add_prefix_space=add_prefix_space
         )
         return backend
-    backend.post_processor = around(special)
+    backend.post_processor = special_template(special)
     return backend
 
 

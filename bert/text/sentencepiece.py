@@ -12,7 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from bert.errors import CheckpointError
 from bert.files import read_for_checkpoint
 from bert.text.damage import check_charsmap, damage_refused
-from bert.text.stated import BERT_PAIR, ROBERTA_PAIR, StatedTokens, around, special_pieces
+from bert.text.stated import BERT_PAIR, ROBERTA_PAIR, StatedTokens, special_pieces, special_template
 
 MAX_BYTES, MAX_PIECES = 2**26, 2**20
 """Largest file and vocabulary that are read; XLM-R's have 5 MB and 250,000 pieces."""
@@ -194,5 +194,5 @@ def from_model(file: Path, name: str, stated: StatedTokens) -> tokenizers.Tokeni
     )
     backend.decoder = decoders.Metaspace(prepend_scheme="always")
     special = stated.add_to(backend, recipe.special)
-    backend.post_processor = around(special, recipe.pair)
+    backend.post_processor = special_template(special, recipe.pair)
     return backend

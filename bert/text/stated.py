@@ -28,7 +28,9 @@ def special_pieces(
     }
 
 
-def around(special: Mapping[str, tuple[str, int]], pair: str = BERT_PAIR) -> processors.TemplateProcessing:
+def special_template(
+    special: Mapping[str, tuple[str, int]], pair: str = BERT_PAIR
+) -> processors.TemplateProcessing:
     """Return the step that puts the first and the last special piece around one text, and around two as `pair` has them."""
     cls, sep = special["cls"], special["sep"]
     return processors.TemplateProcessing(

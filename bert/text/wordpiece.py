@@ -7,7 +7,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from bert.errors import CheckpointError
 from bert.files import read_for_checkpoint
-from bert.text.stated import BERT_PAIR, ROBERTA_PAIR, StatedTokens, around, special_pieces
+from bert.text.stated import BERT_PAIR, ROBERTA_PAIR, StatedTokens, special_pieces, special_template
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MPNET_PIECES = ("<pad>", "[UNK]", "<s>", "</s>", "<mask>")
@@ -45,7 +45,7 @@ def from_vocabulary(file: Path, lowercase: bool | None = None) -> tokenizers.Tok
     backend.decoder = decoders.WordPiece(prefix="##")
     special = stated.add_to(backend, defaults, needs_all=False)
     if "cls" in special and "sep" in special:
-        backend.post_processor = around(special, ROBERTA_PAIR if is_mpnet else BERT_PAIR)
+        backend.post_processor = special_template(special, ROBERTA_PAIR if is_mpnet else BERT_PAIR)
     return backend
 
 
