@@ -47,7 +47,7 @@ def pretrain(settings: PretrainSettings, command: str = "") -> Path:
 def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Path:
     require_writable(settings.output_dir)
     corpus = Corpus.open(settings.corpus)
-    special = SpecialIds.load(corpus.tokenizer_folder)
+    special = SpecialIds.load(corpus.folder)
     torch.manual_seed(settings.seed)  # the same fresh weights in every process
     objective = make_objective(settings, corpus, special)
     mask = masking(settings, corpus, special)
@@ -154,7 +154,7 @@ def _check_pieces(corpus: Corpus, folder: Path) -> None:
         theirs = Tokenizer.load(folder)
     except CheckpointError:
         return
-    ours = Tokenizer.load(corpus.tokenizer_folder)
+    ours = Tokenizer.load(corpus.folder)
     both = (i for i in range(ours.highest_id() + 1) if ours.has_id(i) and theirs.has_id(i))
     differing = next((i for i in both if ours.id_to_token(i) != theirs.id_to_token(i)), None)
     if differing is not None:

@@ -12,7 +12,7 @@ Little endian. D documents, S sentences, T tokens. Shards are memory-mapped: ope
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -127,24 +127,10 @@ class Corpus:
         """Map the files of a shard; raises DataError where one is missing or of another size."""
         return Shard(self.folder, entry, self.token_bytes)
 
-    def documents(self, split: str) -> Iterator[Document]:
-        """Yield the documents of a split.
-
-        One shard at a time: a mapped file holds a file descriptor, and a large corpus has thousands.
-        """
-        for entry in self.entries(split):
-            shard = self.shard(entry)
-            yield from (shard.document(index) for index in range(len(shard)))
-
     def token_counts(self, split: str) -> NDArray[np.int64]:
         """Count how often each id occurs in a split (V,). Memory does not grow with the corpus."""
         found = (self.shard(entry).counts(self.vocab_size) for entry in self.entries(split))
         return sum(found, start=np.zeros(self.vocab_size, np.int64))
-
-    @property
-    def tokenizer_folder(self) -> Path:
-        """Folder of the tokenizer that made the ids."""
-        return self.folder
 
     @cached_property
     def vocab_size(self) -> int:

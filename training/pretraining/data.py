@@ -195,7 +195,7 @@ def masking(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> 
     if chosen.smoothing:
         of_kind["weights"] = _weights(settings, corpus, special)
     if chosen.phrases is not None:
-        of_kind["phrases"] = read_phrases(chosen.phrases, Tokenizer.load(corpus.tokenizer_folder))
+        of_kind["phrases"] = read_phrases(chosen.phrases, Tokenizer.load(corpus.folder))
     if chosen.kind == "similar_words":
         of_kind["similar"] = _similar(settings, corpus, special)
     shares = chosen.model_dump(include={"rate", "max_predictions", "mask_share", "random_share"})
@@ -213,7 +213,7 @@ def _weights(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) ->
 def _similar(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> SimilarWords:
     vectors = settings.masking.vectors
     if vectors is not None and vectors.suffix != ".npy":
-        return word_neighbours.of_words(vectors, Tokenizer.load(corpus.tokenizer_folder), special)
+        return word_neighbours.of_words(vectors, Tokenizer.load(corpus.folder), special)
     if vectors is not None:
         return word_neighbours.of_pieces(corpus, vectors, special)
     if settings.base is None:

@@ -28,7 +28,7 @@ from training.pretraining.health import HealthMonitor
 from training.pretraining.mfu import Utilisation, matmul_peak
 from training.pretraining.objectives.base import Objective
 from training.pretraining.settings import PretrainSettings
-from training.pretraining.validation import ValidationScores, evaluate, unigram_entropy
+from training.pretraining.validation import evaluate, unigram_entropy
 
 
 def make_loop(
@@ -96,10 +96,10 @@ class PretrainTrainer(Trainer):
     ) -> None:
         """Resume from the newest checkpoint if there is one and the settings ask for it."""
         self.settings, self.objective, self.held_out = settings, objective, held_out
-        self.tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+        self.tokenizer = Tokenizer.load(corpus.folder)
         store = CheckpointStore(settings.output_dir / CHECKPOINTS, settings.keep_checkpoints)
         super().__init__(loop, store, settings.output_dir, fingerprint, resume=settings.resume)
-        self.last_evaluation: ValidationScores | None = None
+        self.last_scores: dict[str, float] | None = None
         self._saved_at_s = time.monotonic()
         dtype = torch.bfloat16 if loop.bf16 else torch.float32
         # All processes are taken to have the same device.
@@ -141,15 +141,15 @@ class PretrainTrainer(Trainer):
 
     def evaluate(self) -> bool:
         """Score held-out text; never end the run by it."""
-        found = evaluate(self.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
-        self.last_evaluation = found
-        if scores := found.scores():  # left to right: no head tells masked words
+        scores = evaluate(self.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
+        self.last_scores = scores
+        if scores:  # left to right: no head tells masked words
             self.records.evaluation(self.loop.progress.step, {"held_out": scores})
         return False
 
     def finish(self) -> None:
         """Score the held-out text where a run that was over already has not yet."""
-        if self.held_out and self.last_evaluation is None:
+        if self.held_out and self.last_scores is None:
             self.evaluate()
 
     def save_model(self, folder: Path, command: str) -> dict[str, Tensor]:
@@ -167,8 +167,11 @@ class PretrainTrainer(Trainer):
     def _write_model(self, folder: Path, weights: dict[str, Tensor], command: str) -> None:
         """Write `config.json`, `model.safetensors`, the tokenizer, and `pretrain.json` with settings and scores."""
         objective = self.objective
-        scores = self.last_evaluation.scores() if self.last_evaluation else {}
-        recipe = {"command": command, "scores": scores, "settings": self.settings.model_dump(mode="json")}
+        recipe = {
+            "command": command,
+            "scores": self.last_scores or {},
+            "settings": self.settings.model_dump(mode="json"),
+        }
         with atomic_dir(folder) as aside:
             model, shape = objective.model_weights(weights), objective.model.config
             ids = shape.family.special_ids(self.tokenizer.cls_id, self.tokenizer.sep_id)

@@ -6,7 +6,6 @@ N examples, M masked positions, V vocabulary.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -22,32 +21,14 @@ from training.pretraining.objectives.base import Objective
 BATCH_TOKENS = 8192
 
 
-@dataclass(frozen=True)
-class ValidationScores:
-    """Scores; None for a head or labels that are missing."""
-
-    mlm_loss: float | None = None
-    """Mean over masked positions, in nats."""
-    mlm_accuracy: float | None = None
-    pair_accuracy: float | None = None
-    """Accuracy of next sentence prediction, or of sentence order."""
-
-    @property
-    def perplexity(self) -> float | None:
-        """Perplexity of masked words: exp of the loss."""
-        return None if self.mlm_loss is None else math.exp(min(self.mlm_loss, 700.0))
-
-    def scores(self) -> dict[str, float]:
-        """Return the scores that there are, by name."""
-        values = {**vars(self), "perplexity": self.perplexity}
-        return {name: value for name, value in values.items() if value is not None}
-
-
 @torch.no_grad()
 def evaluate(
     objective: Objective, examples: Sequence[MaskedExample], pad_id: int, *, bf16: bool = False
-) -> ValidationScores:
+) -> dict[str, float]:
     """Score examples without dropout on the objective's device, and restore its mode.
+
+    Return what the heads and the examples allow: of words `mlm_loss` (mean over masked positions, nats), `mlm_accuracy` and
+    `perplexity` (exp of the loss), and `pair_accuracy` (of next sentence prediction, or of sentence order).
 
     No random number is drawn, so the run continues as without the evaluation. Processes that share a model (FSDP) all call
     this with the same examples.
@@ -64,11 +45,12 @@ def evaluate(
             sums += torch.cat([_words(words, batch), _pairs(pairs, batch)])
     objective.train(was_training)
     loss, right, positions, pairs_right, pairs = sums.tolist()
-    return ValidationScores(
-        mlm_loss=loss / positions if positions else None,
-        mlm_accuracy=right / positions if positions else None,
-        pair_accuracy=pairs_right / pairs if pairs else None,
-    )
+    scores = {"mlm_loss": loss / positions, "mlm_accuracy": right / positions} if positions else {}
+    if pairs:
+        scores["pair_accuracy"] = pairs_right / pairs
+    if positions:
+        scores["perplexity"] = math.exp(min(scores["mlm_loss"], 700.0))
+    return scores
 
 
 def unigram_entropy(examples: Sequence[MaskedExample]) -> float:

@@ -79,7 +79,7 @@ def run_report(
     whole.
     """
     history, evaluations, warnings = split_log(log)
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     positions = objective.model.config.max_position_embeddings
     return PretrainReport(
         title=title,

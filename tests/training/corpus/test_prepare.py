@@ -217,7 +217,7 @@ def test_without_a_tokenizer_one_is_trained_first(tmp_path: Path) -> None:
     prepare(make(out, source, None, vocab_size=256))
     assert (out / "tokenizer.json").read_bytes() == trained
     corpus = Corpus.open(out)
-    assert Tokenizer.load(corpus.tokenizer_folder).vocab_size == corpus.vocab_size <= 256
+    assert Tokenizer.load(corpus.folder).vocab_size == corpus.vocab_size <= 256
     assert corpus.info["tokenizer"]["uncased"] is True
 
 
@@ -226,7 +226,7 @@ def test_other_vocabularies_read_a_document_as_its_whole_text(tmp_path: Path, fa
     source = write_jsonl(tmp_path / "a.jsonl", documents := texts(30))
     prepare(make(tmp_path / "out", source, None, model_type=family, vocab_size=300, held_out=0.0))
     corpus = Corpus.open(tmp_path / "out")
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     assert corpus.vocab_size == tokenizer.vocab_size <= 300
     assert corpus.info["tokenizer"]["uncased"] is (family == "albert")
     found = [shard.document(i) for shard in corpus.shards("train") for i in range(len(shard))]

@@ -1,6 +1,5 @@
 """Shards on disk: what is written is what is read, and damage is seen."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from bert.errors import DataError
 from tests.support.shards import assert_hashes
-from training.corpus.shards import PARTS, Corpus, Document, Shard, write_index, write_shard
+from training.corpus.shards import Corpus, Document, Shard, write_index, write_shard
 
 Sentences = list[list[int]]
 
@@ -106,13 +105,3 @@ def test_an_unknown_split_and_document_are_named(tmp_path: Path) -> None:
         corpus.shards("dev")
     with pytest.raises(IndexError, match="document 1 of train-00000"):
         corpus.shards("train")[0].document(1)
-
-
-def test_documents_are_read_a_shard_at_a_time(tmp_path: Path) -> None:
-    texts = [document([[7] * 5]), document([[8] * 4])]
-    entries = [write_shard(tmp_path, f"train-{n}", texts, 2) for n in range(20)]
-    write_index(tmp_path, {"token_bytes": 2, "tokenizer": {"vocab_size": 99}, "splits": {"train": entries}})
-    before, most, found = len(os.listdir("/proc/self/fd")), 0, 0
-    for each in Corpus.open(tmp_path).documents("train"):
-        most, found = max(most, len(os.listdir("/proc/self/fd"))), found + len(each.tokens)
-    assert found == 20 * 9 and most <= before + 2 * len(PARTS) + 1

@@ -137,7 +137,7 @@ def settings_of(recipe: str, data: Path, without: Sequence[str] = ()) -> Pretrai
 def trained_by_us(settings: PretrainSettings, start: Path, end: Path) -> list[float]:
     """Train with the project's own loop; write the weights before and after, return the losses."""
     corpus, alone = Corpus.open(settings.corpus), Processes(0, 1, torch.device("cpu"))
-    special = SpecialIds.load(corpus.tokenizer_folder)
+    special = SpecialIds.load(corpus.folder)
     torch.manual_seed(settings.seed)
     objective = make_objective(settings, corpus, special)
     save(objective, start)
@@ -165,7 +165,7 @@ def save(objective: Objective, folder: Path) -> None:
 def batches(settings: PretrainSettings) -> Iterator[list[MaskedExample]]:
     """Yield the examples of each step."""
     corpus = Corpus.open(settings.corpus)
-    mask = masking(settings, corpus, SpecialIds.load(corpus.tokenizer_folder))
+    mask = masking(settings, corpus, SpecialIds.load(corpus.folder))
     examples = stream(settings, corpus, mask, settings.max_tokens, settings.seed)
     return (batch for batch, _ in examples.batches(settings.batch_size))
 

@@ -51,7 +51,7 @@ def run_settings(corpus: Path, out: Path, **changes: Any) -> PretrainSettings:
 def opened(corpus: Path, base: Path, **changes: Any) -> object:
     settings = run_settings(corpus, base.parent / "unused", base=str(base), **changes)
     found = Corpus.open(corpus)
-    return make_objective(settings, found, SpecialIds.load(found.tokenizer_folder))
+    return make_objective(settings, found, SpecialIds.load(found.folder))
 
 
 def test_a_base_of_the_same_pieces_is_taken(corpus: Path, base: Path) -> None:
@@ -150,7 +150,7 @@ def test_another_base_keeps_its_positions(corpus: Path, base: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"'bert' has a shape of its own: leave out model.max_position_embeddings"
     ):
-        make_objective(settings, found, SpecialIds.load(found.tokenizer_folder))
+        make_objective(settings, found, SpecialIds.load(found.folder))
 
 
 def test_what_a_base_lacks_is_told(corpus: Path, base: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -56,7 +56,7 @@ def run(request: pytest.FixtureRequest, corpus: Path, tmp_path_factory: pytest.T
 
 def make(corpus: Path, settings: PretrainSettings) -> Objective:
     found = Corpus.open(corpus)
-    return make_objective(settings, found, SpecialIds.load(found.tokenizer_folder))
+    return make_objective(settings, found, SpecialIds.load(found.folder))
 
 
 def test_transformers_loads_both_models(run: Path) -> None:

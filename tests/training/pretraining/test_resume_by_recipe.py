@@ -63,7 +63,7 @@ def new_loop(recipe: str, corpus: Path, given: dict[str, dict[str, Any]]) -> Tra
         }
     )  # fmt: skip
     prepared = Corpus.open(corpus)
-    special = SpecialIds.load(prepared.tokenizer_folder)
+    special = SpecialIds.load(prepared.folder)
     torch.manual_seed(settings.seed)
     objective = make_objective(settings, prepared, special)
     return make_loop(

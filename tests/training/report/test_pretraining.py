@@ -203,7 +203,7 @@ def test_a_log_is_split_into_steps_evaluations_and_warnings() -> None:
 
 
 def test_gaps_are_single_pieces_of_letters_from_different_documents(corpus: Corpus) -> None:
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     found = gaps(corpus, tokenizer, 10)
     assert len(found) == 10
     words = [VOCABULARY[gap.ids[gap.position]] for gap in found]
@@ -220,14 +220,14 @@ def _holds(text: Sequence[int], part: Sequence[int]) -> bool:
 
 
 def test_gaps_are_the_same_at_every_call_and_never_twice_the_same(corpus: Corpus) -> None:
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     first, second = (gaps(corpus, tokenizer, 25) for _ in range(2))
     assert [(g.ids.tolist(), g.position) for g in first] == [(g.ids.tolist(), g.position) for g in second]
     assert len({tuple(g.ids.tolist()) for g in first}) == 25
 
 
 def test_a_gap_is_filled_with_probabilities_over_the_real_pieces(corpus: Corpus) -> None:
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     found = gaps(corpus, tokenizer, 4)
     objective = Oracle(config()).train()
     filled = fill(objective, tokenizer, found, top_k=3)
@@ -245,7 +245,7 @@ def test_a_gap_is_filled_with_probabilities_over_the_real_pieces(corpus: Corpus)
 
 def test_what_is_shown_is_what_the_model_says_of_the_sentence_alone(corpus: Corpus) -> None:
     torch.manual_seed(0)
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     objective = MaskedLanguageModel(config(initializer_range=0.5))
     short = Gap(np.array([6, 7, 8], np.int32), 1)
     (_, one) = fill(objective, tokenizer, [*gaps(corpus, tokenizer, 1), short])
@@ -258,7 +258,7 @@ def test_what_is_shown_is_what_the_model_says_of_the_sentence_alone(corpus: Corp
 
 
 def test_a_model_without_a_masked_language_head_fills_nothing(corpus: Corpus) -> None:
-    tokenizer = Tokenizer.load(corpus.tokenizer_folder)
+    tokenizer = Tokenizer.load(corpus.folder)
     assert fill(LeftToRight(config()), tokenizer, gaps(corpus, tokenizer, 2)) == []
     assert fill(Oracle(config()), tokenizer, []) == []
 
