@@ -1,6 +1,6 @@
 """Settings of `bert-finetune`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +10,6 @@ from pydantic_settings import SettingsConfigDict
 from bert.settings import CommandSettings, SettingsPart
 from bert.tasks.registry import TASKS
 from bert.tasks.task import Head
-from training.command_line import fill_in
 from training.data_file import DataFile, check_scored
 
 BEST = "best"
@@ -267,8 +266,3 @@ def _check_names(files: Sequence[DataFile]) -> None:
                 "give one of the files another `name`"
             )
         owners[name] = file
-
-
-def with_newer_settings(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a save as this version writes them: what it did not know yet, at its default."""
-    return fill_in(FinetuneSettings, saved, output_dir="")

@@ -169,7 +169,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     step = TrainLoop.step
 
     def dies_at_the_fourth_step(loop: TrainLoop, data: StepData) -> StepNumbers:
-        if loop.progress.step == 3:
+        if loop.state.step == 3:
             raise Killed
         return step(loop, data)
 

@@ -14,7 +14,7 @@ QUIET_S = 2.0
 """Duration above which a stage says how long it took, in seconds."""
 
 
-def progress(
+def make_reporter(
     total_steps: int,
     done_steps: int = 0,
     stream: IO[str] | None = None,

@@ -12,7 +12,7 @@ from typing import Any, Self
 from bert.errors import TrainingError
 from training.core.checkpoints import CheckpointStore
 from training.core.progress import Lines
-from training.core.state import Progress
+from training.core.state import RunState
 
 LOG = "log.jsonl"
 """File of the steps' numbers, in the run's folder."""
@@ -28,18 +28,16 @@ class Records:
     TrainingError names the newest checkpoint of `store` where the disk is full.
     """
 
-    def __init__(
-        self, folder: Path, progress: Progress, reporter: Lines | None, store: CheckpointStore
-    ) -> None:
-        """Name the files, which continue after the steps of `progress`; without a `reporter`, keep no records."""
-        self.folder, self.progress, self.reporter, self.store = folder, progress, reporter, store
+    def __init__(self, folder: Path, state: RunState, reporter: Lines | None, store: CheckpointStore) -> None:
+        """Name the files, which continue after the steps of `state`; without a `reporter`, keep no records."""
+        self.folder, self.state, self.reporter, self.store = folder, state, reporter, store
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
         if self.reporter is None:
             return self
         with ExitStack() as opened, self.store.writing(self.folder):
-            done, due = self.progress.step, self.progress.evaluation_due
+            done, due = self.state.step, self.state.evaluation_due
             self.log = StepsLog(self.folder / LOG, done, evaluation_due=due)
             opened.callback(self.log.close)
             self.board = opened.enter_context(TensorBoard(self.folder / "tensorboard", done))

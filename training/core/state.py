@@ -21,7 +21,7 @@ GENERATORS = "generators.safetensors"
 
 
 @dataclass
-class Progress:
+class RunState:
     """State of a run between two steps."""
 
     step: int = 0
@@ -66,7 +66,7 @@ def write_state(
     folder: Path,
     weights: dict[str, Tensor],
     moments: dict[str, Tensor],
-    progress: Progress,
+    state: RunState,
     fingerprint: Mapping[str, Any],
 ) -> None:
     """Write the files of a checkpoint into an empty folder."""
@@ -76,13 +76,13 @@ def write_state(
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.get_rng_state()
     save_file(generators, folder / GENERATORS)
-    content = {"progress": asdict(progress), "settings": fingerprint}
+    content = {"progress": asdict(state), "settings": fingerprint}
     (folder / STATE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def read_state(
     folder: Path, model: nn.Module, optimizer: Optimizer, fingerprint: Mapping[str, Any]
-) -> Progress:
+) -> RunState:
     """Fill model, optimiser and random generators from a checkpoint.
 
     Raises TrainingError where the checkpoint is of a run with other settings.
@@ -101,7 +101,7 @@ def read_state(
     torch.set_rng_state(generators["cpu"])
     if "cuda" in generators and torch.cuda.is_available():
         torch.cuda.set_rng_state(generators["cuda"])
-    return Progress(**content["progress"])
+    return RunState(**content["progress"])
 
 
 def planned(folders: Iterable[Path]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from bert.nn.losses import Loss
 from training.core import optim
 from training.core.distributed import Processes
-from training.core.state import Progress
+from training.core.state import RunState
 from training.core.step_numbers import Moment, StepNumbers
 
 
@@ -39,8 +39,8 @@ class StepData:
 class DataSource(Protocol):
     """The data of a run, step by step."""
 
-    def next(self, progress: Progress) -> StepData:
-        """Return the data of the step that follows `progress`."""
+    def next(self, state: RunState) -> StepData:
+        """Return the data of the step that follows `state`."""
 
     def close(self) -> None:
         """End what makes the data."""
@@ -73,7 +73,7 @@ class LoopSettings(Protocol):
 
 
 class TrainLoop:
-    """Steps of one run; `progress` says where it stands and is what a resumed run starts from."""
+    """Steps of one run; `state` says where it stands and is what a resumed run starts from."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class TrainLoop:
         self.bf16 = settings.precision == "bf16" or (
             settings.precision == "auto" and self.device.type == "cuda" and torch.cuda.is_bf16_supported()
         )
-        self.progress = Progress()
+        self.state = RunState()
         self.stop_asked = self.save_asked = False
         """Set from outside, by a signal and by the clock; all processes hear of it in the same step."""
         self.stopping = self.saving = False
@@ -115,7 +115,7 @@ class TrainLoop:
     @property
     def done(self) -> float:
         """Share of the run that is over, 0 to 1."""
-        return self.schedule.done(self.progress.step, self.progress.seconds)
+        return self.schedule.done(self.state.step, self.state.seconds)
 
     @property
     def is_over(self) -> bool:
@@ -135,25 +135,25 @@ class TrainLoop:
         self.trained.train()
         before: StepNumbers | None = None
         while not self.is_over and not self.stopping:
-            began, progress = Moment(self.device), self.progress
-            data = self.data.next(progress)
+            began, state = Moment(self.device), self.state
+            data = self.data.next(state)
             numbers = self.step(data)
             if before is not None:
                 before.ended.wait()
             before = numbers
-            progress.step, progress.position = progress.step + 1, data.position
-            progress.tokens += int(numbers.tokens)
-            progress.seconds += self._agreed(began.host_seconds)
-            numbers.known |= {"step": progress.step, "tokens": progress.tokens}
+            state.step, state.position = state.step + 1, data.position
+            state.tokens += int(numbers.tokens)
+            state.seconds += self._agreed(began.host_seconds)
+            numbers.known |= {"step": state.step, "tokens": state.tokens}
             numbers.began, numbers.position = began, data.position
-            numbers.seconds, numbers.done = progress.seconds, self.done
+            numbers.seconds, numbers.done = state.seconds, self.done
             yield numbers
 
     def step(self, data: StepData) -> StepNumbers:
         """Take one step of the optimiser; return its numbers. The host does not wait for a GPU."""
-        progress = self.progress
-        rate = self.schedule.rate(progress.step, progress.seconds)
-        optim.set_rate(self.optimizer, rate, progress.step, bias_correction=self.bias_correction)
+        state = self.state
+        rate = self.schedule.rate(state.step, state.seconds)
+        optim.set_rate(self.optimizer, rate, state.step, bias_correction=self.bias_correction)
         if self.seeds_steps:
             self._seed()
         divisors, tokens, examples = self._counted(data)
@@ -235,5 +235,5 @@ class TrainLoop:
 
     def _seed(self) -> None:
         """Seed dropout and sampling: then a resumed run draws what the killed one would have."""
-        key = f"{self.settings.seed}/{self.progress.step}/{self.processes.rank}"
+        key = f"{self.settings.seed}/{self.state.step}/{self.processes.rank}"
         torch.manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7], "little"))

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bert.errors import TrainingError
-from training.core import state
 from training.core.checkpoints import CheckpointStore
-from training.core.progress import progress
+from training.core.progress import make_reporter
 from training.core.records import Records
 from training.core.signals import RunStopped, on_stop
+from training.core.state import gather_state, read_state, write_state
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 
@@ -48,12 +48,12 @@ class Trainer(ABC):
             self._resume()
         elif self.processes.leads:
             store.clear()
-        if not self.processes.agree(loop.progress.step):
+        if not self.processes.agree(loop.state.step):
             raise TrainingError(
-                f"the processes resume from different steps, this one from {loop.progress.step}: "
+                f"the processes resume from different steps, this one from {loop.state.step}: "
                 f"output_dir ({output_dir}) has to be the same folder on all nodes"
             )
-        self.saved_step = loop.progress.step
+        self.saved_step = loop.state.step
         self._signal: int = signal.SIGTERM
         """Signal that stopped the run. One process receives it, and the others stop too."""
         self._interruptible = False
@@ -81,10 +81,10 @@ class Trainer(ABC):
 
     def run(self) -> None:
         """Train to the end. Raises RunStopped at SIGTERM or Ctrl-C, after a save."""
-        schedule, done = self.loop.schedule, self.loop.progress
+        schedule, done = self.loop.schedule, self.loop.state
         reporter = None
         if self.processes.leads:
-            reporter = progress(
+            reporter = make_reporter(
                 schedule.total_steps, done.step, done_tokens=done.tokens, total_s=schedule.total_s
             )
         records = Records(self.output_dir, done, reporter, self.store)
@@ -100,18 +100,18 @@ class Trainer(ABC):
         return bool(self.processes.sum([float(self.loop.stop_asked)])[0])
 
     def _train(self) -> None:
-        loop, progress = self.loop, self.loop.progress
-        if (progress.evaluation_due and self._evaluate()) or self.is_over:
+        loop, state = self.loop, self.loop.state
+        if (state.evaluation_due and self._evaluate()) or self.is_over:
             return
         taken: deque[StepNumbers] = deque()
         for numbers in loop.steps():
             taken.append(numbers)
-            evaluate, save = self.due(progress.step)
+            evaluate, save = self.due(state.step)
             # A GPU is not waited for at each step, but nothing is saved after a loss that is no number.
             waits = evaluate or save or loop.saving or loop.stopping
             while len(taken) > (0 if waits else loop.lag):
                 self.on_step(taken.popleft())
-            progress.evaluation_due = evaluate
+            state.evaluation_due = evaluate
             if save or loop.saving or loop.stopping:
                 self._save()
             if evaluate and not loop.stopping and self._evaluate():
@@ -122,29 +122,29 @@ class Trainer(ABC):
     def _evaluate(self) -> bool:
         with self.interruptible():
             stop = self.evaluate()
-        self.loop.progress.evaluation_due = False
+        self.loop.state.evaluation_due = False
         return stop
 
     def _save(self) -> None:
         """Write a checkpoint of this step, if there is none yet."""
         loop = self.loop
-        if self.saved_step == loop.progress.step:
+        if self.saved_step == loop.state.step:
             return
-        weights, moments = state.gather_state(loop.objective, loop.optimizer)
+        weights, moments = gather_state(loop.objective, loop.optimizer)
         if self.processes.leads:
             self.store.save(
-                loop.progress.step,
-                lambda to: state.write_state(to, weights, moments, loop.progress, self.fingerprint),
+                loop.state.step,
+                lambda to: write_state(to, weights, moments, loop.state, self.fingerprint),
             )
         self.processes.wait()
-        self.saved_step = loop.progress.step
+        self.saved_step = loop.state.step
 
     def _resume(self) -> None:
         newest, loop = self.store.newest(), self.loop
         if newest is not None:
-            loop.progress = state.read_state(newest, loop.objective, loop.optimizer, self.fingerprint)
+            loop.state = read_state(newest, loop.objective, loop.optimizer, self.fingerprint)
             logger.info("resuming from step %s (%s)", self._place, newest)
-            if loop.progress.step > loop.schedule.total_steps > 0:
+            if loop.state.step > loop.schedule.total_steps > 0:
                 logger.warning(
                     "the run is longer already than the %s steps asked for: nothing is trained",
                     f"{loop.schedule.total_steps:,}",
@@ -152,7 +152,7 @@ class Trainer(ABC):
 
     @property
     def _place(self) -> str:
-        step, total = self.loop.progress.step, self.loop.schedule.total_steps
+        step, total = self.loop.state.step, self.loop.schedule.total_steps
         return f"{step:,} of {total:,}" if total else f"{step:,}"
 
     @contextmanager
@@ -161,7 +161,7 @@ class Trainer(ABC):
 
         Several processes wait for one another in it, so a stop of theirs waits for its end.
         """
-        self._interruptible = self.processes.world == 1 and self.saved_step == self.loop.progress.step
+        self._interruptible = self.processes.world == 1 and self.saved_step == self.loop.state.step
         try:
             if self.loop.stop_asked and self._interruptible:
                 raise self._stopped()

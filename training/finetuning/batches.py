@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from training.core.batches import draw, epoch_batches
 from training.core.distributed import Processes
-from training.core.state import Progress
+from training.core.state import RunState
 from training.core.train_loop import StepData
 from training.settings import FinetuneSettings
 from training.tasks.base import Feature, collate
@@ -48,9 +48,9 @@ class EpochBatches:
         self.data, self.settings, self.pad_id, self.processes = data, settings, pad_id, processes
         self._drawn: tuple[int, list[NDArray[np.int64]]] | None = None
 
-    def next(self, progress: Progress) -> StepData:
-        """Return the data of the step that follows `progress`."""
-        epoch, number = progress.position.get("epoch", 0), progress.position.get("batch", 0)
+    def next(self, state: RunState) -> StepData:
+        """Return the data of the step that follows `state`."""
+        epoch, number = state.position.get("epoch", 0), state.position.get("batch", 0)
         if self._drawn is None or self._drawn[0] != epoch:
             self._drawn = epoch, self.data.batches(self.settings, epoch)
         batches = self._drawn[1]
@@ -95,7 +95,7 @@ class LinearSchedule:
     def rate(self, step: int, seconds: float) -> float:
         """Return the learning rate of the step after `step` steps.
 
-        `schedules.rate_share` is for runs that are measured in shares, which takes each step at its middle.
+        `rate_share` of pretraining is for runs that are measured in shares, which takes each step at its middle.
         """
         if step < self.warmup_steps:
             return self.peak_rate * ((step + 1) / max(1, self.warmup_steps))

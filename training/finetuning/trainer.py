@@ -15,7 +15,7 @@ from bert.nn.heads import BertHead
 from bert.tasks.spec import TaskSpec
 from training.core.checkpoints import CheckpointStore
 from training.core.records import LOG, read_steps
-from training.core.state import Progress
+from training.core.state import RunState
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
@@ -64,15 +64,15 @@ class FinetuneTrainer(Trainer):
         identity = fingerprint(settings)
         super().__init__(loop, store, settings.output_dir, identity, resume=settings.resume)
         assert settings.epochs is not None
-        loop.progress.epochs = settings.epochs
-        if settings.start_from and dev and loop.progress.step == 0:
-            loop.progress.evaluation_due = True  # trained weights may be the best already
-        self.ema = Ema(loop.optimizer, settings.ema, lambda: loop.progress.step) if settings.ema else None
+        loop.state.epochs = settings.epochs
+        if settings.start_from and dev and loop.state.step == 0:
+            loop.state.evaluation_due = True  # trained weights may be the best already
+        self.ema = Ema(loop.optimizer, settings.ema, lambda: loop.state.step) if settings.ema else None
         self.predict = predictor(trained, task, self.processes)
         self._note_command()
 
     def _note_command(self) -> None:
-        commands, command = self.loop.progress.commands, self.task.spec.command
+        commands, command = self.loop.state.commands, self.task.spec.command
         if (
             self.settings.start_from and not commands
         ):  # what made the weights that the run starts from comes first
@@ -84,7 +84,7 @@ class FinetuneTrainer(Trainer):
     def due(self, step: int) -> tuple[bool, bool]:
         """Evaluate once an epoch or every few steps, and at the end; save then and where the settings say so."""
         settings = self.settings
-        epoch_ended = self.loop.progress.position["batch"] == 0
+        epoch_ended = self.loop.state.position["batch"] == 0
         every, save_every = settings.eval_every_steps, settings.save_every_steps
         evaluate = self.loop.is_over or (step % every == 0 if every else epoch_ended)
         return evaluate, evaluate or bool(save_every and step % save_every == 0)
@@ -96,7 +96,7 @@ class FinetuneTrainer(Trainer):
 
     @property
     def _is_out_of_patience(self) -> bool:
-        return 0 < self.settings.patience <= self.loop.progress.worse_evaluations
+        return 0 < self.settings.patience <= self.loop.state.worse_evaluations
 
     def on_step(self, numbers: StepNumbers) -> None:
         """Record the numbers of a step. Raises TrainingError for a loss that is no number."""
@@ -114,13 +114,13 @@ class FinetuneTrainer(Trainer):
         A tie is not an improvement.
         """
         with self.ema.in_place() if self.ema else nullcontext():
-            progress = self.loop.progress
-            score, loss = self._score_dev(self.settings.eval_limit, progress.step)
-            better = is_better(score, progress)
-            if better or wins_tie(score, loss, progress):
-                progress.best_score, progress.best_loss, progress.best_step = score, loss, progress.step
+            state = self.loop.state
+            score, loss = self._score_dev(self.settings.eval_limit, state.step)
+            better = is_better(score, state)
+            if better or wins_tie(score, loss, state):
+                state.best_score, state.best_loss, state.best_step = score, loss, state.step
                 self._save_best()
-            progress.worse_evaluations = 0 if better else progress.worse_evaluations + 1
+            state.worse_evaluations = 0 if better else state.worse_evaluations + 1
         return self._is_out_of_patience
 
     def finish(self) -> None:
@@ -128,7 +128,7 @@ class FinetuneTrainer(Trainer):
         say = self.records.say
         if self.best.is_dir():
             models.restore(self.best, self.model, self.trained)
-        step = self.loop.progress.best_step
+        step = self.loop.state.best_step
         say(
             f"scoring the weights of step {step:,}, the best by {self.metric}, on all dev data ..."
             if self.dev
@@ -178,7 +178,7 @@ class FinetuneTrainer(Trainer):
         self.task.spec = replace(self.task.spec, scores=by_file, counts=counts)
         loss = self._leaders_mean(losses)
         if by_file:
-            self.loop.progress.evaluations.append({"step": step, "scores": by_file, "loss": loss})
+            self.loop.state.evaluations.append({"step": step, "scores": by_file, "loss": loss})
             self.records.evaluation(step, by_file)
         return (_mean(values) if self.dev else float(step)), loss
 
@@ -212,16 +212,16 @@ class FinetuneTrainer(Trainer):
     def _report(self, history: Sequence[Mapping[str, float]], warnings: Sequence[str]) -> Path:
         from training.report.finetuning import RunReport, write_report
 
-        progress = self.loop.progress
+        state = self.loop.state
         return write_report(
             self.settings.output_dir / "report",
             RunReport(
                 title=f"{self.settings.task} from {self.settings.base}",
                 dev=self.dev_files,
                 history=history,
-                evaluations=progress.evaluations[:-1],
+                evaluations=state.evaluations[:-1],
                 metric=self.metric,
-                best_step=progress.best_step,
+                best_step=state.best_step,
                 command=self.task.spec.command,
                 settings=self.settings.model_dump(mode="json"),
                 recipe=self.recipe,
@@ -244,18 +244,18 @@ def fingerprint(settings: FinetuneSettings) -> dict[str, Any]:
     return values
 
 
-def is_better(score: float | None, progress: Progress) -> bool:
+def is_better(score: float | None, state: RunState) -> bool:
     """Tell whether a score is above the best so far. None never beats a number; the first evaluation is always kept."""
-    if progress.best_step == 0 and progress.best_score is None:
+    if state.best_step == 0 and state.best_score is None:
         return True
-    return score is not None and (progress.best_score is None or score > progress.best_score)
+    return score is not None and (state.best_score is None or score > state.best_score)
 
 
-def wins_tie(score: float | None, loss: float | None, progress: Progress) -> bool:
+def wins_tie(score: float | None, loss: float | None, state: RunState) -> bool:
     """Return whether the later of two equal scores replaces the earlier: its loss is not higher, or a loss is unknown."""
-    if score != progress.best_score:
+    if score != state.best_score:
         return False
-    return loss is None or progress.best_loss is None or loss <= progress.best_loss
+    return loss is None or state.best_loss is None or loss <= state.best_loss
 
 
 def _mean(values: Sequence[float]) -> float | None:

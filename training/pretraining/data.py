@@ -17,7 +17,7 @@ from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes
 from training.core.signals import deaf_children, end_with_parent
-from training.core.state import Progress
+from training.core.state import RunState
 from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
 from training.pretraining.batch import PretrainBatch, collate
@@ -83,14 +83,14 @@ class Batches:
         self._copies: torch.cuda.Stream | None = None
         self._iterator: Iterator[GlobalBatch] = iter(())
 
-    def next(self, progress: Progress) -> StepData:
-        """Return the data of the step that follows `progress`."""
+    def next(self, state: RunState) -> StepData:
+        """Return the data of the step that follows `state`."""
         plan = self.plan
-        done = plan.done(progress.step, progress.seconds)
+        done = plan.done(state.step, state.seconds)
         phase, size = plan.phase(done), plan.batch_size(done)
         if self._running != (phase, size):
             # Examples of another length are another stream; one of the same phase goes on where it is.
-            there = progress.position if phase == progress.position.get("phase", 0) else {}
+            there = state.position if phase == state.position.get("phase", 0) else {}
             cursor = Cursor(**there["cursor"]) if "cursor" in there else START
             self.close()
             self._iterator = self._start(phase, size, cursor, plan.phases[phase].max_tokens)

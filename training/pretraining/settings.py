@@ -9,13 +9,14 @@ from pydantic_settings import SettingsConfigDict
 
 from bert.families import FAMILIES
 from bert.settings import CommandSettings, SettingsPart
-from training.core.schedules import DecayShape, Schedule
 from training.pretraining.new_model import PUBLISHED, STRETCHABLE, ModelSettings
 from training.pretraining.recipes import READ_BY, Recipe, with_recipe
 
 Objective = Literal["mlm", "mlm+nsp", "mlm+sop", "left_to_right", "span", "replaced_token", "distillation"]
 Optimizer = Literal["adamw", "lamb", "stable_adamw"]
 Sharing = Literal["all", "gradient_disentangled", "none"]
+Schedule = Literal["linear", "google", "one_cycle", "warmup_stable_decay", "constant"]
+DecayShape = Literal["linear", "sqrt"]
 Examples = Literal["pairs", "sentence_order", "full_sentences", "chunks", "single", "segments"]
 _OF_KINDS = {
     "smoothing": ("tokens",),

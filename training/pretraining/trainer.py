@@ -105,7 +105,7 @@ class PretrainTrainer(Trainer):
         # All processes are taken to have the same device.
         peak = matmul_peak(loop.device, dtype) * loop.processes.world
         self._utilisation = Utilisation(objective, settings.masking.rate, peak)
-        self._phase = loop.progress.position.get("phase", 0)
+        self._phase = loop.state.position.get("phase", 0)
         names = objective.weights
         self._monitor = HealthMonitor(
             # A distillation without the words themselves has no loss to compare with a blind guess.
@@ -144,7 +144,7 @@ class PretrainTrainer(Trainer):
         scores = evaluate(self.objective, self.held_out, self.tokenizer.pad_id, bf16=self.loop.bf16)
         self.last_scores = scores
         if scores:  # left to right: no head tells masked words
-            self.records.evaluation(self.loop.progress.step, {"held_out": scores})
+            self.records.evaluation(self.loop.state.step, {"held_out": scores})
         return False
 
     def finish(self) -> None:

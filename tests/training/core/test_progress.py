@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from training.core import progress as module
-from training.core.progress import Bar, Lines, Speed, format_scores, format_seconds, progress, stage
+from training.core.progress import Bar, Lines, Speed, format_scores, format_seconds, make_reporter, stage
 from training.core.records import TensorBoard
 
 
@@ -128,11 +128,11 @@ def test_on_a_terminal_a_bar_shows_loss_speed_and_time_left() -> None:
 
 def test_the_reporter_depends_on_where_the_output_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    assert isinstance(progress(10, stream=Terminal()), Bar)
+    assert isinstance(make_reporter(10, stream=Terminal()), Bar)
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes any stream for a terminal
-    assert isinstance(progress(10, stream=io.StringIO()), Lines)
+    assert isinstance(make_reporter(10, stream=io.StringIO()), Lines)
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(progress(10, stream=Terminal()), Lines)
+    assert isinstance(make_reporter(10, stream=Terminal()), Lines)
 
 
 def test_a_stage_says_what_is_done_and_how_long_if_it_took_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,10 @@ from torch import nn
 from torch.optim import AdamW
 
 from bert.errors import TrainingError
-from training.core.state import Progress, gather_state, read_state, write_state
+from training.core.state import RunState, gather_state, read_state, write_state
 from training.data_file import DataFile
 from training.finetuning.trainer import fingerprint
-from training.settings import FinetuneSettings, with_newer_settings
+from training.settings import FinetuneSettings
 
 
 def settings(**changes: Any) -> FinetuneSettings:
@@ -28,9 +28,9 @@ class Saved:
         self.optimizer = AdamW(self.model.parameters())
         self.model(torch.ones(1, 2)).sum().backward()
         self.optimizer.step()
-        write_state(folder, *gather_state(self.model, self.optimizer), Progress(step=7), prints)
+        write_state(folder, *gather_state(self.model, self.optimizer), RunState(step=7), prints)
 
-    def read(self, **changes: Any) -> Progress:
+    def read(self, **changes: Any) -> RunState:
         now = fingerprint(settings(**changes))
         return read_state(self.folder, self.model, self.optimizer, now)
 
@@ -60,10 +60,3 @@ def test_a_save_with_a_setting_that_is_no_more_is_compared_as_it_stands(tmp_path
     saved = Saved(tmp_path, {**fingerprint(settings()), "seed": "none"})
     with pytest.raises(TrainingError, match=r"other settings \(seed\)"):
         saved.read()
-
-
-def test_what_a_save_lacks_is_not_looked_for_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    saved = fingerprint(settings())
-    del saved["ema"]
-    monkeypatch.setenv("BERT_FINETUNE_EMA", "0.9")
-    assert with_newer_settings(saved)["ema"] == 0

@@ -185,7 +185,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_save(
         if len(steps) == 4:
             steps.append(-1)
             raise Killed
-        steps.append(loop.progress.step)
+        steps.append(loop.state.step)
         return step(loop, data)
 
     monkeypatch.setattr(TrainLoop, "step", dies_at_the_fifth_step)

@@ -141,7 +141,7 @@ def test_a_stopped_run_ends_with_the_same_weights(
 
     def killed(run: FinetuneTrainer, numbers: StepNumbers) -> None:
         real(run, numbers)
-        if run.loop.progress.step > stop:
+        if run.loop.state.step > stop:
             raise KeyboardInterrupt
 
     real = FinetuneTrainer.on_step
@@ -166,7 +166,7 @@ def test_r_drop_is_the_papers_formula(task: str, settings_for: Make, monkeypatch
     monkeypatch.setattr(FinetuneTrainer, "run", lambda run: runs.append(run))
     finetune(settings_for(task, dropout=0.3, r_drop=0.7))
     loop = runs[0].loop
-    part: FeatureBatch = loop.data.next(loop.progress).parts[0]
+    part: FeatureBatch = loop.data.next(loop.state).parts[0]
     objective = loop.objective
     assert isinstance(objective, TaskObjective) and objective.r_drop == 0.7
     objective.train()

@@ -111,7 +111,7 @@ def test_no_task_waits_for_the_device(
         schedule,
         Processes(0, 1, META),
     )
-    loop.step(loop.data.next(loop.progress))  # makes the optimiser's moments
+    loop.step(loop.data.next(loop.state))  # makes the optimiser's moments
     monkeypatch.setattr(Tensor, "to", lambda *given, **options: copies.send(*given, **options))
-    loop.step(loop.data.next(loop.progress))
+    loop.step(loop.data.next(loop.state))
     assert len(copies.pinned) > 3

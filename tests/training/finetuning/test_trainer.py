@@ -20,7 +20,7 @@ from tests.support.finetuning import files, short_run
 from training.command_line import command
 from training.core.records import StepsLog, TensorBoard
 from training.core.signals import RunStopped
-from training.core.state import Progress
+from training.core.state import RunState
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import StepData, TrainLoop
 from training.core.trainer import Trainer
@@ -71,7 +71,7 @@ def at_step(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None
 
     def make(number: int, happen: Callable[[], None]) -> None:
         def step(loop: TrainLoop, data: StepData) -> StepNumbers:
-            if loop.progress.step == number - 1:
+            if loop.state.step == number - 1:
                 happen()
                 monkeypatch.setattr(TrainLoop, "step", real)
             return real(loop, data)
@@ -306,19 +306,19 @@ def test_the_loss_on_held_out_data_takes_no_forward_pass_of_its_own(
 
 
 def test_a_loss_that_is_unknown_leaves_a_tie_to_the_later_step() -> None:
-    equal = Progress(best_step=4, best_score=1.0, best_loss=0.2)
+    equal = RunState(best_step=4, best_score=1.0, best_loss=0.2)
     assert wins_tie(1.0, 0.1, equal) and wins_tie(1.0, 0.2, equal) and not wins_tie(1.0, 0.3, equal)
     assert wins_tie(1.0, None, equal) and not wins_tie(0.9, 0.1, equal)
-    assert wins_tie(1.0, 9.0, Progress(best_step=4, best_score=1.0))
+    assert wins_tie(1.0, 9.0, RunState(best_step=4, best_score=1.0))
 
 
 def test_the_first_score_is_the_best_whatever_it_is() -> None:
-    assert is_better(None, Progress())
-    assert not is_better(0.1, Progress(best_score=0.2))  # of the weights that the run started from
-    assert is_better(0.1, Progress(best_step=1))
-    assert not is_better(None, Progress(best_step=1))
-    assert not is_better(None, Progress(best_step=1, best_score=0.1))
-    assert not is_better(0.1, Progress(best_step=1, best_score=0.1))
+    assert is_better(None, RunState())
+    assert not is_better(0.1, RunState(best_score=0.2))  # of the weights that the run started from
+    assert is_better(0.1, RunState(best_step=1))
+    assert not is_better(None, RunState(best_step=1))
+    assert not is_better(None, RunState(best_step=1, best_score=0.1))
+    assert not is_better(0.1, RunState(best_step=1, best_score=0.1))
 
 
 def test_all_commands_of_a_run_are_recorded(settings_for: Make) -> None:

@@ -46,10 +46,10 @@ def behind(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(cls, name, noted)
 
-    noting(TrainLoop, "step", lambda loop, _: f"step {loop.progress.step + 1}")
+    noting(TrainLoop, "step", lambda loop, _: f"step {loop.state.step + 1}")
     noting(PretrainTrainer, "on_step", lambda _, numbers: f"numbers {numbers['step']}")
     noting(CheckpointStore, "save", lambda _, step, *__: f"save {step}")
-    noting(Trainer, "_evaluate", lambda trainer: f"evaluate {trainer.loop.progress.step}")
+    noting(Trainer, "_evaluate", lambda trainer: f"evaluate {trainer.loop.state.step}")
     return happened
 
 
@@ -107,7 +107,7 @@ def test_asked_to_stop_a_run_behind_its_steps_saves_all_of_them(
     step = TrainLoop.step
 
     def asked(loop: TrainLoop, data: Any) -> StepNumbers:
-        loop.stop_asked = loop.progress.step == 3
+        loop.stop_asked = loop.state.step == 3
         return step(loop, data)
 
     monkeypatch.setattr(TrainLoop, "step", asked)

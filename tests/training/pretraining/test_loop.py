@@ -12,7 +12,7 @@ from bert.errors import TrainingError
 from tests.support.languages import topics, write_corpus
 from training.core.checkpoints import CheckpointStore
 from training.core.distributed import Processes
-from training.core.state import Progress, gather_state, read_state, write_state
+from training.core.state import RunState, gather_state, read_state, write_state
 from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
 from training.pretraining.data import Batches, masking
@@ -54,10 +54,10 @@ def loop_of(corpus: Path, dropout: float = 0.1, **values: Any) -> TrainLoop:
 
 
 def write(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> None:
-    write_state(folder, *gather_state(loop.objective, loop.optimizer), loop.progress, fingerprint)
+    write_state(folder, *gather_state(loop.objective, loop.optimizer), loop.state, fingerprint)
 
 
-def read(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> Progress:
+def read(folder: Path, loop: TrainLoop, fingerprint: dict[str, Any]) -> RunState:
     return read_state(folder, loop.objective, loop.optimizer, fingerprint)
 
 
@@ -94,7 +94,7 @@ def test_a_resumed_run_has_the_same_losses_to_the_last_bit(
     folder = store.save(killed_after, lambda to: write(to, first, {"a": 1}))
     torch.manual_seed(999)  # what the new process drew before does not matter
     again = loop_of(corpus, **values)
-    again.progress = read(folder, again, {"a": 1})
+    again.state = read(folder, again, {"a": 1})
     assert before + losses(again) == undisturbed
 
 
@@ -125,7 +125,7 @@ def test_asked_to_stop_it_stops_after_the_step(corpus: Path) -> None:
     loop = loop_of(corpus)
     for numbers in loop.steps():
         loop.stop_asked = numbers["step"] >= 3
-    assert loop.progress.step == 4 and not loop.is_over
+    assert loop.state.step == 4 and not loop.is_over
 
 
 def test_without_bias_correction_it_is_the_papers_adam(corpus: Path) -> None:

@@ -87,9 +87,9 @@ def test_a_resumed_run_repeats_every_bit(
     undisturbed = numbers(new_loop(recipe, corpus, given))
     first = new_loop(recipe, corpus, given)
     before = numbers(first, 3)
-    state.write_state(tmp_path, *state.gather_state(first.objective, first.optimizer), first.progress, {})
+    state.write_state(tmp_path, *state.gather_state(first.objective, first.optimizer), first.state, {})
     torch.manual_seed(999)  # what the new process drew before does not matter
     again = new_loop(recipe, corpus, given)
-    again.progress = state.read_state(tmp_path, again.objective, again.optimizer, {})
+    again.state = state.read_state(tmp_path, again.objective, again.optimizer, {})
     assert before + numbers(again) == undisturbed
     assert len(undisturbed) == 6

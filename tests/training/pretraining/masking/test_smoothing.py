@@ -66,8 +66,9 @@ def test_weights_come_from_the_counts_of_the_training_text(
 ) -> None:
     monkeypatch.setattr(shards, "_COUNTED_AT_ONCE", 100)  # counted in several parts
     corpus = Corpus.open(write_corpus(tmp_path / "corpus", 48, topics(30)))
-    (shard,) = corpus.shards("train")
-    tokens = np.concatenate([shard.document(index).tokens for index in range(len(shard))])
+    tokens = np.concatenate(
+        [each.document(i).tokens for each in corpus.shards("train") for i in range(len(each))]
+    )
     counts = corpus.token_counts("train")
     assert counts.tolist() == np.bincount(tokens, minlength=corpus.vocab_size).tolist()
     settings = PretrainSettings(

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from training.core.schedules import Schedule, ramp, rate_share
+from training.pretraining.plan import ramp, rate_share
+from training.pretraining.settings import Schedule
 
 
 def googles_rate(step: int, total: int, warmup: int) -> float:
