@@ -9,9 +9,9 @@ import torch
 from bert.config import BertConfig
 from bert.nn.losses import Loss
 from tests.support.bert_reference import fill, small_config
-from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.base import Objective
+from training.pretraining.pretrain_batch import PretrainBatch, collate
 
 MAX_TOKENS = 24
 CLS, SEP, MASK, PAD = 1, 2, 3, 0

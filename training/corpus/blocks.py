@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from training.corpus.datasets import TextFile
 from training.corpus.readers import DocumentReader
+from training.corpus.text_files import TextFile
 
 
 class BlockStart(NamedTuple):

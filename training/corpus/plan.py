@@ -12,9 +12,9 @@ from typing import Any
 from bert.errors import ConfigError
 from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
-from training.corpus.datasets import TextFile
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import write_json
+from training.corpus.text_files import TextFile
 from training.corpus.worker import LOG_FOLDER
 
 

@@ -22,12 +22,12 @@ from training.core.progress import stage
 from training.core.signals import deaf_children
 from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks, read_documents
 from training.corpus.bpe_vocabulary import train_bpe_vocabulary
-from training.corpus.datasets import TextFile, list_files
 from training.corpus.plan import keep_plan, locked, make_plan
 from training.corpus.prepare_progress import PrepareProgress, usable_cores
 from training.corpus.readers import text_of
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, Shard, write_index
+from training.corpus.text_files import TextFile, list_files
 from training.corpus.unigram_vocabulary import train_unigram_vocabulary
 from training.corpus.vocabulary import Texts, train_vocabulary
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block

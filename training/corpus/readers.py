@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, NamedTuple
 from bert.data.compressed import opened
 from bert.data.files import NOT_UNICODE, holds_unicode
 from bert.errors import DataError
-from training.corpus.datasets import TextFile
 from training.corpus.open_dataset import open_dataset
+from training.corpus.text_files import TextFile
 
 BOM = b"\xef\xbb\xbf"
 MAX_DOCUMENT_BYTES = 4_000_000

@@ -12,12 +12,12 @@ from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.core.signals import end_with_parent
 from training.corpus.blocks import Block, StoredDocument, is_chosen
-from training.corpus.datasets import TextFile
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
 from training.corpus.readers import text_of
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, Document, write_json, write_shard
+from training.corpus.text_files import TextFile
 
 Note = dict[str, Any]
 """Entries of a block's shards, counts of what was left out, and where the next block starts."""

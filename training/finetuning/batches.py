@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from training.core.batches import draw, epoch_batches
+from training.core.batch_order import draw, epoch_batches
 from training.core.distributed import Processes
 from training.core.state import RunState
 from training.core.train_loop import StepData

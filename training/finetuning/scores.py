@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bert.encoding import Encoding
-from training.core.batches import by_length
+from training.core.batch_order import by_length
 from training.core.distributed import Processes
 from training.core.progress import format_scores
 from training.data.datasets import Source

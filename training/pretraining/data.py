@@ -20,7 +20,6 @@ from training.core.signals import deaf_children, end_with_parent
 from training.core.state import RunState
 from training.core.train_loop import StepData
 from training.corpus.shards import Corpus
-from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
@@ -29,6 +28,7 @@ from training.pretraining.masking.base import Masking
 from training.pretraining.masking.phrases import read_phrases
 from training.pretraining.masking.similar_words import SimilarWords
 from training.pretraining.plan import Plan
+from training.pretraining.pretrain_batch import PretrainBatch, collate
 from training.pretraining.settings import PretrainSettings
 
 logger = logging.getLogger(__name__)

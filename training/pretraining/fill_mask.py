@@ -10,9 +10,9 @@ import torch
 from bert.tasks.fill_mask import mask_id
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Corpus, Document
-from training.pretraining.batch import collate
 from training.pretraining.examples.base import Ints, MaskedExample
 from training.pretraining.objectives.base import Objective
+from training.pretraining.pretrain_batch import collate
 
 MIN_PIECES, MAX_PIECES = 8, 40
 """Shortest and longest sentence shown: a shorter one says too little of the word."""

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bert.nn.losses import IGNORED
-from training.core.batches import by_length
-from training.pretraining.batch import PretrainBatch, collate
+from training.core.batch_order import by_length
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.base import Objective
+from training.pretraining.pretrain_batch import PretrainBatch, collate
 
 BATCH_TOKENS = 8192
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from training.corpus.blocks import BEGINNING, is_chosen, read_blocks
-from training.corpus.datasets import TextFile, list_files
+from training.corpus.text_files import TextFile, list_files
 
 
 def write(folder: Path, files: list[list[int]]) -> tuple[TextFile, ...]:

@@ -16,12 +16,12 @@ import pytest
 from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
 from tests.support.shards import assert_hashes
-from training.corpus.datasets import list_files
 from training.corpus.plan import locked, make_plan
 from training.corpus.prepare import prepare
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings, TextSource
 from training.corpus.shards import Corpus
+from training.corpus.text_files import list_files
 
 ROOT = Path(__file__).parents[3]
 TEXT = "the quick brown fox jumps over a lazy dog while many small birds sing and nobody listens"

@@ -15,9 +15,9 @@ import pytest
 
 from bert.errors import DataError
 from training.corpus import readers
-from training.corpus.datasets import list_files
 from training.corpus.readers import DocumentReader, text_of
 from training.corpus.settings import TextSource
+from training.corpus.text_files import list_files
 
 TEXTS = ["First document.\nTwo lines.", "Zweites, größer.", "第三。"]
 

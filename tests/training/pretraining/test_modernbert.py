@@ -17,9 +17,9 @@ from tests.support.objectives import PAD, examples, filled, without_spans
 from tests.support.pretraining_runs import checkpoints, losses
 from training.core.checkpoints import step_of
 from training.pretrain import pretrain
-from training.pretraining.batch import collate
 from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.pretrain_batch import collate
 from training.pretraining.settings import PretrainSettings
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}

@@ -22,12 +22,12 @@ from training.corpus.prepare import prepare
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import Corpus
 from training.pretrain import pretrain
-from training.pretraining.batch import collate
 from training.pretraining.data import held_out_examples, masking
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.fill_mask import fill as fill_gaps
 from training.pretraining.fill_mask import gaps
 from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.pretrain_batch import collate
 from training.pretraining.settings import PretrainSettings
 
 

@@ -8,11 +8,11 @@ from scipy import stats
 from torch.nn import functional as F
 
 from bert.config import BertConfig
-from training.pretraining.batch import collate
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.objectives.replaced_token import ReplacedToken
+from training.pretraining.pretrain_batch import collate
 from training.pretraining.validation import evaluate, unigram_entropy
 
 V = 90

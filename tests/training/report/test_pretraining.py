@@ -15,10 +15,10 @@ from bert.text.wordpiece import from_vocabulary
 from bert.tokenizer import Tokenizer
 from tests.support.tokenizers import KINDS, backend_of
 from training.corpus.shards import Corpus, Document, write_index, write_shard
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.fill_mask import Filled, Gap, _shown, _text, fill, gaps, readable
 from training.pretraining.objectives.left_to_right import LeftToRight
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.pretrain_batch import PretrainBatch
 from training.report.pretraining import (
     PretrainReport,
     as_json,

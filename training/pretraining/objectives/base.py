@@ -14,7 +14,7 @@ from bert.nn.attention import Mask
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertHead
 from bert.nn.losses import Loss, cross_entropy
-from training.pretraining.batch import PretrainBatch
+from training.pretraining.pretrain_batch import PretrainBatch
 
 
 class Objective(nn.Module, ABC):

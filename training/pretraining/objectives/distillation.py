@@ -12,10 +12,10 @@ from bert.errors import CheckpointError, ConfigError
 from bert.nn.checkpoint import load_into
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives.base import encode, select
 from training.pretraining.objectives.mlm import MaskedLanguageModel
 from training.pretraining.objectives.soft_targets import Decoded, soft_targets
+from training.pretraining.pretrain_batch import PretrainBatch
 from training.pretraining.settings import DistillationSettings
 
 LAYER = "bert.encoder.layer."

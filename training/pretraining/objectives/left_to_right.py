@@ -8,8 +8,8 @@ from bert.config import BertConfig
 from bert.nn.attention import TextRows
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import IGNORED, Loss
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives.base import Objective, encode
+from training.pretraining.pretrain_batch import PretrainBatch
 
 
 class LeftToRight(Objective):

@@ -6,8 +6,8 @@ from bert.config import BertConfig
 from bert.errors import TrainingError
 from bert.nn.heads import BertForMaskedLM, BertForPreTraining
 from bert.nn.losses import Loss, cross_entropy
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives.base import Objective, encode, select
+from training.pretraining.pretrain_batch import PretrainBatch
 
 
 class MaskedLanguageModel(Objective):

@@ -16,9 +16,9 @@ from bert.nn.checkpoint import load_into, save_weights
 from bert.nn.heads import BertForMaskedLM
 from bert.nn.losses import Loss, cross_entropy
 from bert.nn.pretraining_heads import BertForReplacedTokenDetection, DiscriminatorPredictions
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.generator import generator_config, offsets, rebase, share
 from training.pretraining.objectives.base import Objective, encode, select
+from training.pretraining.pretrain_batch import PretrainBatch
 from training.pretraining.settings import ReplacedTokenSettings
 
 GENERATOR = "generator"

@@ -8,9 +8,9 @@ from bert.config import BertConfig
 from bert.errors import TrainingError
 from bert.nn.losses import Loss, cross_entropy
 from bert.nn.pretraining_heads import SpanBoundaryHead
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.objectives.base import encode, select
 from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.pretrain_batch import PretrainBatch
 
 
 class SpanBoundary(MaskedLanguageModel):

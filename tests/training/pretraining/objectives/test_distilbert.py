@@ -25,10 +25,10 @@ from tests.support.pretraining_runs import SMALL, TINY
 from training.core.records import read_lines
 from training.corpus.shards import Corpus
 from training.pretrain import make_objective, pretrain
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.distillation import Distillation, load_teacher
+from training.pretraining.pretrain_batch import PretrainBatch
 from training.pretraining.settings import DistillationSettings, PretrainSettings
 
 LENGTHS = [9, 24, 5, 12]

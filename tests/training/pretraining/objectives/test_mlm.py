@@ -13,9 +13,9 @@ from bert.errors import TrainingError
 from bert.nn.losses import IGNORED
 from tests.support.bert_reference import assert_same, their_config
 from tests.support.objectives import MAX_TOKENS, PAD, batch, config, examples, filled, gradients
-from training.pretraining.batch import PretrainBatch, collate
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.pretrain_batch import PretrainBatch, collate
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=9)
 OBJECTIVES: dict[str, Any] = {

@@ -23,10 +23,10 @@ from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
 from training.core import optim
-from training.pretraining.batch import PretrainBatch
 from training.pretraining.generator import OffsetEmbedding, generator_config, offsets
 from training.pretraining.objectives import replaced_token
 from training.pretraining.objectives.replaced_token import ReplacedToken, replace_tokens, sample
+from training.pretraining.pretrain_batch import PretrainBatch
 from training.pretraining.settings import ReplacedTokenSettings
 
 LENGTHS = [9, 24, 5, 16]

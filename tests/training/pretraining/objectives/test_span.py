@@ -11,10 +11,10 @@ from bert.errors import TrainingError
 from tests.support.bert_reference import assert_same
 from tests.support.every_objective import make
 from tests.support.objectives import CLS, FIRST_WORD, MAX_TOKENS, PAD, SEP, batch, examples
-from training.pretraining.batch import collate
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.span import SpanBoundary
+from training.pretraining.pretrain_batch import collate
 
 
 def span_objective(seed: int) -> SpanBoundary:

@@ -10,9 +10,9 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from bert.errors import ConfigError
 from bert.nn.losses import IGNORED
 from tests.support.objectives import MAX_TOKENS, PAD, examples, without_spans
-from training.pretraining.batch import collate, fill_rows
 from training.pretraining.data import GlobalBatch
 from training.pretraining.examples.stream import Cursor
+from training.pretraining.pretrain_batch import collate, fill_rows
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=12)
 
