@@ -20,7 +20,7 @@ class Clock:
 
 def note(tokens: int) -> dict[str, Any]:
     part = {"documents": 1, "sentences": 2, "tokens": tokens}
-    return {"train": part, "held_out": None, "empty": 0, "broken": 0, "problems": []}
+    return {"train": part, "held_out": None, "empty": 0, "unknown": 0, "broken": 0, "problems": []}
 
 
 @pytest.fixture
