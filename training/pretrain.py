@@ -101,11 +101,10 @@ def make_objective(settings: PretrainSettings, corpus: Corpus, special: SpecialI
             f"{settings.corpus} was prepared with {corpus.vocab_size} pieces and {settings.base} has {config.vocab_size}: "
             "they do not belong together"
         )
-    longest = max([settings.max_tokens, *(phase.max_tokens for phase in settings.phases)])
-    config.check_fits(corpus.vocab_size, longest)
+    config.check_fits(corpus.vocab_size, settings.longest)
     generator = _generator(folder, settings)
     if generator is not None:
-        generator.check_fits(corpus.vocab_size, longest)
+        generator.check_fits(corpus.vocab_size, settings.longest)
     objective = build(settings, _as_trained(config, settings), generator)
     if fresh := objective.load_base(folder):
         logger.warning(

@@ -54,6 +54,11 @@ def losses(out: Path) -> list[tuple[int, float, float]]:
     return [(line["step"], line["loss"], line["grad_norm"]) for line in lines]
 
 
+def step_of(checkpoint: Path) -> int:
+    """Return the step that a checkpoint folder is of."""
+    return int(checkpoint.name.removeprefix("step-"))
+
+
 def checkpoints(out: Path) -> list[Path]:
     """Return the checkpoints, the oldest first."""
     return sorted((out / "checkpoints").glob("step-*"))

@@ -134,14 +134,6 @@ def check_same_run(folder: Path, saved: Mapping[str, Any], given: Mapping[str, A
         )
 
 
-def step_of(folder: Path) -> int:
-    """Return the step that a checkpoint folder is of."""
-    match = _NAME.fullmatch(folder.name)
-    if match is None:
-        raise ValueError(f"{folder.name!r} is not the name of a checkpoint (step-00000200)")
-    return int(match[1])
-
-
 def _seal(folder: Path, step: int) -> None:
     """Write the hashes beside the files."""
     files = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}

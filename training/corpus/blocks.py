@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from training.corpus.readers import DocumentReader
+from training.corpus.readers import read_records
 from training.corpus.text_files import TextFile
 
 
@@ -65,14 +65,13 @@ def read_documents(
     """Yield each document from `start` on, the place after it, and the bytes read; a `limit` of 0 reads all."""
     number, before = start.document, sum(file.size for file in files[: start.file])
     for index in range(start.file, len(files)):
-        reader = DocumentReader(files[index])
         skipped = start.records if index == start.file else 0
-        for place, record in enumerate(reader.records(skipped), skipped + 1):
+        for place, record in enumerate(read_records(files[index], skipped), skipped + 1):
             if limit and number >= limit:
                 return
             number += 1
             after = BlockStart(start.block, number, index, place)
-            read = before + int(reader.share * files[index].size)
+            read = before + int(record.share * files[index].size)
             yield StoredDocument(index, record.line, record.data), after, read
         before += files[index].size
 

@@ -1,16 +1,15 @@
 """Content of a prepared folder: runs that continue in it must agree on it, and one works there at a time."""
 
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from bert.errors import ConfigError
-from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import write_json
@@ -72,9 +71,7 @@ def _tokenizer_sha256(path: Path | None) -> str | None:
     """Hash a tokenizer as this project saves it, whatever its file; None where one will be trained."""
     if path is None:
         return None
-    with TemporaryDirectory() as folder:
-        Tokenizer.load(path).save(Path(folder))
-        return file_sha256(Path(folder) / "tokenizer.json")
+    return hashlib.sha256(Tokenizer.load(path).to_json().encode()).hexdigest()
 
 
 def _short(value: object) -> str:

@@ -9,7 +9,7 @@ import json
 import multiprocessing
 import signal
 from collections.abc import Generator, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -153,24 +153,18 @@ def _written(
     Memory holds a block for each worker, and one waiting.
     """
     processes = settings.processes or usable_cores()
-    pending: dict[Future[Note], tuple[int, int]] = {}
-
-    def finished() -> Iterator[tuple[int, Note, int]]:
-        for future in wait(pending, return_when=FIRST_COMPLETED).done:
-            number, bytes_read = pending.pop(future)
-            yield number, future.result(), bytes_read
-
+    pending: set[Future[tuple[int, Note, int]]] = set()
     with _workers(settings, files, processes) as pool:
         for block in blocks:
             # One that is still importing would show a traceback at Ctrl-C.
             with deaf_children(signal.SIGINT):
-                future = pool.submit(write_block, block)
-            pending[future] = block.start.block, block.bytes_read
+                pending.add(pool.submit(write_block, block))
             del block  # the last block's texts would stay in memory while we wait
             if len(pending) >= processes + WAITING_BLOCKS:
-                yield from finished()
-        while pending:
-            yield from finished()
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        for each in as_completed(pending):
+            yield each.result()
 
 
 @contextmanager

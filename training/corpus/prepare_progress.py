@@ -28,8 +28,6 @@ class PrepareProgress:
     """Documents, sentences, tokens and unknown tokens, empty and broken documents, of this run and earlier ones."""
     made: int = 0
     """Tokens made by this run."""
-    finished: int = 0
-    """Blocks finished by this run."""
 
     def __post_init__(self) -> None:
         """Start the clock."""
@@ -61,7 +59,6 @@ class PrepareProgress:
         before = self.found["tokens"]
         self.count(note)
         self.made += self.found["tokens"] - before
-        self.finished += 1
         if self.clock() >= self._next_line:
             self._next_line = self.clock() + LINE_EVERY_S
             self.say(self._line(bytes_read))

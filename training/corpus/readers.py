@@ -4,10 +4,13 @@ A reader yields undecoded bytes with their place; `text_of` decodes them in anot
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from bert.data.compressed import opened
 from bert.data.files import NOT_UNICODE, holds_unicode
@@ -21,10 +24,13 @@ MAX_DOCUMENT_BYTES = 4_000_000
 
 
 class Record(NamedTuple):
-    """One stored document; `line` (parquet, hub: the row) counts from 1."""
+    """One stored document, undecoded."""
 
     line: int
+    """Its first line (parquet, hub: its row), counted from 1."""
     data: bytes
+    share: float = 0.0
+    """Part of the file that was read by then, 0 to 1."""
 
 
 def text_of(file: TextFile, data: bytes) -> str:
@@ -37,90 +43,82 @@ def text_of(file: TextFile, data: bytes) -> str:
         raise ValueError(f"is not UTF-8 (byte 0x{error.object[error.start]:02x})") from None
 
 
-class DocumentReader:
-    """Reader of one file; `share` is the part of it read so far."""
+def read_records(file: TextFile, skip: int = 0) -> Iterator[Record]:
+    """Yield the records of a file after the first `skip`. Raises DataError for a file that is missing or damaged."""
+    if file.format == "hub":
+        return _hub(file, skip)
+    if file.format == "parquet":
+        return _parquet(file, skip)
+    return islice(_from_lines(file), skip, None)
 
-    def __init__(self, file: TextFile) -> None:
-        """Open nothing yet: the first record does."""
-        self.file = file
-        self.share = 0.0
 
-    def records(self, skip: int = 0) -> Iterator[Record]:
-        """Yield the records after the first `skip`. Raises DataError for a file that is missing or damaged."""
-        if self.file.format == "hub":
-            return self._hub(skip)
-        if self.file.format == "parquet":
-            return self._parquet(skip)
-        found = self._json_lines if self.file.format == "jsonl" else self._plain
-        return islice(self._from_lines(found), skip, None)
+def _from_lines(file: TextFile) -> Iterator[Record]:
+    found = _json_lines if file.format == "jsonl" else _plain
+    with _opened(file.path) as (stream, raw):
+        for line, data in found(stream):
+            # Arrow closes a file that it has read to its end.
+            yield Record(line, data, 1.0 if raw.closed else raw.tell() / max(1, file.size))
 
-    def _from_lines(self, find: Callable[[Iterable[bytes]], Iterator[Record]]) -> Iterator[Record]:
-        with _opened(self.file.path) as (stream, raw):
-            for record in find(stream):
-                # Arrow closes a file that it has read to its end.
-                self.share = 1.0 if raw.closed else raw.tell() / max(1, self.file.size)
-                yield record
 
-    def _json_lines(self, lines: Iterable[bytes]) -> Iterator[Record]:
-        for line, data in enumerate(lines, 1):
-            if not data.isspace():
-                yield Record(line, data.removeprefix(BOM) if line == 1 else data)
+def _json_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    for line, data in enumerate(lines, 1):
+        if not data.isspace():
+            yield line, data.removeprefix(BOM) if line == 1 else data
 
-    def _plain(self, lines: Iterable[bytes]) -> Iterator[Record]:
-        gathered: list[bytes] = []
-        size = first = 0
-        for line, data in enumerate(lines, 1):
-            if gathered and (data.isspace() or size >= MAX_DOCUMENT_BYTES):
-                yield Record(first, b"".join(gathered))
-                gathered, size = [], 0
-            if not data.isspace():
-                first = first if gathered else line
-                gathered.append(data)
-                size += len(data)
-        if gathered:
-            yield Record(first, b"".join(gathered))
 
-    def _parquet(self, skip: int) -> Iterator[Record]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+def _plain(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    gathered: list[bytes] = []
+    size = first = 0
+    for line, data in enumerate(lines, 1):
+        if gathered and (data.isspace() or size >= MAX_DOCUMENT_BYTES):
+            yield first, b"".join(gathered)
+            gathered, size = [], 0
+        if not data.isspace():
+            first = first if gathered else line
+            gathered.append(data)
+            size += len(data)
+    if gathered:
+        yield first, b"".join(gathered)
 
-        try:
-            with pq.ParquetFile(self.file.path) as table:
-                self._check_column(table.schema_arrow, pa)
-                row, rows = 0, table.metadata.num_rows
-                for batch in table.iter_batches(batch_size=256, columns=[self.file.column]):
-                    if row + len(batch) > skip:
-                        for place, text in enumerate(batch.column(0).to_pylist(), row + 1):
-                            if place > skip:
-                                yield Record(place, (text or "").encode())
-                    row += len(batch)
-                    self.share = row / rows
-        except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-            raise DataError(self.file.path, None, f"cannot be read as parquet: {error}") from None
 
-    def _check_column(self, schema: Any, pa: Any) -> None:
-        column = self.file.column
-        if column not in schema.names:
-            have = ", ".join(map(repr, schema.names))
-            raise DataError(self.file.path, None, f"has no column {column!r}; its columns are {have}")
-        kind = schema.field(column).type
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-            raise DataError(self.file.path, None, f"column {column!r} holds {kind}, which is not text")
+def _parquet(file: TextFile, skip: int) -> Iterator[Record]:
+    try:
+        with pq.ParquetFile(file.path) as table:
+            _check_column(file, table.schema_arrow)
+            row, rows = 0, table.metadata.num_rows
+            for batch in table.iter_batches(batch_size=256, columns=[file.column]):
+                if row + len(batch) > skip:
+                    for place, text in enumerate(batch.column(0).to_pylist(), row + 1):
+                        if place > skip:
+                            yield Record(place, (text or "").encode(), row / rows)
+                row += len(batch)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise DataError(file.path, None, f"cannot be read as parquet: {error}") from None
 
-    def _hub(self, skip: int) -> Iterator[Record]:
-        file = self.file
-        rows = open_dataset(
-            file.path, file.hub_split, file.hub_config, file.hub_revision, source=file.path, streaming=True
-        )
-        column = file.column
-        for row, content in enumerate(rows.skip(skip), skip + 1):
-            if column not in content:
-                have = ", ".join(map(repr, content))
-                raise DataError(self.file.path, row, f"has no column {column!r}; its columns are {have}")
-            text = content[column]
-            if not isinstance(text, str | None):
-                raise DataError(self.file.path, row, f"{column!r} is {str(text)[:60]!r}, which is not text")
-            yield Record(row, (text or "").encode("utf-8", "surrogatepass"))
+
+def _check_column(file: TextFile, schema: pa.Schema) -> None:
+    column = file.column
+    if column not in schema.names:
+        have = ", ".join(map(repr, schema.names))
+        raise DataError(file.path, None, f"has no column {column!r}; its columns are {have}")
+    kind = schema.field(column).type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise DataError(file.path, None, f"column {column!r} holds {kind}, which is not text")
+
+
+def _hub(file: TextFile, skip: int) -> Iterator[Record]:
+    rows = open_dataset(
+        file.path, file.hub_split, file.hub_config, file.hub_revision, source=file.path, streaming=True
+    )
+    column = file.column
+    for row, content in enumerate(rows.skip(skip), skip + 1):
+        if column not in content:
+            have = ", ".join(map(repr, content))
+            raise DataError(file.path, row, f"has no column {column!r}; its columns are {have}")
+        text = content[column]
+        if not isinstance(text, str | None):
+            raise DataError(file.path, row, f"{column!r} is {str(text)[:60]!r}, which is not text")
+        yield Record(row, (text or "").encode("utf-8", "surrogatepass"))
 
 
 @contextmanager

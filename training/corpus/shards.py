@@ -30,7 +30,6 @@ SPLITS = ("train", "held_out")
 PARTS = ("tokens", "continues", "sentences", "documents")
 INDEX = "corpus.json"
 _OFFSETS = np.dtype("<u4")
-_COUNTED_AT_ONCE = 1 << 20
 Entry = Mapping[str, Any]
 """Entry of a shard in corpus.json."""
 
@@ -78,11 +77,8 @@ class Shard:
         )
 
     def counts(self, vocab_size: int) -> NDArray[np.int64]:
-        """Count how often each id occurs (V,), a part of the file at a time."""
-        counts = np.zeros(vocab_size, np.int64)
-        for start in range(0, self.tokens, _COUNTED_AT_ONCE):
-            counts += np.bincount(self._tokens[start : start + _COUNTED_AT_ONCE], minlength=vocab_size)
-        return counts
+        """Count how often each id occurs (V,)."""
+        return np.bincount(self._tokens, minlength=vocab_size)
 
 
 class Corpus:
@@ -128,7 +124,7 @@ class Corpus:
         return Shard(self.folder, entry, self.token_bytes)
 
     def token_counts(self, split: str) -> NDArray[np.int64]:
-        """Count how often each id occurs in a split (V,). Memory does not grow with the corpus."""
+        """Count how often each id occurs in a split (V,). Memory holds the ids of a shard."""
         found = (self.shard(entry).counts(self.vocab_size) for entry in self.entries(split))
         return sum(found, start=np.zeros(self.vocab_size, np.int64))
 

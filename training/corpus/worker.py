@@ -132,6 +132,6 @@ def start_worker(settings: PrepareSettings, files: tuple[TextFile, ...]) -> None
     _writer = BlockWriter(settings, files)
 
 
-def write_block(block: Block) -> Note:
-    """Write one block, in the worker process."""
-    return _writer.write(block)
+def write_block(block: Block) -> tuple[int, Note, int]:
+    """Write one block, in the worker process; return its number, its note, and the bytes that were read up to its end."""
+    return block.start.block, _writer.write(block), block.bytes_read

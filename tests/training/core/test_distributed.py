@@ -1,6 +1,7 @@
 """Several processes that train one model."""
 
 from collections.abc import Sequence
+from typing import TypeVar, cast
 
 import pytest
 import torch
@@ -8,12 +9,14 @@ import torch
 from bert.errors import TrainingError
 from training.core.distributed import Processes, pick_device
 
+T = TypeVar("T")
+
 
 class WithAnother(Processes):
     """Two processes, the other of which stands at step 5."""
 
-    def sum(self, numbers: Sequence[float]) -> list[float]:
-        return [mine + theirs for mine, theirs in zip(numbers, (5.0, 25.0), strict=True)]
+    def gather(self, items: Sequence[T]) -> list[T]:
+        return [*items, cast(T, 5)]
 
 
 @pytest.mark.parametrize(("step", "agrees"), [(5, True), (0, False), (6, False)])

@@ -15,7 +15,7 @@ import pytest
 
 from bert.errors import DataError
 from training.corpus import readers
-from training.corpus.readers import DocumentReader, text_of
+from training.corpus.readers import read_records, text_of
 from training.corpus.settings import TextSource
 from training.corpus.text_files import list_files
 
@@ -25,7 +25,7 @@ TEXTS = ["First document.\nTwo lines.", "Zweites, größer.", "第三。"]
 def read(source: str | Path | TextSource, skip: int = 0) -> list[str]:
     found = []
     for file in list_files([str(source) if isinstance(source, Path) else source]):
-        found += [text_of(file, record.data).strip() for record in DocumentReader(file).records(skip)]
+        found += [text_of(file, record.data).strip() for record in read_records(file, skip)]
     return found
 
 
@@ -133,7 +133,7 @@ def test_a_folder_and_a_pattern_are_read_in_order(tmp_path: Path) -> None:
 def test_broken_lines_say_what_is_wrong(tmp_path: Path, line: bytes, reason: str) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'\n{"text": null}\n' + line + b"\n")
     (file,) = list_files([str(tmp_path / "a.jsonl")])
-    empty, broken = DocumentReader(file).records()
+    empty, broken = read_records(file)
     assert (empty.line, broken.line, text_of(file, empty.data)) == (2, 3, "")
     with pytest.raises(ValueError) as caught:
         text_of(file, broken.data)
@@ -164,9 +164,7 @@ def test_reading_is_lazy(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_bytes(b"a line\n\n" * 100_000)
     (found,) = list_files([str(file)])
-    reader = DocumentReader(found)
-    next(reader.records())
-    assert reader.share <= 2 * io.DEFAULT_BUFFER_SIZE / file.stat().st_size
+    assert next(read_records(found)).share <= 2 * io.DEFAULT_BUFFER_SIZE / file.stat().st_size
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:

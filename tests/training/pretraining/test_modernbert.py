@@ -14,8 +14,7 @@ from bert.bodies.modern import ModernBody
 from bert.nn.checkpoint import save_checkpoint
 from tests.support.languages import topics, write_corpus
 from tests.support.objectives import PAD, examples, filled, without_spans
-from tests.support.pretraining_runs import checkpoints, losses
-from training.core.checkpoints import step_of
+from tests.support.pretraining_runs import checkpoints, losses, step_of
 from training.pretrain import pretrain
 from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.mlm import MaskedLanguageModel

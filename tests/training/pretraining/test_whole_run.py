@@ -13,8 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.languages import topics, write_corpus
-from tests.support.pretraining_runs import arguments, checkpoints, ended, losses, start, wait_for_steps
-from training.core.checkpoints import step_of
+from tests.support.pretraining_runs import (
+    arguments,
+    checkpoints,
+    ended,
+    losses,
+    start,
+    step_of,
+    wait_for_steps,
+)
 
 pytestmark = pytest.mark.slow
 Losses = list[tuple[int, float, float]]

@@ -74,16 +74,16 @@ class ExampleRanges:
     """(E + 1,) first piece of each example, and P"""
     labels: list[int] = field(default_factory=list)
     """(E,) pair labels"""
-    elsewhere: dict[int, int] = field(default_factory=dict)
-    """Piece → the shard whose tokens it counts, for those of other documents."""
+    shards: list[int] = field(default_factory=list)
+    """(P,) shard whose tokens each piece counts, _OWN for the text itself"""
 
-    def add(self, pieces: Sequence[tuple[int, int]], label: int = -1, shard: int | None = None) -> None:
+    def add(self, pieces: Sequence[tuple[int, int]], label: int = -1, shard: int = _OWN) -> None:
         """Add an example of one or more pieces (start, stop), the last one of another document's shard if that is given."""
-        if shard is not None:
-            self.elsewhere[len(self.starts) + len(pieces) - 1] = shard
         for start, stop in pieces:
             self.starts.append(start)
             self.stops.append(stop)
+            self.shards.append(_OWN)
+        self.shards[-1] = shard
         self.offsets.append(len(self.starts))
         self.labels.append(label)
 
@@ -94,8 +94,7 @@ class Examples:
     def __init__(self, text: Text, special: SpecialIds, plan: ExampleRanges, *, segments: bool) -> None:
         """Make pairs of two segments with `segments`, else pieces of one segment."""
         self._text, self._special, self._segments = text, special, segments
-        self._shards = np.full(len(plan.starts) if plan.elsewhere else 0, _OWN, np.int32)
-        self._shards[list(plan.elsewhere)] = list(plan.elsewhere.values())
+        self._shards = np.array(plan.shards, np.int32)
         self._starts, self._stops = np.array(plan.starts, np.int64), np.array(plan.stops, np.int64)
         self._offsets, self._labels = np.array(plan.offsets, np.int64), np.array(plan.labels, np.int8)
 
@@ -136,7 +135,7 @@ class Examples:
     def _fill(self, ids: Ints, continues: Bools, pieces: Offsets, begins: Offsets) -> None:
         """Write the tokens of pieces, each from where it begins, and whether they go on with a word."""
         starts, stops = self._starts[pieces], self._stops[pieces]
-        own = self._shards[pieces] == _OWN if len(self._shards) else np.ones(len(pieces), np.bool_)
+        own = self._shards[pieces] == _OWN
         at = ranges(begins[own], (begins + stops - starts)[own])
         source = ranges(starts[own], stops[own])
         ids[at], continues[at] = self._text.tokens[source], self._text.continues[source]

@@ -8,7 +8,6 @@ import torch
 
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_documents import FIRST, UNK, special_ids
-from training.corpus import shards
 from training.corpus.shards import Corpus
 from training.pretraining.data import masking
 from training.pretraining.examples.base import Example, SpecialIds
@@ -62,9 +61,8 @@ def test_an_example_is_masked_the_same_alone_and_among_others() -> None:
 
 
 def test_weights_come_from_the_counts_of_the_training_text(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(shards, "_COUNTED_AT_ONCE", 100)  # counted in several parts
     corpus = Corpus.open(write_corpus(tmp_path / "corpus", 48, topics(30)))
     tokens = np.concatenate(
         [each.document(i).tokens for each in corpus.shards("train") for i in range(len(each))]
