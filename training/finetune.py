@@ -24,7 +24,12 @@ from training.core.distributed import Processes, processes
 from training.core.progress import stage
 from training.core.state import planned
 from training.core.trainer import CHECKPOINTS
-from training.data.datasets import (
+from training.finetuning import model as models
+from training.finetuning.batches import Dataset, LinearSchedule
+from training.finetuning.loop import make_loop
+from training.finetuning.scores import score_base
+from training.finetuning.trainer import FinetuneTrainer
+from training.labelled.sources import (
     Source,
     check_pairs,
     find_labels,
@@ -32,12 +37,7 @@ from training.data.datasets import (
     read_training,
     shared_with_training,
 )
-from training.data.summary import FileSummary, label_counts, summarize
-from training.finetuning import model as models
-from training.finetuning.batches import Dataset, LinearSchedule
-from training.finetuning.loop import make_loop
-from training.finetuning.scores import score_base
-from training.finetuning.trainer import FinetuneTrainer
+from training.labelled.summary import FileSummary, label_counts, summarize
 from training.recipe import Recipe, make_recipe
 from training.report.checks import unseen_labels
 from training.settings import FinetuneSettings

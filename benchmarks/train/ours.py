@@ -21,11 +21,11 @@ from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device
 from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
-from training.data.datasets import find_labels
 from training.finetune import make_spec
 from training.finetuning import loop as finetuning
 from training.finetuning import model as models
 from training.finetuning.batches import Dataset, LinearSchedule
+from training.labelled.sources import find_labels
 from training.pretrain import make_objective
 from training.pretraining import trainer as pretraining
 from training.pretraining.data import Batches, masking

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training.data.datasets import Source, read_training
 from training.data_file import DataFile
+from training.labelled.sources import Source, read_training
 from training.settings import RANDOM, FinetuneSettings
 
 TASKS = ("sst2", "qa", "mlm")

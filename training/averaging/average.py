@@ -20,9 +20,9 @@ from training.averaging.soup import read_average
 from training.core.checkpoints import require_writable
 from training.core.distributed import pick_device
 from training.core.progress import format_scores
-from training.data.datasets import Source, read_sources
 from training.finetuning.model import name_base, save_whole
 from training.finetuning.scores import dev_file, predict
+from training.labelled.sources import Source, read_sources
 from training.settings import FinetuneSettings
 from training.tasks.base import FinetuneTask
 from training.tasks.registry import task_class

@@ -13,7 +13,7 @@ from bert.encoding import Encoding
 from training.core.batch_order import by_length
 from training.core.distributed import Processes
 from training.core.progress import format_scores
-from training.data.datasets import Source
+from training.labelled.sources import Source
 from training.report.checks import result_warnings
 from training.report.error_analysis import Baseline, DevFile
 from training.settings import BEST, FinetuneSettings

@@ -19,12 +19,12 @@ from training.core.state import RunState
 from training.core.step_numbers import StepNumbers
 from training.core.train_loop import TrainLoop
 from training.core.trainer import CHECKPOINTS, Trainer
-from training.data.datasets import Source
-from training.data.summary import FileSummary
 from training.finetuning import model as models
 from training.finetuning.ema import Ema
 from training.finetuning.held_out import HeldOutLoss, RecordedLogits
 from training.finetuning.scores import beside_baseline, dev_file, predictor
+from training.labelled.sources import Source
+from training.labelled.summary import FileSummary
 from training.report.checks import data_warnings, result_warnings
 from training.report.error_analysis import Baseline, DevFile
 from training.settings import BEST, FinetuneSettings

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from training.data.summary import ACCEPTABLE_SHARE, FileSummary
+from training.labelled.summary import ACCEPTABLE_SHARE, FileSummary
 from training.report.error_analysis import TRUNCATED, DevFile
 
 MIN_STEPS = 20

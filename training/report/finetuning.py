@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from training.core.progress import format_seconds
-from training.data.summary import FileSummary
+from training.labelled.summary import FileSummary
 from training.report.error_analysis import DevFile, Findings, Mistake
 from training.report.page import (
     History,

@@ -17,7 +17,7 @@ from bert.nn.losses import Loss
 from bert.tasks.spec import TaskSpec
 from bert.tokenizer import Tokenizer
 from training.core.sending import send
-from training.data.summary import Lengths
+from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, Findings
 from training.settings import FinetuneSettings
 

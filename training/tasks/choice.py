@@ -15,7 +15,7 @@ from bert.nn import losses
 from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
 from training.core.sending import send
-from training.data.summary import Lengths
+from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, choice_findings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
 

@@ -17,7 +17,7 @@ from bert.tasks import qa
 from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
 from training.core.sending import send
-from training.data.summary import Lengths
+from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, answer_findings
 from training.tasks.base import (
     Evaluation,

@@ -20,7 +20,7 @@ from bert.nn.losses import Loss
 from bert.tasks.classification import predict as choose
 from bert.tasks.task import softmax
 from training.core.sending import send
-from training.data.summary import Lengths
+from training.labelled.summary import Lengths
 from training.report.error_analysis import (
     TRUNCATED,
     Baseline,

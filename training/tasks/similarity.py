@@ -21,7 +21,7 @@ from bert.nn.heads import BertForSimilarity, BertHead
 from bert.nn.losses import Loss
 from bert.tasks.similarity import cosine
 from training.core.sending import send
-from training.data.summary import Lengths
+from training.labelled.summary import Lengths
 from training.report.error_analysis import Baseline, number_findings
 from training.settings import EmbeddingSettings, FinetuneSettings
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts

@@ -12,9 +12,9 @@ from bert.data.read import Labels, Reader, read_labelled
 from bert.data.tagged_words import bio_labels
 from bert.errors import ConfigError, DataError
 from bert.tasks.registry import TASKS
-from training.data.choice import read_choice
-from training.data.summary import label_counts
 from training.data_file import DataFile
+from training.labelled.choice import read_choice
+from training.labelled.summary import label_counts
 from training.settings import FinetuneSettings
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def read_examples(file: DataFile, settings: FinetuneSettings, labels: Labels = N
     """Read one file by its format."""
 
     def read_hub() -> list[Any]:
-        from training.data import hub
+        from training.labelled import hub
 
         return hub.read_hub(file, settings, labels)
 

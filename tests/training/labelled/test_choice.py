@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from bert.errors import DataError
-from training.data.choice import read_choice
+from training.labelled.choice import read_choice
 
 Write = Callable[[str, str], Path]
 SWAG_HEADER = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"

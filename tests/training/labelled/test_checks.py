@@ -5,7 +5,7 @@ import pytest
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
 from bert.data.rows import Label
 from bert.errors import DataError
-from training.data.datasets import Example, class_labels, shared_with_training, validate_training
+from training.labelled.sources import Example, class_labels, shared_with_training, validate_training
 
 
 def texts(*labels: Label) -> list[TextExample]:

@@ -14,8 +14,8 @@ from bert.data.tables import refuse_missing
 from bert.data.tagged_words import UnnamedTagsError, tagged_words
 from bert.errors import DataError
 from training.corpus.open_dataset import open_dataset
-from training.data.choice import SWAG_ENDINGS, Raw, choice_examples
 from training.data_file import DataFile
+from training.labelled.choice import SWAG_ENDINGS, Raw, choice_examples
 from training.settings import FinetuneSettings
 
 Row = Mapping[str, Any]

@@ -14,7 +14,8 @@ import yaml
 from bert.data.read import guess_format
 from bert.errors import ConfigError, DataError
 from bert.settings import read_settings
-from training.data.datasets import (
+from training.data_file import DataFile
+from training.labelled.sources import (
     Source,
     check_pairs,
     find_labels,
@@ -22,7 +23,6 @@ from training.data.datasets import (
     read_sources,
     read_training,
 )
-from training.data_file import DataFile
 from training.settings import FinetuneSettings
 
 Write = Callable[[str, str], Path]

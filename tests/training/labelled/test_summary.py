@@ -10,8 +10,8 @@ import pytest
 
 from bert.data.examples import QaExample, TextExample, WordsExample
 from tests.support.files import Write
-from training.data.summary import Lengths, summarize
 from training.finetune import finetune
+from training.labelled.summary import Lengths, summarize
 from training.report.checks import data_warnings
 from training.settings import FinetuneSettings
 

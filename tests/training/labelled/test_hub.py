@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from bert.errors import DataError
-from training.data.datasets import read_examples
 from training.data_file import DataFile
+from training.labelled.sources import read_examples
 from training.settings import FinetuneSettings
 
 datasets: Any = pytest.importorskip("datasets")

@@ -16,9 +16,9 @@ from bert.data.squad import read_squad
 from bert.data.tables import read_table
 from bert.data.tagged_words import bio_labels
 from bert.tasks.spec import TaskSpec
-from training.data.choice import read_choice
-from training.data.datasets import Example, class_labels, shared_with_training, validate_training
 from training.data_file import DataFile
+from training.labelled.choice import read_choice
+from training.labelled.sources import Example, class_labels, shared_with_training, validate_training
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = ROOT / "examples" / "data"
