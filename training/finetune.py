@@ -65,7 +65,7 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
         train, dev, test, task = _read(settings, command, group)
         parts = [task.features(source.examples) for source in train]
         files = _summaries(settings, task, {"train": train, "dev": dev, "test": test})
-    _tell(files)
+    _log_files(files)
     if settings.teacher:
         from training.finetuning.teacher import with_teacher_logits
 
@@ -87,10 +87,10 @@ def _finetune(settings: FinetuneSettings, command: str, group: Processes) -> Pat
     recipe = _recipe(settings, model.config, data)
     settings = recipe.applied(settings)
     schedule = LinearSchedule.over(data, settings)
-    said = recipe.sentence(schedule.total_steps, schedule.warmup_steps)
-    logger.info("%s", said)
+    sentence = recipe.sentence(schedule.total_steps, schedule.warmup_steps)
+    logger.info("%s", sentence)
     loop = make_loop(settings, task, trained, data, schedule, group)
-    trainer = FinetuneTrainer(settings, task, model, trained, loop, dev, test, files, said)
+    trainer = FinetuneTrainer(settings, task, model, trained, loop, dev, test, files, sentence)
     trainer.run()
     return trainer.best
 
@@ -109,15 +109,15 @@ def _read(
     tokenizer = Tokenizer.load(models.base_folder(settings.base)).with_letter_shapes(settings.letter_shapes)
     if TASKS[settings.task].head is Head.EMBEDDING:
         tokenizer = lower_cased(models.base_folder(settings.base), tokenizer)
-        _tell_left_out(settings.base)
+        _warn_of_ignored_layers(settings.base)
     task = make_task(settings, tokenizer, spec)
     task.configure(settings, *_drawn_labels(train), group.world)
     task.prepare(_examples(train), _examples(dev))
     return train, dev, test, task
 
 
-def _tell_left_out(base: str) -> None:
-    """Log what a base's embeddings have and those of the run will not."""
+def _warn_of_ignored_layers(base: str) -> None:
+    """Log which dense layers and prompt of a base's embeddings the run does not use."""
     own = models.base_embedding(base)
     if own.dense:
         logger.warning(
@@ -130,7 +130,7 @@ def _tell_left_out(base: str) -> None:
         )  # fmt: skip
 
 
-def _tell(files: Sequence[FileSummary]) -> None:
+def _log_files(files: Sequence[FileSummary]) -> None:
     for file in files:
         logger.info("%s", file.sentence)
         if file.too_long:

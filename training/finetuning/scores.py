@@ -79,10 +79,10 @@ def score_base(
 def beside_baseline(file: DevFile, metric: str) -> str:
     """Return a line with a file's deciding score and the baseline's."""
     reached, baseline = file.scores.get(metric), file.baseline
-    said = f"{file.name}: {metric} {'is not a number' if reached is None else f'{reached:.4f}'}"
+    score = f"{file.name}: {metric} {'is not a number' if reached is None else f'{reached:.4f}'}"
     if baseline is None or metric not in baseline.scores:
-        return said
-    return f"{said}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
+        return score
+    return f"{score}; the baseline ({baseline.rule}) has {baseline.scores[metric]:.4f}"
 
 
 def dev_file(name: str, found: Evaluation, baseline: Baseline) -> DevFile:

@@ -68,16 +68,16 @@ def with_teacher_logits(
     sums: list[list[Floats]] = []
     for folder in settings.checkpoint:  # one at a time: a large model may fill the memory
         teacher = Teacher(folder, student, device)
-        said = [teacher.logits(features, examples) for features, examples in parts]
+        logits = [teacher.logits(features, examples) for features, examples in parts]
         sums = (
-            [[x + y for x, y in zip(*both, strict=True)] for both in zip(sums, said, strict=True)]
+            [[x + y for x, y in zip(*both, strict=True)] for both in zip(sums, logits, strict=True)]
             if sums
-            else said
+            else logits
         )
     count = np.float32(len(settings.checkpoint))
     return [
-        [replace(feature, soft=x / count) for feature, x in zip(features, logits, strict=True)]
-        for (features, _), logits in zip(parts, sums, strict=True)
+        [replace(feature, soft=x / count) for feature, x in zip(features, summed, strict=True)]
+        for (features, _), summed in zip(parts, sums, strict=True)
     ]
 
 

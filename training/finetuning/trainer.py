@@ -72,10 +72,9 @@ class FinetuneTrainer(Trainer):
         self._note_command()
 
     def _note_command(self) -> None:
+        """Add the command to those of the run; the first is what made the weights of `start_from`."""
         commands, command = self.loop.state.commands, self.task.spec.command
-        if (
-            self.settings.start_from and not commands
-        ):  # what made the weights that the run starts from comes first
+        if self.settings.start_from and not commands:
             commands += filter(None, [TaskSpec.read(self.settings.start_from).command])
         if command and commands[-1:] != [command]:
             commands.append(command)
@@ -141,9 +140,9 @@ class FinetuneTrainer(Trainer):
         for file in self.dev_files:
             say(beside_baseline(file, self.metric))
         history = read_steps(self.output_dir / LOG)
-        # What starts from trained weights may have little left to learn.
-        may_fall = [] if self.settings.start_from else history
-        warnings = data_warnings(self.data) + result_warnings(self.dev_files, self.metric, may_fall)
+        # The loss of trained weights need not fall much further.
+        losses = [] if self.settings.start_from else history
+        warnings = data_warnings(self.data) + result_warnings(self.dev_files, self.metric, losses)
         for line in warnings:
             say(f"warning: {line}")
         if self.processes.leads:

@@ -53,15 +53,15 @@ class Lengths:
         if not self.longer:
             return ""
         done = "read in windows" if self.in_windows else "cut"
-        said = (
+        sentence = (
             f"{self.longer:,} of {len(self.tokens):,} {self.unit} ({self.share:.1%}) are longer than "
             f"{self.setting} {self.limit} and are {done}; the longest has {self.longest:,} tokens"
         )
         better = None if self.in_windows else self._better_limit(largest)
         if better is None:
-            return said
+            return sentence
         left = float((self.tokens > better).mean())
-        return f"{said}; {self.setting} {better} would cut {f'{left:.1%}' if left else 'none'}"
+        return f"{sentence}; {self.setting} {better} would cut {f'{left:.1%}' if left else 'none'}"
 
     def _better_limit(self, largest: int) -> int | None:
         """Return the lowest usual limit that cuts few inputs, else the highest possible one; None where none helps."""

@@ -1,4 +1,4 @@
-"""Mistakes of a model on held-out data, task by task: counts, scores by class, the worst examples."""
+"""Mistakes of a model on held-out data: what a report shows of them, and those of texts with labels or numbers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
+from bert.data.examples import TextExample
 from bert.metrics.correlation import ranks
-from bert.metrics.entities import bio_spans, entity_f1
-from bert.metrics.squad import squad_em_f1
 
 MISTAKES_SHOWN = 20
 EXCERPT = 300
@@ -116,7 +114,7 @@ def multi_label_findings(
     return Findings(
         len(examples),
         len(wrong),
-        _worst(wrong),
+        worst(wrong),
         {label: _class_scores(both[label], gold[label], given[label]) for label in labels},
         never_predicted=tuple(label for label in labels if gold[label] and not given[label]),
     )
@@ -136,134 +134,24 @@ def number_findings(examples: Sequence[TextExample], predictions: Sequence[float
     return Findings(len(examples), 0, tuple(worst))
 
 
-def retrieval_findings(
-    examples: Sequence[TextExample], nearest: Sequence[str], is_right: NDArray[np.bool_]
-) -> Findings:
-    """Analyse a search: texts to which another one than their own is the nearest."""
-    wrong = [
-        Mistake(e.id, _excerpt(e.text), _excerpt(e.text_pair or ""), _excerpt(found))
-        for e, found, right in zip(examples, nearest, is_right, strict=True)
-        if not right
-    ]
-    return Findings(len(examples), len(wrong), tuple(wrong[:MISTAKES_SHOWN]))
-
-
-def choice_findings(examples: Sequence[ChoiceExample], predictions: Sequence[int]) -> Findings:
-    """Analyse multiple choice: the wrong endings that were chosen."""
-    wrong = [
-        Mistake(e.id, _excerpt(e.prompt), e.choices[e.label], e.choices[predicted])
-        for e, predicted in zip(examples, predictions, strict=True)
-        if e.label != predicted
-    ]
-    return Findings(len(examples), len(wrong), tuple(wrong[:MISTAKES_SHOWN]))
-
-
-def entity_findings(examples: Sequence[WordsExample], predictions: Sequence[Sequence[str]]) -> Findings:
-    """Analyse BIO labels: scores of each type, kinds of mistake, and the sentences with most wrong entities."""
-    types = entity_f1([e.labels for e in examples], predictions).types
-    counts, wrong = Counter[str](), []
-    for example, predicted in zip(examples, predictions, strict=True):
-        gold, given = set(bio_spans(example.labels)), set(bio_spans(predicted))
-        if gold != given:
-            counts.update(_entity_mistakes(gold, given))
-            text = _excerpt(" ".join(example.words))
-            mistake = Mistake(example.id, text, _entities(example, gold), _entities(example, given))
-            wrong.append((len(gold ^ given), mistake))
-    predicted_types = {kind for labels in predictions for kind, _, _ in bio_spans(labels)}
-    return Findings(
-        len(examples),
-        len(wrong),
-        _worst(wrong),
-        {
-            name: {"precision": t.precision, "recall": t.recall, "f1": t.f1, "support": t.support}
-            for name, t in types.items()
-        },
-        dict(counts),
-        never_predicted=tuple(name for name, t in types.items() if t.support and name not in predicted_types),
-    )
-
-
-def answer_findings(examples: Sequence[QaExample], predictions: Sequence[str]) -> Findings:
-    """Analyse answers, "" meaning none: kinds of mistake, and the answers farthest from the gold ones."""
-    counts, wrong = Counter[str](), []
-    for example, predicted in zip(examples, predictions, strict=True):
-        kind, f1 = _answer_kind(example, predicted)
-        counts[kind] += 1
-        if f1 < 1:
-            golds = " | ".join(dict.fromkeys(text for text, _ in example.answers)) or "(no answer)"
-            text = f"{example.question} ↵ {_around_answer(example)}"
-            wrong.append((f1, Mistake(example.id, text, golds, predicted or "(no answer)")))
-    wrong.sort(key=lambda pair: pair[0])
-    # Most mistakes are equally bad. Spread the choice, so that not all are of the file's first article.
-    chosen = np.linspace(0, len(wrong) - 1, min(MISTAKES_SHOWN, len(wrong))).astype(int)
-    wanted = {"an answer" if example.answers else "no answer" for example in examples}
-    given = {"an answer" if predicted else "no answer" for predicted in predictions}
-    return Findings(
-        len(examples),
-        len(wrong),
-        tuple(wrong[i][1] for i in chosen),
-        counts=dict(counts),
-        never_predicted=tuple(sorted(wanted - given)),
-    )
-
-
-def _entity_mistakes(gold: set[tuple[str, int, int]], given: set[tuple[str, int, int]]) -> Counter[str]:
-    """Count mistakes by kind; an entity that overlaps no other is missed or invented."""
-    kinds = Counter[str]()
-    for kind, first, last in given - gold:
-        touched = [other for other in gold if other[1] < last and first < other[2]]
-        if (first, last) in [(other[1], other[2]) for other in touched]:
-            kinds["wrong type"] += 1
-        elif any(other[0] == kind for other in touched):
-            kinds["wrong ends"] += 1
-        else:
-            kinds["wrong type and ends" if touched else "invented"] += 1
-    for _, first, last in gold - given:
-        kinds["missed"] += not any(other[1] < last and first < other[2] for other in given)
-    return kinds
-
-
-def _entities(example: WordsExample, spans: set[tuple[str, int, int]]) -> str:
-    ordered = sorted(spans, key=lambda span: span[1])
-    return ", ".join(f"{kind}[{' '.join(example.words[a:b])}]" for kind, a, b in ordered) or "(none)"
-
-
-def _answer_kind(example: QaExample, predicted: str) -> tuple[str, float]:
-    """Return the kind of an answer and its F1."""
-    if not example.answers:
-        return ("rightly no answer", 1.0) if not predicted else ("answered where there is no answer", 0.0)
-    if not predicted:
-        return "no answer where there is one", 0.0
-    scores = squad_em_f1([[text for text, _ in example.answers]], [predicted])
-    if scores.exact == 1:
-        return "right", 1.0
-    return ("partly right", scores.f1) if scores.f1 > 0 else ("wrong", 0.0)
-
-
-def _around_answer(example: QaExample) -> str:
-    """Cut the context to the text around the first gold answer."""
-    middle = example.answers[0][1] if example.answers else 0
-    start = max(0, middle - EXCERPT // 2)
-    return ("…" if start else "") + _excerpt(example.context[start:])
-
-
 def _class_scores(both: int, gold: int, given: int) -> dict[str, float]:
     """Return one class's scores from its counts: right, in gold, in the predictions."""
     f1 = 2 * both / (gold + given) if gold + given else 0.0
     return {"precision": both / max(given, 1), "recall": both / max(gold, 1), "f1": f1, "support": gold}
 
 
-def _worst(wrong: list[tuple[int, Mistake]]) -> tuple[Mistake, ...]:
+def worst(wrong: list[tuple[int, Mistake]]) -> tuple[Mistake, ...]:
     """Return the mistakes with the highest counts, equal ones in the order of the file."""
     return tuple(mistake for _, mistake in sorted(wrong, key=lambda pair: -pair[0])[:MISTAKES_SHOWN])
 
 
 def _text_of(example: TextExample) -> str:
     texts = [example.text] if example.text_pair is None else [example.text, example.text_pair]
-    return " ↵ ".join(map(_excerpt, texts))
+    return " ↵ ".join(map(excerpt, texts))
 
 
-def _excerpt(text: str) -> str:
+def excerpt(text: str) -> str:
+    """Return the beginning of a text, at most EXCERPT code points."""
     return text if len(text) <= EXCERPT else text[: EXCERPT - 1] + "…"
 
 

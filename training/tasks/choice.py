@@ -16,7 +16,7 @@ from bert.nn.heads import BertForMultipleChoice, BertHead
 from bert.nn.losses import Loss
 from training.core.sending import send
 from training.labelled.summary import Lengths
-from training.report.error_analysis import Baseline, choice_findings
+from training.report.error_analysis import MISTAKES_SHOWN, Baseline, Findings, Mistake, excerpt
 from training.tasks.base import Evaluation, Feature, FeatureBatch, FinetuneTask, Predict, token_counts
 
 
@@ -82,3 +82,13 @@ def _by_feature(logits: Tensor, batch: FeatureBatch) -> Tensor:
     parts = torch.split(logits.reshape(-1), batch.counts)
     # Finite, so that a teacher's and a student's can be subtracted.
     return pad_sequence(list(parts), batch_first=True, padding_value=-1e9)
+
+
+def choice_findings(examples: Sequence[ChoiceExample], predictions: Sequence[int]) -> Findings:
+    """Analyse multiple choice: the wrong endings that were chosen."""
+    wrong = [
+        Mistake(e.id, excerpt(e.prompt), e.choices[e.label], e.choices[predicted])
+        for e, predicted in zip(examples, predictions, strict=True)
+        if e.label != predicted
+    ]
+    return Findings(len(examples), len(wrong), tuple(wrong[:MISTAKES_SHOWN]))

@@ -1,5 +1,6 @@
 """Fine-tuning for named entities: a BIO label at the first piece of each word."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from bert.config import BertConfig
 from bert.data.examples import WordsExample
-from bert.metrics.entities import entity_f1
+from bert.metrics.entities import bio_spans, entity_f1
 from bert.nn import losses
 from bert.nn.heads import BertForTokenClassification, BertHead
 from bert.nn.losses import IGNORED, Loss
@@ -23,7 +24,7 @@ from bert.text.joined_words import join_words
 from bert.tokenizer import Pieces, Window
 from training.core.sending import send
 from training.labelled.summary import Lengths
-from training.report.error_analysis import Baseline, entity_findings
+from training.report.error_analysis import Baseline, Findings, Mistake, excerpt, worst
 from training.tasks.base import (
     Evaluation,
     Feature,
@@ -121,3 +122,49 @@ class NerFinetuning(FinetuneTask):
             unit="sentences",
             in_windows=True,
         )
+
+
+def entity_findings(examples: Sequence[WordsExample], predictions: Sequence[Sequence[str]]) -> Findings:
+    """Analyse BIO labels: scores of each type, kinds of mistake, and the sentences with most wrong entities."""
+    types = entity_f1([e.labels for e in examples], predictions).types
+    counts, wrong = Counter[str](), []
+    for example, predicted in zip(examples, predictions, strict=True):
+        gold, given = set(bio_spans(example.labels)), set(bio_spans(predicted))
+        if gold != given:
+            counts.update(_entity_mistakes(gold, given))
+            text = excerpt(" ".join(example.words))
+            mistake = Mistake(example.id, text, _entities(example, gold), _entities(example, given))
+            wrong.append((len(gold ^ given), mistake))
+    predicted_types = {kind for labels in predictions for kind, _, _ in bio_spans(labels)}
+    return Findings(
+        len(examples),
+        len(wrong),
+        worst(wrong),
+        {
+            name: {"precision": t.precision, "recall": t.recall, "f1": t.f1, "support": t.support}
+            for name, t in types.items()
+        },
+        dict(counts),
+        never_predicted=tuple(name for name, t in types.items() if t.support and name not in predicted_types),
+    )
+
+
+def _entity_mistakes(gold: set[tuple[str, int, int]], given: set[tuple[str, int, int]]) -> Counter[str]:
+    """Count mistakes by kind; an entity that overlaps no other is missed or invented."""
+    kinds = Counter[str]()
+    for kind, first, last in given - gold:
+        touched = [other for other in gold if other[1] < last and first < other[2]]
+        if (first, last) in [(other[1], other[2]) for other in touched]:
+            kinds["wrong type"] += 1
+        elif any(other[0] == kind for other in touched):
+            kinds["wrong ends"] += 1
+        else:
+            kinds["wrong type and ends" if touched else "invented"] += 1
+    for _, first, last in gold - given:
+        kinds["missed"] += not any(other[1] < last and first < other[2] for other in given)
+    return kinds
+
+
+def _entities(example: WordsExample, spans: set[tuple[str, int, int]]) -> str:
+    ordered = sorted(spans, key=lambda span: span[1])
+    return ", ".join(f"{kind}[{' '.join(example.words[a:b])}]" for kind, a, b in ordered) or "(none)"

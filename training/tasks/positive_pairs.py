@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bert.data.examples import TextExample
 from bert.metrics.retrieval import Floats, retrieve
-from training.report.error_analysis import Baseline, retrieval_findings
+from training.report.error_analysis import MISTAKES_SHOWN, Baseline, Findings, Mistake, excerpt
 from training.tasks.base import Evaluation
 
 Keys = NDArray[np.int64]
@@ -81,3 +81,15 @@ def random_order(examples: Sequence[TextExample]) -> Baseline:
     return Baseline(
         "a random order", scores | ({"triplet_accuracy": float(np.mean(chances))} if chances else {})
     )
+
+
+def retrieval_findings(
+    examples: Sequence[TextExample], nearest: Sequence[str], is_right: NDArray[np.bool_]
+) -> Findings:
+    """Analyse a search: texts to which another one than their own is the nearest."""
+    wrong = [
+        Mistake(e.id, excerpt(e.text), excerpt(e.text_pair or ""), excerpt(found))
+        for e, found, right in zip(examples, nearest, is_right, strict=True)
+        if not right
+    ]
+    return Findings(len(examples), len(wrong), tuple(wrong[:MISTAKES_SHOWN]))

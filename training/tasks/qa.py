@@ -1,9 +1,11 @@
 """Fine-tuning for reading comprehension, with and without "no answer"."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,7 +20,7 @@ from bert.tasks.spans import Answer, decode
 from bert.tokenizer import Window
 from training.core.sending import send
 from training.labelled.summary import Lengths
-from training.report.error_analysis import Baseline, answer_findings
+from training.report.error_analysis import EXCERPT, MISTAKES_SHOWN, Baseline, Findings, Mistake, excerpt
 from training.tasks.base import (
     Evaluation,
     Feature,
@@ -156,3 +158,46 @@ class QaFinetuning(FinetuneTask):
             decode(example.context, parts, [next(logits) for _ in parts], self.spec)
             for example, parts in zip(examples, windows, strict=True)
         ]
+
+
+def answer_findings(examples: Sequence[QaExample], predictions: Sequence[str]) -> Findings:
+    """Analyse answers, "" meaning none: kinds of mistake, and the answers farthest from the gold ones."""
+    counts, wrong = Counter[str](), []
+    for example, predicted in zip(examples, predictions, strict=True):
+        kind, f1 = _answer_kind(example, predicted)
+        counts[kind] += 1
+        if f1 < 1:
+            golds = " | ".join(dict.fromkeys(text for text, _ in example.answers)) or "(no answer)"
+            text = f"{example.question} ↵ {_around_answer(example)}"
+            wrong.append((f1, Mistake(example.id, text, golds, predicted or "(no answer)")))
+    wrong.sort(key=lambda pair: pair[0])
+    # Most mistakes are equally bad. Spread the choice, so that not all are of the file's first article.
+    chosen = np.linspace(0, len(wrong) - 1, min(MISTAKES_SHOWN, len(wrong))).astype(int)
+    wanted = {"an answer" if example.answers else "no answer" for example in examples}
+    given = {"an answer" if predicted else "no answer" for predicted in predictions}
+    return Findings(
+        len(examples),
+        len(wrong),
+        tuple(wrong[i][1] for i in chosen),
+        counts=dict(counts),
+        never_predicted=tuple(sorted(wanted - given)),
+    )
+
+
+def _answer_kind(example: QaExample, predicted: str) -> tuple[str, float]:
+    """Return the kind of an answer and its F1."""
+    if not example.answers:
+        return ("rightly no answer", 1.0) if not predicted else ("answered where there is no answer", 0.0)
+    if not predicted:
+        return "no answer where there is one", 0.0
+    scores = squad_em_f1([[text for text, _ in example.answers]], [predicted])
+    if scores.exact == 1:
+        return "right", 1.0
+    return ("partly right", scores.f1) if scores.f1 > 0 else ("wrong", 0.0)
+
+
+def _around_answer(example: QaExample) -> str:
+    """Cut the context to the text around the first gold answer."""
+    middle = example.answers[0][1] if example.answers else 0
+    start = max(0, middle - EXCERPT // 2)
+    return ("…" if start else "") + excerpt(example.context[start:])

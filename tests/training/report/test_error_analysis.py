@@ -7,14 +7,10 @@ import pytest
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bert.data.examples import ChoiceExample, QaExample, TextExample, WordsExample
-from training.report.error_analysis import (
-    answer_findings,
-    choice_findings,
-    class_findings,
-    entity_findings,
-    multi_label_findings,
-    number_findings,
-)
+from training.report.error_analysis import class_findings, multi_label_findings, number_findings
+from training.tasks.choice import choice_findings
+from training.tasks.ner import entity_findings
+from training.tasks.qa import answer_findings
 
 LABELS = ("negative", "neutral", "positive")
 
