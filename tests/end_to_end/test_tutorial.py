@@ -24,7 +24,8 @@ PATIENCE_S = 1800
 SCORE = 0.25
 """Most that a served score may differ from the one shown: 8 bits and other kernels move it, but not the label."""
 
-pytestmark = pytest.mark.slow
+# What it trains takes two minutes of a core; test_train_export_serve.py takes the same way with tiny models.
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 
 def run(command: str, folder: Path, **variables: str) -> str:
