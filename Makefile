@@ -9,7 +9,7 @@ PYTHON ?=
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 PRECISION ?=
-# pytest's workers: one for each core that may be used; 0 runs the tests in one process (for --pdb)
+# pytest's workers: one more than the cores that may be used; 0 runs the tests in one process (for --pdb)
 WORKERS ?= auto
 # more arguments for the command that the target runs: make test ARGS="-k offsets"
 ARGS ?=

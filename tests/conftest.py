@@ -20,8 +20,11 @@ set_environment(with_home="PYTEST_XDIST_WORKER" not in os.environ)
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Count the workers of `-n auto`: one for each core that this process may use."""
-    return usable_cores()
+    """Count the workers of `-n auto`: one more than the cores that this process may use.
+
+    Many tests wait for processes that they started, signals or deadlines. The others use the cores meanwhile.
+    """
+    return usable_cores() + 1
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
