@@ -122,20 +122,12 @@ class BertForQuestionAnswering(BertHead):
         return logits
 
 
-class BertForMultipleChoice(BertHead):
-    """Choice of one of C continuations; each is read as a text of its own."""
-
-    needs_pooler = True
+class BertForMultipleChoice(BertForSequenceClassification):
+    """Choice of one of C continuations; each is read as a text of its own, (B*C, T), and has a logit, (B*C, 1)."""
 
     def __init__(self, config: BertConfig) -> None:
         """Make the head, H to 1."""
-        super().__init__(config)
-        self.classifier = self._linear(1)
-
-    def score(self, hidden: Tensor) -> Tensor:
-        """Score hidden (B*C, T, H): logits (B*C, 1)."""
-        logits: Tensor = self.classifier(self.pooled(hidden))
-        return logits
+        super().__init__(config, 1)
 
 
 class BertForSimilarity(BertHead):

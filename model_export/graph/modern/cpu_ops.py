@@ -6,17 +6,16 @@ neighbours, and the others take some queries at a time.
 """
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import partial
 
 import numpy as np
 from onnx import TensorProto
 
-from bert.bodies.modern import ModernBody
 from bert.bodies.tensors import EMBEDDING
 from model_export.graph.bert.cpu_ops import MASKED_SCORE, CpuOps, product_block
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.modern.long_rows import LongRows
-from model_export.graph.modern.rotation import tables
+from model_export.graph.modern.ops import ModernOps
 from model_export.graph.ops import GraphOps
 
 SHORT = {True: 256, False: 512}
@@ -27,16 +26,10 @@ a time take 1.05 to 1.3 of the time.
 """
 
 
-class ModernCpuOps(CpuOps):
+class ModernCpuOps(ModernOps, CpuOps):
     """Writes ModernBERT's layers for the layout "rows"."""
 
-    token_inputs = ("input_ids", "position_ids")
     norm_parameters = GraphOps.norm_parameters
-
-    @cached_property
-    def body(self) -> ModernBody:
-        """Words of the body in `config.json`."""
-        return ModernBody.of(self.config.body)
 
     def words(self) -> str:
         """Write the word embeddings; (T, H). Also what every attention shares."""
@@ -107,7 +100,7 @@ class ModernCpuOps(CpuOps):
     def _rotated(self, x: str, places: str, layer: int) -> str:
         """Write (T, H) rotated by the tokens' places (T,)."""
         w = self.w
-        name, cos, sin = tables(self.config, layer)
+        name, cos, sin = self.rotation(layer)
         # A row may be longer than the tables, of which the operator looks at the shape: each token is a row of its own.
         middle = w.constant("axis_1", [1])
         rotated = w.node(

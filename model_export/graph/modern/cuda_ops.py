@@ -1,27 +1,17 @@
 """ModernBERT's operators on a CUDA GPU: one row without padding, float16. T tokens, H width, N texts, P positions."""
 
-from functools import cached_property
-
 import numpy as np
 from onnx import TensorProto
 
-from bert.bodies.modern import ModernBody
 from bert.bodies.tensors import EMBEDDING
 from model_export.graph.bert.cpu_ops import MASKED_SCORE
 from model_export.graph.bert.cuda_ops import CudaOps
 from model_export.graph.graph_builder import MICROSOFT, text_places
-from model_export.graph.modern.rotation import tables
+from model_export.graph.modern.ops import ModernOps
 
 
-class ModernCudaOps(CudaOps):
+class ModernCudaOps(ModernOps, CudaOps):
     """Writes ModernBERT's layers for the layout "flat"."""
-
-    token_inputs = ("input_ids", "position_ids")
-
-    @cached_property
-    def body(self) -> ModernBody:
-        """Words of the body in `config.json`."""
-        return ModernBody.of(self.config.body)
 
     def words(self) -> str:
         """Write the word embeddings; (T, H). Also what every attention shares."""
@@ -71,7 +61,7 @@ class ModernCudaOps(CudaOps):
     def _rotated(self, x: str, layer: int) -> str:
         """Write (T, H) rotated by the tokens' places."""
         w = self.w
-        name, cos, sin = tables(self.config, layer)
+        name, cos, sin = self.rotation(layer)
         middle = w.constant("axis_1", [1])
         rotated = w.node(
             "RotaryEmbedding",
