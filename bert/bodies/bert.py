@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 from bert.bodies.body import Body
 from bert.bodies.sizes import Sizes
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS, Shape, layer_shapes
+from bert.bodies.tensors import (
+    EMBEDDING,
+    EMBEDDINGS_NORM,
+    MLM_HEAD,
+    POSITIONS,
+    SEGMENTS,
+    WIDENING,
+    Shape,
+    layer_shapes,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +45,14 @@ class BertBody(Body):
     def _embedding_shapes(self, sizes: Sizes) -> Iterator[Shape]:
         """Yield the tensors of the embeddings up to their norm."""
         e = sizes.embedding_width
+        width = sizes.hidden_size if self.projects_before_norm else e
         yield EMBEDDING, (sizes.vocab_size, e)
-        yield POSITIONS, (sizes.max_position_embeddings, e)
+        if self.has_positions:
+            yield POSITIONS, (sizes.max_position_embeddings, e)
         yield SEGMENTS, (sizes.type_vocab_size, e)
-        yield from layer_shapes(EMBEDDINGS_NORM, (e,))
+        if width != e:
+            yield WIDENING, (width, e)
+        yield from layer_shapes(EMBEDDINGS_NORM, (width,))
 
     def _additional_shapes(self, sizes: Sizes) -> Iterator[Shape]:
         """Yield the tensors that a body made from BERT's has more."""

@@ -71,6 +71,11 @@ class Body(ABC):
         return False
 
     @property
+    def has_positions(self) -> bool:
+        """Tell whether embeddings have a table of positions."""
+        return True
+
+    @property
     def has_score_terms(self) -> bool:
         """Tell whether attention's scores have terms other than products of queries and keys."""
         return False

@@ -21,19 +21,28 @@ class BertEmbeddings(Embeddings):
     """Sum of word, position and segment embeddings, normalised."""
 
     def __init__(self, config: BertConfig) -> None:
-        """Shape the three tables."""
+        """Shape the tables, and the layer that widens their sum."""
         super().__init__()
         width = config.embedding_width
         self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
+        self.has_positions, self.is_widened = config.body.has_positions, config.widens_embeddings
+        if self.has_positions:
+            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.LayerNorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        if self.is_widened:
+            self.embed_proj = nn.Linear(width, config.hidden_size, bias=False)
+        normalised = config.hidden_size if self.is_widened else width
+        self.LayerNorm = nn.LayerNorm(normalised, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Embed ids (B, T) to (B, T, E)."""
+        """Embed ids (B, T) to (B, T, E), or H where they are widened before the norm."""
         summed = self.word_embeddings(input_ids) + self.token_type_embeddings(segment_ids)
-        embedded: Tensor = self.dropout(self.LayerNorm(summed + self.position_embeddings(position_ids)))
+        if self.has_positions:
+            summed = summed + self.position_embeddings(position_ids)
+        if self.is_widened:
+            summed = self.embed_proj(summed)
+        embedded: Tensor = self.dropout(self.LayerNorm(summed))
         return embedded
 
 
@@ -152,13 +161,12 @@ class BertModel(Encoder):
     """Embeddings, the stack of layers, and the pooler that some heads read."""
 
     embeddings: BertEmbeddings
-    embeddings_class = BertEmbeddings
     layers_class: type[BertLayers] = BertLayers
 
     def __init__(self, config: BertConfig, *, pooler: bool = True) -> None:
         """Make the model with fresh weights: normal with `initializer_range`, biases 0."""
         super().__init__(config)
-        self.embeddings = self.embeddings_class(config)
+        self.embeddings = BertEmbeddings(config)
         if config.projects_embeddings:
             self.embeddings_project = nn.Linear(config.embedding_width, config.hidden_size)
         self.encoder = self.layers_class(config)

@@ -17,7 +17,7 @@ from bert.bodies.deberta.distances import row_table
 from bert.config import BertConfig
 from bert.nn.activation import activation
 from bert.nn.attention import BertSelfAttention, Seen, TextRows, attend
-from bert.nn.bert import BertEmbeddings, BertLayers, BertModel
+from bert.nn.bert import BertLayers, BertModel
 from bert.nn.encoder import Products
 
 
@@ -119,35 +119,6 @@ class NeighbourConvolution(nn.Module):
         return convolved
 
 
-class DebertaEmbeddings(BertEmbeddings):
-    """Sum of word, segment and perhaps position embeddings, widened where they are narrow, then normalised."""
-
-    def __init__(self, config: BertConfig) -> None:
-        """Shape the tables."""
-        nn.Module.__init__(self)
-        width, hidden = config.embedding_width, config.hidden_size
-        self.word_embeddings = nn.Embedding(config.vocab_size, width, padding_idx=config.pad_token_id)
-        self.has_positions = DebertaBody.of(config.body).position_biased_input
-        if self.has_positions:
-            self.position_embeddings = nn.Embedding(config.max_position_embeddings, width)
-        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, width)
-        self.is_widened = config.widens_embeddings
-        if self.is_widened:
-            self.embed_proj = nn.Linear(width, hidden, bias=False)
-        self.LayerNorm = nn.LayerNorm(hidden, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.hidden_dropout_prob)
-
-    def forward(self, input_ids: Tensor, segment_ids: Tensor, position_ids: Tensor) -> Tensor:
-        """Embed ids (B, T) to (B, T, H)."""
-        summed = self.word_embeddings(input_ids) + self.token_type_embeddings(segment_ids)
-        if self.has_positions:
-            summed = summed + self.position_embeddings(position_ids)
-        if self.is_widened:
-            summed = self.embed_proj(summed)
-        embedded: Tensor = self.dropout(self.LayerNorm(summed))
-        return embedded
-
-
 class DebertaLayers(BertLayers):
     """The stack of layers, with the vectors of distances that all of them read."""
 
@@ -190,7 +161,6 @@ class DebertaLayers(BertLayers):
 class DebertaModel(BertModel):
     """Embeddings, the stack of layers, and the pooler that some heads read."""
 
-    embeddings_class = DebertaEmbeddings
     layers_class = DebertaLayers
 
     def __init__(self, config: BertConfig, *, pooler: bool = True) -> None:

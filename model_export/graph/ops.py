@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bert.bodies.tensors import WIDENING
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.graph.graph_builder import GraphWriter
@@ -72,6 +73,12 @@ class GraphOps(ABC):
     @abstractmethod
     def add_norm(self, x: str, residual: str, norm: str) -> str:
         """Write LayerNorm(x + residual)."""
+
+    def widened(self, summed: str) -> str:
+        """Write narrow embeddings (T, e) as wide as the layers, where that comes before their norm; (T, e or H)."""
+        if not self.config.widens_embeddings:
+            return summed
+        return self.w.node("MatMul", summed, self.constant(f"{WIDENING}.T", self.weights[WIDENING].T))
 
     def after_first(self, embedded: str, x: str, *, gathers: bool) -> str:
         """Write what the second layer reads, of the embeddings and the first layer's output, which it is in BERT.

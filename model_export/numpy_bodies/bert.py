@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS
+from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, MLM_HEAD, POSITIONS, SEGMENTS, WIDENING
 from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, NumpyBody, softmax
 
 
@@ -38,14 +38,13 @@ class NumpyBert(NumpyBody):
 
     def _embedded(self, ids: Ints, segment_ids: Ints) -> Floats:
         """Return what the first layer reads, (T, H)."""
-        x = self.norm(self._summed(ids, segment_ids), EMBEDDINGS_NORM)
-        return self.linear(x, "bert.embeddings_project") if self.config.projects_embeddings else x
-
-    def _summed(self, ids: Ints, segment_ids: Ints) -> Floats:
-        """Return the embeddings before their norm, (T, E)."""
         x: Floats = self.weights[EMBEDDING][ids] + self.weights[SEGMENTS][segment_ids]
-        x += self.weights[POSITIONS][: len(ids)]
-        return x
+        if self.config.body.has_positions:
+            x += self.weights[POSITIONS][: len(ids)]
+        if self.config.widens_embeddings:
+            x = x @ self.weights[WIDENING].T
+        x = self.norm(x, EMBEDDINGS_NORM)
+        return self.linear(x, "bert.embeddings_project") if self.config.projects_embeddings else x
 
     def _attention(self, x: Floats, name: str) -> Floats:
         heads = (len(x), self.config.num_attention_heads, self.config.head_size)

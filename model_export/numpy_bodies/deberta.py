@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from bert.bodies.deberta.body import CONVOLUTION, DISTANCES, DISTANCES_NORM, WIDENING, DebertaBody
+from bert.bodies.deberta.body import CONVOLUTION, DISTANCES, DISTANCES_NORM, DebertaBody
 from bert.bodies.deberta.distances import distance_rows
-from bert.bodies.tensors import EMBEDDING, POSITIONS, SEGMENTS
 from bert.checkpoint.tensor_names import Weights
 from bert.config import BertConfig
 from model_export.numpy_bodies.bert import NumpyBert
-from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Ints, Observe
+from model_export.numpy_bodies.body import ACTIVATIONS, Floats, Observe
 
 
 class NumpyDeberta(NumpyBert):
@@ -19,12 +18,6 @@ class NumpyDeberta(NumpyBert):
         super().__init__(config, weights, observe)
         self._distances = dict[tuple[str, str], Floats]()
         """Projected vectors of distances, (A, D, N), by layer and term."""
-
-    def _summed(self, ids: Ints, segment_ids: Ints) -> Floats:
-        x: Floats = self.weights[EMBEDDING][ids] + self.weights[SEGMENTS][segment_ids]
-        if DebertaBody.of(self.config.body).position_biased_input:
-            x += self.weights[POSITIONS][: len(ids)]
-        return x @ self.weights[WIDENING].T if self.config.widens_embeddings else x
 
     def _scores(self, query: Floats, key: Floats, name: str) -> Floats:
         body = DebertaBody.of(self.config.body)

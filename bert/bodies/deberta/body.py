@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 from bert.bodies.bert import BertBody
 from bert.bodies.checks import ACTIVATIONS, check_activation, require_flag, require_whole
 from bert.bodies.sizes import Sizes
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS, Shape, layer_shapes
+from bert.bodies.tensors import Shape, layer_shapes
 from bert.errors import ConfigError, UnsupportedModelError
 
 DISTANCES, DISTANCES_NORM = "bert.encoder.rel_embeddings.weight", "bert.encoder.LayerNorm"
 """Vectors of distances (`bert.bodies.deberta.distances`), and the norm of all of them."""
 CONVOLUTION = "bert.encoder.conv"
-WIDENING = "bert.embeddings.embed_proj.weight"
 TERMS = {"c2p": ("key", "pos_key_proj"), "p2c": ("query", "pos_query_proj")}
 """Term of the scores → the layer that projects distances for it, shared with the content or of its own."""
 
@@ -45,6 +44,11 @@ class DebertaBody(BertBody):
     conv_groups: int = 1
     legacy: bool = True
     """The masked language model's head has BERT's names in the files; without, names of its own."""
+
+    @property
+    def has_positions(self) -> bool:
+        """Tell whether embeddings have a table of positions."""
+        return self.position_biased_input
 
     @property
     def has_score_terms(self) -> bool:
@@ -123,16 +127,6 @@ class DebertaBody(BertBody):
                 f"conv_kernel_size ({kernel}) must be odd, and conv_groups ({groups}) must divide hidden_size "
                 f"({sizes.hidden_size})"
             )
-
-    def _embedding_shapes(self, sizes: Sizes) -> Iterator[Shape]:
-        h, e = sizes.hidden_size, sizes.embedding_width
-        yield EMBEDDING, (sizes.vocab_size, e)
-        if self.position_biased_input:
-            yield POSITIONS, (sizes.max_position_embeddings, e)
-        yield SEGMENTS, (sizes.type_vocab_size, e)
-        if e != h:
-            yield WIDENING, (h, e)
-        yield from layer_shapes(EMBEDDINGS_NORM, (h,))
 
     def _additional_shapes(self, sizes: Sizes) -> Iterator[Shape]:
         h = sizes.hidden_size

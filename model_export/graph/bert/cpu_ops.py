@@ -33,29 +33,21 @@ class CpuOps(GraphOps):
 
     def embeddings(self) -> str:
         """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
-        embedded = self.norm(self._summed(POSITIONS), EMBEDDINGS_NORM)
+        # In the checkpoint's own order (bert.nn.bert): sums of floats depend on it.
+        read = [(EMBEDDING, "input_ids"), (SEGMENTS, "segment_ids"), (POSITIONS, "position_ids")]
+        tokens = self.w.constant("all", [-1])
+        total, *others = (
+            self.w.node("Gather", self.tensor(table), self.w.node("Reshape", ids, tokens))
+            for table, ids in read[: 3 if self.config.body.has_positions else 2]
+        )
+        for other in others:
+            total = self.w.node("Add", total, other)
+        embedded = self.norm(self.widened(total), EMBEDDINGS_NORM)
         self._attention_bias = self._bias("text_ids")
         shape = self.w.node("Shape", "input_ids")
         width = self.w.constant("width", [self.config.hidden_size])
         self._row_shape = self.w.node("Concat", shape, width, axis=0)
         return embedded
-
-    def _summed(self, *more: str) -> str:
-        """Write the sum of word and segment embeddings, and of those by position in `more` tables; (T, e)."""
-        # In the checkpoint's own order (bert.nn.bert): sums of floats depend on it.
-        read = [
-            (EMBEDDING, "input_ids"),
-            (SEGMENTS, "segment_ids"),
-            *((table, "position_ids") for table in more),
-        ]
-        tokens = self.w.constant("all", [-1])
-        total, *others = (
-            self.w.node("Gather", self.tensor(table), self.w.node("Reshape", ids, tokens))
-            for table, ids in read
-        )
-        for other in others:
-            total = self.w.node("Add", total, other)
-        return total
 
     def project_embeddings(self, x: str, name: str) -> str:
         """Write the linear layer after the embeddings; (T, e) → (T, H)."""

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import TensorProto
 
+from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
 from bert.errors import ExportError
 from model_export.graph.graph_builder import MICROSOFT
 from model_export.graph.ops import GraphOps
@@ -23,18 +24,19 @@ class CudaOps(GraphOps):
         self.w.input("positions", ["positions"])
 
     def embeddings(self) -> str:
-        """Write the sum of three embeddings and its norm; (T, e). Also what every attention shares."""
+        """Write the sum of the embeddings and its norm; (T, e or H). Also what every attention shares."""
+        if self.config.widens_embeddings or not self.config.body.has_positions:
+            return self._plain_embeddings()
         row = self.w.constant("axis_0", [0])
         ids, segments, places = (
             self.w.node("Unsqueeze", name, row) for name in ("input_ids", "segment_ids", "position_ids")
         )
-        table = "bert.embeddings.{}_embeddings.weight".format
         embedded, _ = self.w.nodes(  # the second output, a mask index, is not optional
             "EmbedLayerNormalization",
             ids,
             segments,
-            *(self.tensor(table(kind)) for kind in ("word", "position", "token_type")),
-            *self.norm_parameters("bert.embeddings.LayerNorm"),
+            *(self.tensor(table) for table in (EMBEDDING, POSITIONS, SEGMENTS)),
+            *self.norm_parameters(EMBEDDINGS_NORM),
             "",
             places,
             outputs=2,
@@ -43,6 +45,15 @@ class CudaOps(GraphOps):
         )
         self._attention_bias = self._score_bias()
         return self.w.node("Squeeze", embedded, row)
+
+    def _plain_embeddings(self) -> str:
+        """Write embeddings that the fused operator has no form of."""
+        self._attention_bias = self._score_bias()
+        total = self.w.node("Gather", self.tensor(EMBEDDING), "input_ids")
+        total = self.w.node("Add", total, self.w.node("Gather", self.tensor(SEGMENTS), "segment_ids"))
+        if self.config.body.has_positions:
+            total = self.w.node("Add", total, self.w.node("Gather", self.tensor(POSITIONS), "position_ids"))
+        return self.norm(self.widened(total), EMBEDDINGS_NORM)
 
     def project_embeddings(self, x: str, name: str) -> str:
         """Write the linear layer after the embeddings; (T, e) → (T, H)."""

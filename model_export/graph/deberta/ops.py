@@ -6,8 +6,7 @@ T = R * S tokens, H width, Q queries in a row, P positions.
 from abc import abstractmethod
 from functools import cached_property
 
-from bert.bodies.deberta.body import CONVOLUTION, WIDENING, DebertaBody
-from bert.bodies.tensors import EMBEDDING, EMBEDDINGS_NORM, POSITIONS, SEGMENTS
+from bert.bodies.deberta.body import CONVOLUTION, DebertaBody
 from bert.config import BertConfig
 from model_export.graph.bert.cpu_ops import CpuOps
 from model_export.graph.bert.cuda_ops import CudaOps
@@ -27,12 +26,6 @@ class DebertaOps(GraphOps):
     def body(self) -> DebertaBody:
         """Words of the body in `config.json`."""
         return DebertaBody.of(self.config.body)
-
-    def _widened(self, summed: str) -> str:
-        """Write narrow embeddings (T, e) as wide as the layers, (T, H)."""
-        if not self.config.widens_embeddings:
-            return summed
-        return self.w.node("MatMul", summed, self.constant(f"{WIDENING}.T", self.weights[WIDENING].T))
 
     @abstractmethod
     def convolution(self, embedded: str) -> str:
@@ -54,9 +47,6 @@ class DebertaRows(DebertaOps, CpuOps):
     @cached_property
     def _terms(self) -> DistanceTerms:
         return DistanceTerms(self)
-
-    def _summed(self, *more: str) -> str:
-        return self._widened(super()._summed(*(more if self.body.position_biased_input else ())))
 
     def _attended_rows(self, query: str, key: str, value: str, name: str) -> str:
         bias = self._attention_bias
@@ -122,17 +112,6 @@ class DebertaCudaOps(DebertaOps, CudaOps):
     @cached_property
     def _padded(self) -> PaddedAttention:
         return PaddedAttention(self)
-
-    def embeddings(self) -> str:
-        """Write the sum of the embeddings, widened where they are narrow, and its norm; (T, H)."""
-        if self.body.position_biased_input and not self.config.widens_embeddings:
-            return super().embeddings()
-        self._attention_bias = self._score_bias()
-        total = self.w.node("Gather", self.tensor(EMBEDDING), "input_ids")
-        total = self.w.node("Add", total, self.w.node("Gather", self.tensor(SEGMENTS), "segment_ids"))
-        if self.body.position_biased_input:
-            total = self.w.node("Add", total, self.w.node("Gather", self.tensor(POSITIONS), "position_ids"))
-        return self.norm(self._widened(total), EMBEDDINGS_NORM)
 
     def attention(self, x: str, name: str) -> str:
         """Write self-attention with its three projections; (T, H) → (T, H)."""
