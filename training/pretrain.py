@@ -1,6 +1,5 @@
 """Pretraining, from a prepared corpus to the report: what `bert-pretrain` does."""
 
-import hashlib
 import logging
 import sys
 from dataclasses import replace
@@ -13,6 +12,7 @@ from bert.checkpoint.base_models import resolve_base
 from bert.checkpoint.weight_files import has_weights
 from bert.config import BertConfig
 from bert.errors import CheckpointError, ConfigError
+from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
 from training.core.checkpoints import require_writable
 from training.core.distributed import Processes, pick_device, processes
@@ -25,7 +25,7 @@ from training.pretraining.new_model import PUBLISHED, new_config, with_longer_te
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.replaced_token import GENERATOR
-from training.pretraining.settings import PAIR_LABELS, PretrainSettings, fingerprint
+from training.pretraining.settings import PAIR_LABELS, PretrainSettings
 from training.pretraining.trainer import PretrainTrainer, make_loop
 from training.report.pretraining import PretrainReport, run_report, write_report
 
@@ -53,7 +53,7 @@ def _pretrain(settings: PretrainSettings, command: str, group: Processes) -> Pat
     mask = masking(settings, corpus, special)
     loop = make_loop(settings, objective, Batches(settings, corpus, mask, group), group)
     held_out = held_out_examples(settings, corpus, mask)
-    trainer = PretrainTrainer(settings, objective, loop, corpus, held_out, run_fingerprint(settings))
+    trainer = PretrainTrainer(settings, objective, loop, corpus, held_out, fingerprint(settings))
     trainer.run()
     folder = settings.output_dir / "model"
     weights = trainer.save_model(folder, command)
@@ -164,8 +164,13 @@ def _check_pieces(corpus: Corpus, folder: Path) -> None:
         )
 
 
-def run_fingerprint(settings: PretrainSettings) -> dict[str, object]:
-    """Return what a run cannot change: settings, and the very corpus."""
-    index = (settings.corpus / INDEX).read_bytes()
-    order = {"order_of_examples": stream.ORDER}
-    return {**fingerprint(settings), **order, "corpus": hashlib.sha256(index).hexdigest()}
+def fingerprint(settings: PretrainSettings) -> dict[str, object]:
+    """Return what a resumed run cannot change, unlike its length and rhythm: settings, and the very corpus."""
+    free = {
+        "config", "recipe", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
+        "save_every_steps", "save_every_minutes", "keep_checkpoints", "eval_every_steps", "eval_examples",
+        "compile", "activation_checkpointing", "sharding", "microbatch_size", "device",
+        "learning_rate", "max_grad_norm",  # what to change when a run diverges
+    }  # fmt: skip
+    fixed = settings.model_dump(mode="json", exclude=free)
+    return fixed | {"order_of_examples": stream.ORDER, "corpus": file_sha256(settings.corpus / INDEX)}

@@ -322,15 +322,3 @@ def _schedule(settings: PretrainSettings) -> None:
     up, down = settings.warmup_ratio, settings.decay_ratio
     if settings.schedule == "warmup_stable_decay" and up + down > 1:
         raise ValueError(f"warmup_ratio ({up:g}) and decay_ratio ({down:g}) together pass the run's length")
-
-
-def fingerprint(settings: PretrainSettings) -> dict[str, Any]:
-    """Return the settings that a resumed run cannot change, unlike its length and rhythm."""
-    free = {
-        "config", "recipe", "output_dir", "corpus", "threads", "resume", "max_steps", "max_minutes", "data_workers",
-        "save_every_steps", "save_every_minutes", "keep_checkpoints", "eval_every_steps", "eval_examples",
-        "compile", "activation_checkpointing", "sharding", "microbatch_size", "device",
-        "learning_rate", "max_grad_norm",  # what to change when a run diverges
-    }  # fmt: skip
-    values: dict[str, Any] = settings.model_dump(mode="json", exclude=free)
-    return values

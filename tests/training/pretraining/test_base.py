@@ -21,7 +21,7 @@ from tests.support.families import relative
 from tests.support.languages import topics, write_corpus
 from tests.support.pretraining_runs import SMALL
 from training.corpus.shards import Corpus
-from training.pretrain import make_objective, pretrain, run_fingerprint
+from training.pretrain import fingerprint, make_objective, pretrain
 from training.pretraining.examples.base import SpecialIds
 from training.pretraining.examples.stream import ORDER
 from training.pretraining.objectives.base import Objective
@@ -181,7 +181,7 @@ def test_a_run_that_diverged_goes_on_at_another_rate_and_nothing_else(corpus: Pa
 
 
 def test_another_order_of_examples_is_another_run(corpus: Path, tmp_path: Path) -> None:
-    found = run_fingerprint(run_settings(corpus, tmp_path))
+    found = fingerprint(run_settings(corpus, tmp_path))
     assert found["order_of_examples"] == ORDER
     assert Tokenizer.load(corpus).vocab_size == Corpus.open(corpus).vocab_size
 

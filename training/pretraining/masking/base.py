@@ -99,10 +99,6 @@ class Masking(ABC):
     random_share: float = 0.1
     """Share of the positions that get a random piece; the rest keep their own."""
 
-    def __call__(self, example: Example, rng: np.random.Generator) -> MaskedExample:
-        """Mask one example; `many` is far cheaper an example."""
-        return self.many([example], rng.integers(2**64, size=1, dtype=np.uint64))[0]
-
     def many(self, examples: Sequence[Example], keys: Keys) -> list[MaskedExample]:
         """Mask examples, each by its own key (B,) and independent of the others."""
         if not examples:

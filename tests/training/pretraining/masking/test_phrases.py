@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
+from tests.support.masked_words import keys
 from tests.support.pretraining_documents import special_ids
 from tests.support.tokenizers import backend_of
 from training.pretraining.examples.base import Example
@@ -65,8 +66,8 @@ def test_phrases_and_words_are_masked_whole() -> None:
     masking = PhraseMasking(SPECIAL, 0.4, phrases=PhraseList([[10, 11], [23, 24, 25]]))
     units = [{1, 2}, {3, 4}, {5}, {6}, {7, 8}, {9}, {10}, {11}, {12}]
     seen = set[int]()
-    for seed in range(60):
-        chosen = set(masking(example(ids, continues), np.random.default_rng(seed)).positions.tolist())
+    for key in keys(60)[:, None]:
+        chosen = set(masking.many([example(ids, continues)], key)[0].positions.tolist())
         for unit in units:
             assert not chosen & unit or unit <= chosen
         seen |= chosen

@@ -112,7 +112,8 @@ def test_the_spans_drawn_have_3_8_words_in_the_mean() -> None:
 @given(segments=WORDS, seed=st.integers(0, 2**32))
 def test_spans_are_whole_words_of_one_segment(segments: Any, seed: int) -> None:
     given_example = example(segments)
-    masked = SpanMasking(SPECIAL, 0.4)(given_example, np.random.default_rng(seed))
+    key = np.random.default_rng(seed).integers(2**64, size=1, dtype=np.uint64)
+    (masked,) = SpanMasking(SPECIAL, 0.4).many([given_example], key)
     assert masked.spans is not None and masked.spans.shape == (len(masked.positions), 2)
     for position, (first, last) in zip(masked.positions.tolist(), masked.spans.tolist(), strict=True):
         assert first <= position <= last

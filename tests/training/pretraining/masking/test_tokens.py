@@ -239,11 +239,5 @@ def test_a_word_over_the_budget_is_passed_over() -> None:
     assert len(only[0].positions) == 0
 
 
-def test_one_example_with_a_generator() -> None:
-    first, second = (TokenMasking(SPECIAL)(many(1, 98)[0], np.random.default_rng(seed)) for seed in (1, 2))
-    again = TokenMasking(SPECIAL)(many(1, 98)[0], np.random.default_rng(1))
-    assert first.ids.tolist() == again.ids.tolist() != second.ids.tolist()
-
-
 def test_padding_is_not_a_piece() -> None:
     assert PAD not in SPECIAL.plain
