@@ -32,7 +32,7 @@ def has_adapter(name: str) -> bool:
 
 def why_missing(name: str) -> str:
     """Say why a test of a demo model is skipped."""
-    return f"models/{name} is not there yet: this test waits for its adapter (configs/demo-{name}.yaml)"
+    return f"models/{name} is not there yet: this test waits for its adapter (models/README.md)"
 
 
 def shipped_texts() -> tuple[list[str], list[tuple[str, str]]]:
