@@ -4,6 +4,7 @@ B rows, T tokens, H width, A heads, D head size, S stretches of tokens: texts, a
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,11 +13,8 @@ from torch.nn import functional as F
 
 from bert.config import BertConfig
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # torch before 2.10
-    varlen_attn = None  # type: ignore[assignment]
-
+varlen_attn: Callable[..., Tensor | tuple[Tensor, ...]] | None = None
+"""torch's kernel of attention inside texts, once `load_kernel` has imported it."""
 EVERYWHERE = (-1, -1)
 
 
@@ -111,13 +109,20 @@ def knows_texts(hidden: Tensor, config: BertConfig, training: bool) -> bool:
         and score_dtype(hidden) in (torch.float16, torch.bfloat16)
         and config.head_size % 8 == 0
         and config.head_size <= 256
-        and "window_size" in _VARLEN_OPTIONS
         and torch.cuda.get_device_capability(hidden.device) >= (8, 0)
+        and load_kernel()
     )
 
 
-_VARLEN_OPTIONS = inspect.signature(varlen_attn).parameters if varlen_attn is not None else {}
-"""Options of the kernel; torch 2.10 has it without `window_size`."""
+def load_kernel() -> bool:
+    """Import torch's kernel, which takes most of a second; return whether it has windows, as it does since torch 2.11."""
+    global varlen_attn
+    if varlen_attn is None:
+        try:
+            from torch.nn.attention.varlen import varlen_attn
+        except ImportError:  # torch before 2.10
+            return False
+    return varlen_attn is not None and "window_size" in inspect.signature(varlen_attn).parameters
 
 
 def attention_bias(attention_mask: Tensor | None, hidden: Tensor) -> Tensor | None:
@@ -154,6 +159,7 @@ def attend_in_texts(q: Tensor, k: Tensor, v: Tensor, rows: TextRows, scale: floa
     batch, _, tokens, _ = q.shape
     q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (q, k, v))  # (B * T, A, D)
     # No text is longer than its row; how long the longest is would have to be asked of the device.
+    assert varlen_attn is not None, "load_kernel comes first"
     context = varlen_attn(
         q, k, v, rows.borders, rows.borders, tokens, tokens, scale=scale, window_size=rows.window
     )

@@ -48,6 +48,7 @@ def varlen_reference(
 
 def take_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Choose the kernel as on a GPU in half precision, whatever the device."""
+    assert attention.load_kernel()
     monkeypatch.setattr(attention, "knows_texts", lambda _, config, __: not config.body.has_score_terms)
 
 

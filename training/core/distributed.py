@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from bert.errors import TrainingError
+
+if TYPE_CHECKING:  # these imports take a second
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+    from typing_extensions import TypeIs
 
 T = TypeVar("T")
 
@@ -65,6 +70,16 @@ class Processes:
         """Wait until every process is here."""
         if self.world > 1:
             dist.barrier()
+
+
+def is_spread(tensor: Tensor) -> "TypeIs[DTensor]":
+    """Tell whether each process has a part of a tensor."""
+    return hasattr(tensor, "full_tensor")
+
+
+def is_sharded(module: object) -> "TypeIs[FSDPModule]":
+    """Tell whether each process has a part of a module's weights."""
+    return hasattr(module, "set_requires_gradient_sync")
 
 
 def data_parallel(module: nn.Module, processes: Processes) -> nn.Module:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
 from torch.optim import AdamW, Optimizer
+
+from training.core.distributed import is_spread
 
 BETA1 = 0.9
 
@@ -111,7 +112,7 @@ class StableAdamW(AdamSteps):
 
 def _part(tensor: Tensor) -> Tensor:
     """Return the part of a tensor that this process has: all of it, unless it is spread."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_spread(tensor) else tensor
 
 
 def _lengths(parts: Sequence[Tensor], one: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ def _lengths(parts: Sequence[Tensor], one: Tensor) -> Tensor:
     `one` parameter says whether they are spread over processes.
     """
     found = torch.stack(torch._foreach_norm(list(parts)))
-    if not isinstance(one, DTensor):
+    if not is_spread(one):
         return found
     squares = found.square()
     dist.all_reduce(squares, group=one.device_mesh.get_group())
@@ -207,4 +208,4 @@ def clip(parameters: Mapping[str, Parameter], max_norm: float) -> Tensor:
     A `max_norm` of 0 leaves them as they are.
     """
     norm = torch.nn.utils.clip_grad_norm_(parameters.values(), max_norm or math.inf, foreach=True)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return norm.full_tensor() if is_spread(norm) else norm

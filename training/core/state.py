@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from training.core.checkpoints import check_same_run
+from training.core.distributed import is_spread
 from training.core.optim import trainable
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
@@ -117,14 +117,16 @@ def planned(folders: Iterable[Path]) -> dict[str, Any]:
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    full = tensor.full_tensor() if is_spread(tensor) else tensor
     return full.detach().cpu().contiguous().clone()
 
 
 def _like(whole: Tensor, parameter: Tensor) -> Tensor:
     """Return a whole tensor placed as the parameter is: on its device, in its parts."""
     moved = whole.to(parameter.device)
-    if isinstance(parameter, DTensor):
+    if is_spread(parameter):
+        from torch.distributed.tensor import distribute_tensor
+
         return distribute_tensor(moved, parameter.device_mesh, parameter.placements)
     return moved
 

@@ -12,13 +12,12 @@ from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from bert.nn.losses import Loss
 from training.core import optim
-from training.core.distributed import Processes
+from training.core.distributed import Processes, is_sharded
 from training.core.state import RunState
 from training.core.step_numbers import Moment, StepNumbers
 
@@ -219,7 +218,7 @@ class TrainLoop:
         """Let processes exchange gradients at the last part only."""
         if isinstance(self.trained, DistributedDataParallel) and not last:
             return self.trained.no_sync()
-        if isinstance(self.trained, FSDPModule):
+        if is_sharded(self.trained):
             self.trained.set_requires_gradient_sync(last)
         return nullcontext()
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
 from bert.files import atomic_dir
 from bert.nn.checkpoint import save_weights
@@ -75,6 +74,8 @@ def _joined(objective: Objective, settings: PretrainSettings, processes: Process
         compile_parts(objective)
     if processes.world == 1 or settings.sharding == "none":
         return data_parallel(objective, processes)
+    from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method  # takes a second
+
     for layer in objective.model.bert.encoder.layer:
         fully_shard(layer)
     fully_shard(objective)  # in place: the objective is now an FSDPModule too
