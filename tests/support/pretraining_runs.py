@@ -15,7 +15,7 @@ TINY = {
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
 }  # fmt: skip
 SMALL = {
-    "objective": "mlm+nsp", "batch_size": 8, "max_tokens": 48, "max_steps": 300, "model": TINY, "learning_rate": 1e-3,
+    "objective": "mlm+nsp", "batch_size": 8, "max_tokens": 48, "max_steps": 200, "model": TINY, "learning_rate": 1e-3,
     "save_every_steps": 10, "eval_every_steps": 0, "eval_examples": 8, "threads": 1, "device": "cpu",
 }  # fmt: skip
 """A run of a few seconds."""

@@ -52,8 +52,8 @@ def stopped(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     printed = ended(run)
     assert run.returncode == 128 + signal.SIGTERM, printed
     step = len(losses(out))
-    assert 25 <= step < 300
-    assert f"stopped at step {step} of 300; the same command resumes from there" in printed
+    assert 25 <= step < 200
+    assert f"stopped at step {step} of 200; the same command resumes from there" in printed
     assert "Traceback" not in printed
     assert step_of(checkpoints(out)[-1]) == step
     return out
@@ -72,7 +72,7 @@ def test_a_stopped_run_goes_on_with_the_losses_that_it_would_have_had(
     corpus: Path, stopped: Path, calm: Losses, tmp_path: Path
 ) -> None:
     out = Path(shutil.copytree(stopped, tmp_path / "run"))
-    assert f"resuming from step {len(losses(stopped))} of 300 " in gone_on(corpus, out)
+    assert f"resuming from step {len(losses(stopped))} of 200 " in gone_on(corpus, out)
     assert losses(out) == calm
 
 
@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_gone_on_from(
     damage(newest / name)
     printed = gone_on(corpus, out)
     assert f"{newest} is passed over: {said}" in printed
-    assert f"resuming from step {step_of(before)} of 300 " in printed
+    assert f"resuming from step {step_of(before)} of 200 " in printed
     assert losses(out) == calm
 
 
@@ -159,7 +159,7 @@ def test_a_full_disk_stops_the_run_and_room_lets_it_go_on(corpus: Path, calm: Lo
         assert "Traceback" not in printed and "Exception" not in printed
         if ballast:
             ballast.unlink()
-        assert f"resuming from step {step_of(newest)} of 300 " in gone_on(corpus, out)
+        assert f"resuming from step {step_of(newest)} of 200 " in gone_on(corpus, out)
         assert losses(out) == calm
 
 
@@ -199,7 +199,7 @@ def test_a_signal_to_the_whole_group_leaves_the_workers_to_the_main_process(
     printed = ended(run)
     assert run.returncode == 128 + number, printed
     step = len(losses(out))
-    assert f"stopped at step {step} of 300; " in printed and "Traceback" not in printed
+    assert f"stopped at step {step} of 200; " in printed and "Traceback" not in printed
     assert losses(out) == calm[:step]
     assert step_of(checkpoints(out)[-1]) == step
     assert_ends(run)
