@@ -87,6 +87,8 @@ def test_whichever_is_scraped_counts_the_requests_of_all(several: Fleet) -> None
             assert several.post("/ner", TEXT).status == 200
             sent += 1
     assert sent == 10
+    # A request is counted after its response is sent; a frozen process would never count it.
+    soon(lambda: several.metric(name, **labels) == before + 10)
     assert [several.metric(name, **labels) for _ in several.each_frontend()] == [before + 10] * 2
 
 
