@@ -139,7 +139,7 @@ def _add_product(
 
 
 def _scale(module: str, rank: int, config: Mapping[str, Any]) -> float:
-    """Alpha over the rank; over its root for rank-stabilised LoRA (arXiv 2312.03732)."""
+    """Return alpha over the rank, or over its root for rank-stabilised LoRA (arXiv 2312.03732)."""
     alpha = config["lora_alpha"]
     for pattern, value in (config.get("alpha_pattern") or {}).items():
         if re.match(rf"(.*\.)?({pattern})$", module):  # peft: get_pattern_key

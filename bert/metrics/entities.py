@@ -17,7 +17,7 @@ class TypeScores:
 
 @dataclass(frozen=True, slots=True)
 class EntityScores:
-    """The same over all entities together (micro), and for each type alone."""
+    """Precision, recall and F1 over all entities together (micro), and for each type alone."""
 
     precision: float
     recall: float

@@ -128,7 +128,7 @@ def _best_v1(golds: Sequence[str], prediction: str) -> tuple[float, float]:
 
 
 def _best_v2(golds: Sequence[str], prediction: str) -> tuple[float, float]:
-    """As version 1, but golds of nothing but articles do not count, and nothing against nothing is right."""
+    """Return exact match and F1 by version 2: golds of articles alone do not count, and nothing against nothing is right."""
     words = normalize_answer(prediction).split()
     gold_words = [kept for gold in golds if (kept := normalize_answer(gold).split())] or [[]]
     f1 = max(_overlap_f1(gold, words) if gold and words else float(gold == words) for gold in gold_words)

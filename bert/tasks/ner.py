@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.encoding import Encoding, Pieces, Window
-from bert.tasks import tag_sequence
+from bert.tasks.ignored_words import SYMBOLS, has_symbols, without_symbols, without_tags
 from bert.tasks.spec import TaskSpec
-from bert.tasks.tag_sequence import SYMBOLS, has_symbols, without_symbols
 from bert.tasks.tags import TagScheme
 from bert.tasks.task import Floats, Head, Positions, Task, softmax, top_of_two_or_more
 from bert.text.joined_words import word_starts
@@ -92,9 +91,9 @@ def word_tags(
         raise ValueError(f"logits have shape {logits.shape}; {(len(heads), len(spec.labels))} is needed")
     scheme, kinds = TagScheme.of(spec.labels), {*spec.left_out, *left_out}
     if kinds and len(heads):
-        logits = tag_sequence.without_tags(text, word_bounds(pieces, heads), logits, scheme, kinds)
+        logits = without_tags(text, word_bounds(pieces, heads), logits, scheme, kinds)
     if spec.viterbi and len(logits):
-        return tag_sequence.best_sequence(logits, scheme)
+        return scheme.best_sequence(logits)
     tags: Indices = logits.argmax(axis=-1)
     return tags
 

@@ -8,6 +8,7 @@ type stays; a word that begins or is single starts another, and so does the word
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 Indices = NDArray[np.intp]
 
 OUTSIDE = ("O", "o")
+BARRED = -1e9
+"""Logit of a tag that a word cannot have."""
 _BEGINS, _INSIDE, _ENDS, _SINGLE = "B", "IM", "EL", "SU"
 _ROLES = _BEGINS + _INSIDE + _ENDS + _SINGLE
 
@@ -60,6 +63,30 @@ class TagScheme:
         first, last = edges[:-1], edges[1:]
         inside = kind[first] >= 0
         return first[inside], last[inside]
+
+    def best_sequence(self, logits: NDArray[np.floating[Any]]) -> Indices:
+        """Return the tags (W,) with the highest sum of logits (W, K) of all sequences in which BIO's rule holds.
+
+        The rule: an I- tag goes on with an entity of its type (Viterbi's algorithm). A sequence of each word's best tags
+        that keeps it is the best one.
+        """
+        tags: Indices = logits.argmax(axis=-1)
+        before = np.append(-1, tags[:-1])
+        if self.may_follow[before, tags].all():
+            return tags
+        cost = np.where(
+            self.may_follow, 0.0, BARRED
+        )  # (K + 1, K); the last row is that of the text's beginning
+        scores = logits[0] + cost[-1]
+        back = np.zeros(logits.shape, np.intp)
+        for word in range(1, len(logits)):
+            paths = scores[:, None] + cost[:-1]
+            back[word] = paths.argmax(axis=0)
+            scores = paths.max(axis=0) + logits[word]
+        tags[-1] = scores.argmax()
+        for word in range(len(logits) - 1, 0, -1):
+            tags[word - 1] = back[word, tags[word]]
+        return tags
 
     def bio(self, tags: NDArray[np.integer]) -> list[str]:
         """Return tags (W,), numbers of labels, as BIO; those that are BIO stay as they are."""

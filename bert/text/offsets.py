@@ -121,7 +121,7 @@ def distinct_characters(text: str) -> set[str]:
 
 
 class MarkEnds:
-    """Where the combining marks and variation selectors of a text end, found in one pass over it.
+    """Ends of the combining marks and variation selectors of a text, found in one pass over it.
 
     A tokenizer may drop marks or have pieces of their own for them, so that a stretch of whole pieces can end before
     them, and an answer that ends there would lose an accent.

@@ -1,4 +1,4 @@
-"""Tags of words, W of them out of K: the best sequence that BIO allows, and words that are left out of all entities."""
+"""Words that belong to no entity, by their kind: symbols and handles. W words, K tags."""
 
 import re
 import unicodedata
@@ -8,40 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bert.tasks.spec import IGNORED_WORDS
-from bert.tasks.tags import TagScheme
+from bert.tasks.tags import BARRED, TagScheme
 from bert.tasks.task import Floats
 from bert.text.offsets import distinct_characters, is_mark
 
 Indices = NDArray[np.intp]
 
 SYMBOLS, HANDLES = IGNORED_WORDS
-_BARRED = -1e9
 # "@name"; and as tokenised tweets have it, "@ name" at the beginning, after "RT", and after another.
 _HANDLE = re.compile(r"(?<![\w@])@\w+|(?:^|(?<=RT ))\W{0,3}@ \w+(?: @ \w+)*")
-
-
-def best_sequence(logits: Floats, scheme: TagScheme) -> Indices:
-    """Return the tags (W,) with the highest sum of logits (W, K) of all sequences in which BIO's rule holds.
-
-    The rule: an I- tag goes on with an entity of its type (Viterbi's algorithm). A sequence of each word's best tags
-    that keeps it is the best one.
-    """
-    tags: Indices = logits.argmax(axis=-1)
-    allowed = scheme.may_follow
-    before = np.append(-1, tags[:-1])
-    if allowed[before, tags].all():
-        return tags
-    cost = np.where(allowed, 0.0, _BARRED)  # (K + 1, K); the last row is that of the text's beginning
-    scores = logits[0] + cost[-1]
-    back = np.zeros(logits.shape, np.intp)
-    for word in range(1, len(logits)):
-        paths = scores[:, None] + cost[:-1]
-        back[word] = paths.argmax(axis=0)
-        scores = paths.max(axis=0) + logits[word]
-    tags[-1] = scores.argmax()
-    for word in range(len(logits) - 1, 0, -1):
-        tags[word - 1] = back[word, tags[word]]
-    return tags
 
 
 def without_tags(
@@ -55,7 +30,7 @@ def without_tags(
     if not len(words):
         return logits
     logits, tagged = logits.copy(), scheme.kind_of[:-1] >= 0
-    logits[np.ix_(words, tagged)] = _BARRED
+    logits[np.ix_(words, tagged)] = BARRED
     return logits
 
 
