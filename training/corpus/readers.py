@@ -5,9 +5,8 @@ A reader yields undecoded bytes with their place; `text_of` decodes them in anot
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,10 +53,13 @@ def read_records(file: TextFile, skip: int = 0) -> Iterator[Record]:
 
 def _from_lines(file: TextFile) -> Iterator[Record]:
     found = _json_lines if file.format == "jsonl" else _plain
-    with _opened(file.path) as (stream, raw):
-        for line, data in found(stream):
-            # Arrow closes a file that it has read to its end.
-            yield Record(line, data, 1.0 if raw.closed else raw.tell() / max(1, file.size))
+    try:
+        with opened(file.path) as (stream, raw):
+            for line, data in found(stream):
+                # Arrow closes a file that it has read to its end.
+                yield Record(line, data, 1.0 if raw.closed else raw.tell() / max(1, file.size))
+    except OSError as error:
+        raise DataError(file.path, None, f"cannot be read: {error}") from None
 
 
 def _json_lines(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -119,16 +121,6 @@ def _hub(file: TextFile, skip: int) -> Iterator[Record]:
         if not isinstance(text, str | None):
             raise DataError(file.path, row, f"{column!r} is {str(text)[:60]!r}, which is not text")
         yield Record(row, (text or "").encode("utf-8", "surrogatepass"))
-
-
-@contextmanager
-def _opened(path: str) -> Iterator[tuple[Iterable[bytes], BinaryIO]]:
-    """Open a file, decompressed, and the raw file below it. Read errors become DataError."""
-    try:
-        with opened(path) as streams:
-            yield streams
-    except OSError as error:
-        raise DataError(path, None, f"cannot be read: {error}") from None
 
 
 def _json_text(data: bytes, column: str) -> str:
