@@ -5,7 +5,6 @@ from argparse import Namespace
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from benchmarks.train.tasks import (
     BATCH_SIZE,
@@ -16,7 +15,6 @@ from benchmarks.train.tasks import (
     model_of,
     read_source,
 )
-from bert.nn.bert import BertLayers
 from bert.tokenizer import Tokenizer
 from training.core.distributed import Processes, pick_device
 from training.core.train_loop import TrainLoop
@@ -37,7 +35,7 @@ from training.tasks.registry import make_task
 
 
 def train(options: Namespace, folder: Path) -> list[Mark]:
-    """Train on the task for `options.steps` steps; compiled layer by layer with `options.compile`."""
+    """Train on the task for `options.steps` steps; pretraining compiled with `options.compile`."""
     torch.manual_seed(42)
     return _pretrain(options, folder) if options.tasks[0] == "mlm" else _finetune(options)
 
@@ -55,19 +53,10 @@ def features(options: Namespace) -> tuple[FinetuneTask, list[Feature]]:
 def _finetune(options: Namespace) -> list[Mark]:
     settings = finetune_settings(options)
     task, made = features(options)
-    model, trained = models.build(settings, task)
-    if options.compile:
-        _compile_layers(model)
+    _, trained = models.build(settings, task)
     data = Dataset(made, [len(made)], [1.0])
     schedule, alone = LinearSchedule.over(data, settings), Processes(0, 1, pick_device(settings.device))
     return _marks(finetuning.make_loop(settings, task, trained, data, schedule, alone))
-
-
-def _compile_layers(model: nn.Module) -> None:
-    """Compile as bert-pretrain does; bert-finetune has no such setting."""
-    for layers in [module for module in model.modules() if isinstance(module, BertLayers)]:
-        for layer in layers.layer:
-            layer.compile(dynamic=None)
 
 
 def _pretrain(options: Namespace, folder: Path) -> list[Mark]:

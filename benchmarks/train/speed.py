@@ -7,7 +7,7 @@
 of rows of 128 tokens from fresh weights. Each baseline trains in a process of its own for `--steps` steps, one baseline
 after the other in each round, so that a slow minute of the machine falls on all; every other round goes backwards. The
 first steps are not timed. Tokens are real ones, without padding. A ratio is the median over rounds of what a baseline
-does to what the Trainer does in the same round. `--compile` adds our loops with torch.compile of each layer.
+does to what the Trainer does in the same round. `--compile` adds our pretraining with torch.compile of each layer.
 
 The Trainer is measured with its default sampler and with `group_by_length`, which sorts 50 batches at a time, the longest
 first: of 5 untimed and 50 timed steps, the default, each place in that order is timed once. Other numbers are for trying.
@@ -82,7 +82,7 @@ def read_options() -> argparse.Namespace:
     )
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--threads", type=int, default=0, help="of torch; 0 leaves torch's own choice")
-    parser.add_argument("--compile", action="store_true", help="measure our loops with torch.compile too")
+    parser.add_argument("--compile", action="store_true", help="measure pretraining with torch.compile too")
     parser.add_argument("--baseline", help=argparse.SUPPRESS)
     parser.add_argument("--corpus", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--made-up", type=Path, help=argparse.SUPPRESS)
@@ -96,7 +96,7 @@ def one_round(
     options: argparse.Namespace, task: str, more: list[str], number: int
 ) -> dict[str, TrainingSpeed]:
     """Measure every baseline once; those that fail are left out."""
-    names = [OURS, *([COMPILED] if options.compile else []), TRAINER]
+    names = [OURS, *([COMPILED] if options.compile and task == "mlm" else []), TRAINER]
     if task != "mlm":  # its rows are of one length
         names.append(BY_LENGTH)
     found = {name: in_its_process(task, more, name) for name in (names[::-1] if number % 2 else names)}

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ MODEL = pick(
     {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64},
 )
 STEPS = pick(20, 6)
+Losses = tuple[int, float, float]
+"""Step, loss and norm of the gradient."""
 # FlashAttention inside each text knows no dropout; one that drops next to nothing has the scores with a mask.
 DROPOUT = {"varlen": 0.0, "mask": 1e-9}
 
@@ -45,7 +48,7 @@ def values_of(corpus: Path, out: Path, dropout: float, **changes: Any) -> dict[s
     }  # fmt: skip
 
 
-def pretrained(corpus: Path, out: Path, dropout: float, **changes: Any) -> list[tuple[int, float, float]]:
+def pretrained(corpus: Path, out: Path, dropout: float, **changes: Any) -> list[Losses]:
     """Pretrain; return step, loss and norm of the gradient of each step."""
     pretrain(PretrainSettings(**values_of(corpus, out, dropout, **changes)))
     return losses(out)
@@ -62,11 +65,20 @@ def test_both_forms_of_attention_and_compiled_layers_learn_alike(corpus: Path, t
         )
 
 
-@pytest.mark.parametrize("dropout", pick([0.0, 0.1], [0.1]))
-def test_a_run_resumed_in_a_new_process_is_the_unbroken_one(
-    corpus: Path, tmp_path: Path, dropout: float
-) -> None:
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+def test_a_classifier_is_fine_tuned(tmp_path: Path) -> None:
+    shape = pick({}, {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2})
+    settings = FinetuneSettings(
+        task="classification", base=f"random:{write_shape(tmp_path / 'base', shape)}", device=DEVICE,
+        train=[DataFile(path=write_texts(tmp_path / "train.tsv", pick(2000, 40)))],
+        dev=[DataFile(path=write_texts(tmp_path / "dev.tsv", 40))],
+        output_dir=tmp_path / "run", batch_size=pick(64, 8), max_tokens=64, epochs=1,
+    )  # fmt: skip
+    assert (finetune(settings) / "model.safetensors").is_file()
+
+
+def test_a_run_resumed_in_a_new_process_is_the_unbroken_one(corpus: Path, tmp_path: Path) -> None:
+    """With dropout, so that what a GPU draws is resumed too."""
+    dropout, whole, resumed = 0.1, tmp_path / "whole", tmp_path / "resumed"
     first = pretrained(corpus, whole, dropout)
     middle = checkpoints(whole)[0]
     shutil.copytree(middle, resumed / "checkpoints" / middle.name)
@@ -79,19 +91,15 @@ def test_a_run_resumed_in_a_new_process_is_the_unbroken_one(
     rest, second = first[STEPS // 2 :], losses(resumed)
     weights = [(out / "model/model.safetensors").read_bytes() for out in (whole, resumed)]
     is_exact = rest == second and weights[0] == weights[1]
-    print(f"dropout {dropout}: the resumed run is the same to the bit: {is_exact}")
-    if not is_exact:  # then the kernels of this GPU are not deterministic, and no resumed run can be nearer
-        assert ON_GPU and pretrained(corpus, tmp_path / "again", dropout) != first
     assert [step for step, *_ in second] == [step for step, *_ in rest]
-    assert [loss for _, loss, _ in second] == pytest.approx([loss for _, loss, _ in rest], rel=0.02)
+    print("the resumed run is the same to the bit:", is_exact, "losses apart:", apart(rest, second))
+    if not is_exact:  # then the kernels of this GPU are not deterministic, and no resumed run can be nearer
+        again = pretrained(corpus, tmp_path / "again", dropout)
+        print("losses of a run made again apart:", apart(first, again))
+        assert ON_GPU and again != first
+    assert apart(rest, second) < 0.01
 
 
-def test_a_classifier_is_fine_tuned(tmp_path: Path) -> None:
-    shape = pick({}, {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2})
-    settings = FinetuneSettings(
-        task="classification", base=f"random:{write_shape(tmp_path / 'base', shape)}", device=DEVICE,
-        train=[DataFile(path=write_texts(tmp_path / "train.tsv", pick(2000, 40)))],
-        dev=[DataFile(path=write_texts(tmp_path / "dev.tsv", 40))],
-        output_dir=tmp_path / "run", batch_size=pick(64, 8), max_tokens=64, epochs=1,
-    )  # fmt: skip
-    assert (finetune(settings) / "model.safetensors").is_file()
+def apart(first: Sequence[Losses], second: Sequence[Losses]) -> float:
+    """Return the largest difference of a step's losses."""
+    return max(abs(one - two) for (_, one, _), (_, two, _) in zip(first, second, strict=True))
