@@ -7,6 +7,7 @@ from bert.families import FAMILIES
 from bert.nn.bodies import ENCODERS
 from model_export.graph.bodies import GRAPH_BODIES
 from model_export.reference import BODIES
+from tests.support.families import CLASSES
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("bert", "training", "model_export", "service")
@@ -28,3 +29,14 @@ def test_the_steps_to_add_a_body_name_every_table() -> None:
         if "dict[type[Body]" in file.read_text(encoding="utf-8")
     }
     assert named == {*tables, "bert/families.py"}
+
+
+def test_each_family_has_the_rows_that_the_steps_to_add_one_name() -> None:
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = contributing.split("## Add a family\n")[1].split("\n## ")[0]
+    for file in ("bert/families.py", "tests/support/families.py", "docs/export.md"):
+        assert f"`{file}`" in section
+    rows = re.findall(r"^\| (`.*?) \|", (ROOT / "docs/export.md").read_text(encoding="utf-8"), re.MULTILINE)
+    documented = set(re.findall(r"`([\w-]+)`", " ".join(rows)))
+    assert FAMILIES.keys() - {"bert"} == CLASSES.keys()
+    assert FAMILIES.keys() <= documented
