@@ -96,7 +96,7 @@ class Family:
     drops_tokens_for_classifier: bool = True
     """The dropout of `classifier_dropout` is that of token classification too."""
     drops_answers_for_classifier: bool = False
-    """That dropout is also the one before the layer that finds answers."""
+    """The dropout of `classifier_dropout` is also the one before the layer that finds answers."""
     linear_layers: tuple[str, ...] = (
         "attention.self.query", "attention.self.key", "attention.self.value",
         "attention.output.dense", "intermediate.dense", "output.dense",

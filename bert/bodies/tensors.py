@@ -9,7 +9,7 @@ EMBEDDING = "bert.embeddings.word_embeddings.weight"
 SEGMENTS = "bert.embeddings.token_type_embeddings.weight"
 POSITIONS = "bert.embeddings.position_embeddings.weight"
 WIDENING = "bert.embeddings.embed_proj.weight"
-"""What makes narrow embeddings as wide as the layers before their norm."""
+"""Matrix that makes narrow embeddings as wide as the layers before their norm."""
 EMBEDDINGS_NORM = "bert.embeddings.LayerNorm"
 MLM_HEAD = "cls.predictions"
 

@@ -5,7 +5,6 @@ B texts, T tokens, E width of the embeddings, H width, A heads, D head size, L l
 Source: Devlin et al. 2018 (arXiv 1810.04805) and google-research/bert `modeling.py`.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -118,15 +117,15 @@ class BertLayers(LayerStack):
         self.config, self.order = config, config.layer_order
         self.layer = nn.ModuleList(BertLayer(config, attention) for _ in range(config.num_layer_weights))
 
-    def states(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the output (B, T, H) of each layer."""
+    def forward(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Tensor:
+        """Map embeddings (B, T, H) to the last layer's output (B, T, H)."""
         embedded, seen = hidden, visible(mask, hidden, self.config, self.training)
         with_terms = self.with_terms(hidden, seen, position_ids)
         for place, number in enumerate(self.order):
             hidden = self.run(self.layer[number], hidden, with_terms)
             if place == 0:
                 hidden = self.after_first(embedded, hidden, seen)
-            yield hidden
+        return hidden
 
     def with_terms(self, hidden: Tensor, seen: Seen, position_ids: Tensor) -> Any:
         """Return what attention in every layer reads: what it sees, in other bodies with terms of its scores."""

@@ -5,7 +5,6 @@ B texts, T tokens, H width, E width of the embeddings. Module names are the ones
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -45,17 +44,12 @@ class LayerStack(nn.Module, ABC):
     checkpointing = False  # see recompute_activations
 
     @abstractmethod
-    def states(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the output (B, T, H) of each layer, of embeddings (B, T, H) and places (B or 1, T)."""
+    def forward(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Tensor:
+        """Map embeddings (B, T, H), of tokens at places (B or 1, T), to the last layer's output (B, T, H)."""
 
     @abstractmethod
     def products(self) -> Products:
         """Count the products of attention."""
-
-    def forward(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Tensor:
-        """Map (B, T, H) to (B, T, H)."""
-        *_, last = self.states(hidden, mask, position_ids)
-        return last
 
     def run(self, layer: nn.Module, *inputs: Any) -> Tensor:
         """Run one layer, in training without keeping its activations where that was asked for."""
@@ -70,7 +64,7 @@ class Encoder(nn.Module, ABC):
     embeddings: Embeddings
     encoder: LayerStack
     pooler: nn.Module | None
-    """What makes one vector (B, H) of hidden states (B, T, H); None where no head reads it."""
+    """Module that makes one vector (B, H) of hidden states (B, T, H); None where no head reads it."""
 
     def __init__(self, config: BertConfig) -> None:
         """Keep the configuration."""
@@ -94,17 +88,11 @@ class Encoder(nn.Module, ABC):
         key. Packed texts need this, or better their rows. Leave it out where nothing is padded: attention is faster
         without.
         """
-        places = _places(input_ids) if position_ids is None else position_ids
+        places = position_ids
+        if places is None:
+            places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         encoded: Tensor = self.encoder(self.embed(input_ids, segment_ids, places), attention_mask, places)
         return encoded
-
-    def all_states(
-        self, input_ids: Tensor, segment_ids: Tensor | None = None, attention_mask: Mask = None
-    ) -> list[Tensor]:
-        """Encode ids (B, T) to L + 1 states (B, T, H): the embeddings, then the output of each layer."""
-        places = _places(input_ids)
-        hidden = self.embed(input_ids, segment_ids, places)
-        return [hidden, *self.encoder.states(hidden, attention_mask, places)]
 
     def make_head(self) -> nn.Module:
         """Make the layers that all heads share, for a body that has such."""
@@ -114,10 +102,6 @@ class Encoder(nn.Module, ABC):
     def scorer_range(self) -> float:
         """Standard deviation of the fresh weights of a head's last layer."""
         return self.config.initializer_range
-
-
-def _places(input_ids: Tensor) -> Tensor:
-    return torch.arange(input_ids.shape[1], device=input_ids.device)[None]
 
 
 def has_last_norm(model: nn.Module) -> bool:

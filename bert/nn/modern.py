@@ -7,7 +7,6 @@ for these fit.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -155,8 +154,8 @@ class ModernLayers(LayerStack):
         self.layer = nn.ModuleList(ModernLayer(config, number) for number in range(config.num_hidden_layers))
         self.LayerNorm = norm(config)
 
-    def states(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Iterator[Tensor]:
-        """Yield the output (B, T, H) of each layer, the last one's normalised."""
+    def forward(self, hidden: Tensor, mask: Mask, position_ids: Tensor) -> Tensor:
+        """Map embeddings (B, T, H) to the last layer's output, normalised (B, T, H)."""
         rows = TextRows.full(hidden) if mask is None else mask
         whole = visible(rows, hidden, self.config, self.training)
         seen = {False: whole, True: self._within_window(hidden, whole)}
@@ -165,7 +164,8 @@ class ModernLayers(LayerStack):
         for number, layer in enumerate(self.layer):
             arguments = hidden, seen[self.body.sliding[number]], rotations[self.body.theta(number)]
             hidden = self.run(layer, *arguments)
-            yield hidden if number < len(self.layer) - 1 else self.LayerNorm(hidden)
+        normalised: Tensor = self.LayerNorm(hidden)
+        return normalised
 
     def products(self) -> Products:
         """Count the products of attention: scores, and their use."""
