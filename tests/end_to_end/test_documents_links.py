@@ -52,6 +52,7 @@ def test_modules_that_are_run_are_there_with_their_options(page: Path) -> None:
             if spec.submodule_search_locations:
                 file = file.with_name("__main__.py")
             known = set(re.findall(r'"(--[\w-]+)"', file.read_text(encoding="utf-8")))
+            known |= {name.replace("--", "--no-", 1) for name in known}  # of argparse.BooleanOptionalAction
             assert set(re.findall(r" (--[\w-]+)", found[2])) <= known, f"{page}: {line}"
 
 
