@@ -1,6 +1,7 @@
 """Labels of texts, or of pairs of texts: /classify."""
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from pydantic import Field
@@ -212,7 +213,8 @@ def window_stride(model: Model) -> int:
     return model.spec.stride or model.spec.max_tokens // OVERLAPS
 
 
-def scores_size(labels: Sequence[str], count: int) -> int:
+@lru_cache(maxsize=256)  # each request asks, and the labels are the models'
+def scores_size(labels: tuple[str, ...], count: int) -> int:
     """Return the most bytes of a text's best label and of `count` labels with their scores."""
     longest = sorted(map(text_size, labels), reverse=True)
     return RESULT_BYTES + longest[0] + sum(longest[:count]) + SCORE_BYTES * min(count, len(longest))
