@@ -1,7 +1,7 @@
 """A bundle's test of itself: a few texts, and what its graphs answered where they were verified.
 
 Export writes it, and the service asks the same texts where the bundle is served: another processor takes other kernels,
-and a graph that answers otherwise there is not served.
+and a graph that gives different outputs there is not served.
 """
 
 import json

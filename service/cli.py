@@ -61,7 +61,7 @@ def with_cloud_defaults(
 ) -> "ServeSettings":
     """Return the settings with address, port and bundles as SageMaker and Vertex AI have them, where none were given.
 
-    Vertex AI gives the port in AIP_HTTP_PORT; SageMaker asks at 8080 and puts the model into /opt/ml/model.
+    Vertex AI gives the port in AIP_HTTP_PORT; SageMaker sends requests to port 8080 and puts the model into /opt/ml/model.
     """
     port = environ.get("AIP_HTTP_PORT", "")
     defaults: dict[str, object] = {}

@@ -72,7 +72,7 @@ def _quota(folder: Path) -> float | None:
 
 
 def release_free_memory() -> None:
-    """Return memory freed while loading models to the system, if the C library can.
+    """Give freed memory back to the system, if the C library can.
 
     glibc keeps free memory below a block in use: a sixth of the process with four models in float32.
     """

@@ -4,7 +4,7 @@
     python -m benchmarks.hub dslim/bert-base-NER ./my-checkpoint --precision fp32
 
 Each is what a user does: `bert-export --checkpoint NAME`, then `bert-serve`. Prints a table in Markdown with machine, date
-and command, and writes it with a JSON file beside it. Exits with 1 where a model answers otherwise than it should.
+and command, and writes it with a JSON file beside it. Exits with 1 where a model gives other answers than it should.
 """
 
 import argparse

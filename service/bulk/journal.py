@@ -129,8 +129,8 @@ class Journal:
     def put_in_place(self, output: Path, bad_rows: int) -> None:
         """Give the files their names. Raises OSError.
 
-        The lock is held until then: a second run would write the same files. After a kill it is called again; a file
-        that is not here any more has its name.
+        The lock is held until all have them: a second run would write the same files. After a kill this is called again;
+        a file that is no longer in the folder was moved before.
         """
         if bad_rows:
             _move(self.bad_rows, self.bad)

@@ -31,7 +31,7 @@ Stopped = Callable[[], bool]
 
 
 class TooManyBadError(BertError):
-    """More rows are bad than `max_bad`."""
+    """More rows are bad than `max_bad` allows."""
 
 
 class Run:
@@ -79,7 +79,7 @@ class Run:
         return finished
 
     def _checked(self, rows: Iterator[InputRow], reader: Any) -> tuple[list[InputRow], list[str]]:
-        """Return the first rows of JSON lines, and the input's columns. Raises DataError for a missing column."""
+        """Return the first rows of JSON lines, and the input's columns; note the new ones. Raises DataError and ConfigError."""
         first, columns = list[InputRow](), reader.columns
         if columns is None:
             first = list(islice(rows, FIRST_ROWS))
@@ -151,14 +151,14 @@ class Run:
                 continue
 
     def _without_clash(self, row: InputRow) -> InputRow:
-        """Refuse a row of json lines with a column of a new one's name."""
+        """Mark a row of JSON lines as bad if it already has a column with the name of a new one."""
         if not row.fault and not self._new.keys().isdisjoint(row.values):
             clash = next(name for name in self._new if name in row.values)
             row.fault = f"has a column {clash!r}, which is the name of a new one (--prefix)"
         return row
 
     def _write(self, chunk: Chunk, predictions: Sequence[Prediction]) -> Sequence[InputRow]:
-        """Write a chunk's rows, the bad ones beside the others; return these."""
+        """Write a chunk's rows, the bad ones to a file of their own; count these and return them."""
         prefix, keeps, left = self._settings.prefix, self._settings.keep_bad, iter(predictions)
         output, lines, bad = self._files.output, list[bytes](), list[InputRow]()
         for row in chunk:

@@ -1,4 +1,4 @@
-"""Models: loaded, skipped, and those of a service by name."""
+"""A loaded model, a skipped bundle, and the registry that finds a service's models by name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from service.engine.engine_protocol import Engine, PackingEngine
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A bundle with its tokenizer, without an engine."""
+    """A bundle with its tokenizer; `OpenedModel` adds the engine."""
 
     bundle: Bundle
     tokenizer_json: bytes

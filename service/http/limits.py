@@ -22,7 +22,7 @@ LARGEST_RESPONSES = 8
 BYTES_PER_TOKEN = 4
 """Bytes of a line for each token, about what English has. Its exact tokens are known too late."""
 MAX_LINES = 128
-"""Most lines in work at once. More that end together would hold the event loop for too long."""
+"""About the most lines in work at once. More that end together would hold the event loop for too long."""
 
 
 def _release_in_thread() -> None:
@@ -111,8 +111,8 @@ class UnsentResponses:
 class InFlightLimit:
     """Tokens that streams may have in work, first come first served.
 
-    `max_tokens` should be that of a batch for each engine slot, and of two at least. Then the engine has work at any time,
-    and a request beside a stream waits for little more than a batch.
+    `max_tokens` should be the tokens of one batch for each engine slot, and of two batches at least. Then the engine has
+    work at any time, and a request beside a stream waits for little more than a batch.
     """
 
     def __init__(self, max_tokens: int) -> None:

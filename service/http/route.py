@@ -33,13 +33,13 @@ from service.tasks.task import Embedded, Results, ServedTask, in_parts, to_json
 
 Result = TypeVar("Result")
 SMALL_RESPONSE_BYTES = 2**16
-"""Largest response for which no room is asked; `max_connections` bounds what those take together."""
+"""Largest noted size of a response for which no room is asked; `max_connections` bounds what those take together."""
 INLINE_RESPONSE_BYTES = 2**18
 """Largest response that is serialised on the event loop, within 1 ms."""
 WATCH_AFTER_S = 0.05
 """Delay before watching for a disconnect. The watch needs a task, and most requests finish sooner."""
 MAX_LISTED = 200
-"""Maximum indices in the header X-Truncated: proxies accept few kilobytes of headers."""
+"""Maximum indices in the header X-Truncated: proxies accept only a few kilobytes of headers."""
 
 
 class CancelOnDisconnect:

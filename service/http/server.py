@@ -90,7 +90,7 @@ class Server(uvicorn.Server):
         return FAILURE if self.failed else 0
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Report not ready now, and stop accepting connections after `drain_s`, or at once on a second signal."""
+        """Report not ready now, and stop accepting connections after `drain_s`; at once on SIGINT or a second signal."""
         first = not self._service.is_stopping()
         self._service.drain()
         drain_s = self._service.settings.drain_s
@@ -123,7 +123,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def _accept_last(self, listener: socket.socket) -> None:
-        """Let no further connection begin, and accept all that have begun, at once, whatever the event loop has to do."""
+        """Let no further connection begin, wait HANDSHAKE_S, and then accept all that have begun."""
         drop_new_connections(listener)
         await asyncio.sleep(HANDSHAKE_S)
         # No more than that wait; where the filter is missing, others may come for ever.

@@ -68,7 +68,7 @@ class Pipeline:
 
 @dataclass(slots=True)
 class Call:
-    """One request to one model: the steps that every task makes of."""
+    """One request to one model: the steps of which every task is made."""
 
     pipeline: Pipeline
     context: RequestContext

@@ -40,7 +40,7 @@ INLINE_ENCODINGS = 64
 INLINE_TOKENS = 2_000
 """Maximum tokens of a request whose outputs are decoded on the event loop."""
 INLINE_TEXT_CHARACTERS = 2**15
-"""Maximum characters of texts in which the event loop itself looks for places, within 2 ms. Few tokens may have many."""
+"""Maximum characters of texts whose positions the event loop itself works out, within 2 ms. Few tokens may have many."""
 INLINE_SPLIT_CHARACTERS = 2**16
 """Maximum characters that are split into parts on the event loop, within 1 ms."""
 HELPER_THREADS = 2
@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 
 
 def is_short_text(texts: Sequence[str]) -> bool:
-    """Tell whether the event loop itself may look for places in these texts."""
+    """Tell whether the event loop itself may work out positions in these texts."""
     return sum(map(len, texts)) <= INLINE_TEXT_CHARACTERS
 
 
@@ -86,7 +86,8 @@ class TokenizeQueue(Dispatcher):
     ) -> list[Result]:
         """Return `tokenize(part)` for each part; `sizes` are their characters.
 
-        Raises QueueFullError, with nothing tokenised, if they do not fit or would be late, and what `tokenize` raises.
+        Raises QueueFullError if they do not fit or would be late, DeadlineExceededError, NotReadyError, and what
+        `tokenize` raises.
         """
         calls = [partial(tokenize, part) for part in parts]
         return (await self._run(NAME, calls, sizes, deadline)).results

@@ -115,7 +115,7 @@ async def embed(
 ) -> Embedded:
     """Return a vector for each text of the first field, then of the next: its first `dimensions` numbers, or all.
 
-    The response does not hold vectors that are only compared, and not `shown`.
+    Without `shown` the vectors are only compared: the response does not hold them, and its size is not noted.
     """
     model = call.model
     check_dimensions(model, dimensions)
@@ -154,7 +154,7 @@ def prompted(texts: Texts, model: Model, name: str | None, field: str = "prompt_
 
 
 def check_dimensions(model: Model, dimensions: int | None) -> None:
-    """Refuse more numbers of a vector than the model gives, and less than one."""
+    """Refuse more numbers than the model's vectors have, and fewer than one."""
     size = model.embedding_size or 0
     if dimensions is not None and not 1 <= dimensions <= size:
         message = (

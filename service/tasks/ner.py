@@ -109,7 +109,7 @@ async def _tagged(
     *,
     by_piece: bool,
 ) -> list[list[Stretch]]:
-    """Decode each text's pieces with the logits of its words, or with `by_piece` of the pieces."""
+    """Decode each text's pieces with the logits of its words; if `by_piece`, with those of its pieces."""
     bounded, spec = call.tokenizer(), call.model.spec
     with call.context.timed("tokenize"):
         pieces, windows = await text_windows(bounded, call.model, text, by_piece=by_piece)
@@ -151,7 +151,7 @@ async def text_windows(
 
 
 def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
-    """Return the types of entities that a request asks for; refuse none at all, and those that the model lacks."""
+    """Return the types of entities that a request asks for; refuse an empty list, and types that the model lacks."""
     types = TagScheme.of(model.spec.labels).types
     return _known(
         "labels", labels, types, lambda label: f"model {model.name!r} has no entities of type {label}"
@@ -159,7 +159,7 @@ def check_entity_types(model: Model, labels: Sequence[str]) -> frozenset[str]:
 
 
 def check_left_out(kinds: Sequence[str]) -> frozenset[str]:
-    """Return the kinds of words that a request leaves out of entities; refuse none at all, and unknown ones."""
+    """Return the kinds of words that a request leaves out of entities; refuse an empty list, and unknown kinds."""
     return _known("left_out", kinds, IGNORED_WORDS, lambda kind: f"{kind} is no kind of word to leave out")
 
 

@@ -74,17 +74,18 @@ class Similarity(ServedTask[SimilarityRequest]):
         embedded = await embed(
             call, text, candidates, truncate=request.truncate, dimensions=request.dimensions, shown=False
         )
+        count = len(text) * min(len(candidates), request.top_k or len(candidates))
+        call.note_size(text, count * RESULT_BYTES)
         return Results(
             len(text) * len(candidates),
-            lambda _: _ranked(call, text, embedded, request.top_k),
+            lambda _: _ranked(call, len(text), embedded, request.top_k),
             is_lazy=True,
         )
 
 
-def _ranked(call: Call, text: Texts, embedded: Embedded, top_k: int | None) -> Iterator[SimilarityResult]:
-    """Rank the vectors after those of `text`, best first, for each of these, as the model compares vectors."""
-    asked, others = embedded.vectors[: len(text)], embedded.vectors[len(text) :]
-    call.note_size(text, len(asked) * min(len(others), top_k or len(others)) * RESULT_BYTES)
+def _ranked(call: Call, count: int, embedded: Embedded, top_k: int | None) -> Iterator[SimilarityResult]:
+    """Rank the vectors after the first `count`, best first, for each of these, as the model compares vectors."""
+    asked, others = embedded.vectors[:count], embedded.vectors[count:]
     cut, similarity = embedded.truncated, call.model.spec.similarity
     for number, vector in enumerate(asked):
         for found in rank(vector, others, top_k, similarity):
@@ -92,5 +93,5 @@ def _ranked(call: Call, text: Texts, embedded: Embedded, top_k: int | None) -> I
                 "text_index": number,
                 "index": found.index,
                 "score": found.score,
-                "truncated": cut[number] or cut[len(text) + found.index],
+                "truncated": cut[number] or cut[count + found.index],
             }

@@ -1,4 +1,4 @@
-"""The table of served tasks, from which every door takes them.
+"""The table of served tasks, from which every interface takes them.
 
 A new task is one file in this folder and one line here; CONTRIBUTING.md lists its other places.
 """

@@ -1,4 +1,7 @@
-"""What a task is to the doors of the service: HTTP, JSON lines, the other APIs, bulk. `service.tasks.table` lists them."""
+"""What a task is to the interfaces of the service: HTTP, JSON lines, the other APIs, bulk.
+
+`service.tasks.table` lists the tasks.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -23,7 +26,7 @@ LONG_CHARACTERS = 2**15
 
 
 class ListItems(Protocol):
-    """Makes the lists inside a result: `in_parts` for JSON, `plain` for Python."""
+    """Makes the lists inside a result: `in_parts` for JSON, `_plain` of `service.bulk.tasks` for Python."""
 
     def __call__(self, items: Iterable[Item], size: int = PART) -> list[Item]:
         """Return the items as a list, or as what stands for one in JSON; `size` of them are serialised in one call."""
@@ -41,7 +44,7 @@ def to_json(value: object) -> bytes:
 def in_parts(items: Iterable[Item], size: int = PART) -> list[Item]:
     """Return the items as a list, or, if there are `size` or more, as JSON that was serialised in parts.
 
-    Items are dicts, or dataclasses whose fields are those of the result.
+    Items are what `to_json` takes: dicts, dataclasses with the fields of the result, numbers, vectors.
     """
     left = iter(items)
     part = list(islice(left, size))
@@ -79,7 +82,7 @@ class Results:
 
 
 class ServedTask(ABC, Generic[Request]):
-    """A task: its request, its results, and what a door must know of it. The class's docstring is its summary."""
+    """A task: its request, its results, and what the interfaces need. The class's docstring describes the endpoint."""
 
     path: str
     """Path of its endpoint."""
@@ -103,7 +106,7 @@ class ServedTask(ABC, Generic[Request]):
     form: str = ""
     """Field of the request that chooses how its results are written."""
     probe: ClassVar[dict[str, Any]] = {}
-    """A short value of each field that another text than "a" needs."""
+    """A short value for each field for which the text "a" will not do."""
 
     def __init__(self) -> None:
         """Make the schema of the response."""

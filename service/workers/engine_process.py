@@ -107,7 +107,7 @@ class EngineWorker:
             await self._close()
 
     async def _load(self, ended: asyncio.Event) -> ServedModels:
-        """Open the models; end the process if it is to end or takes too long, as native code cannot be cancelled."""
+        """Open the models. If `ended` is set or it takes too long, exit at once: native code cannot be cancelled."""
         loading = asyncio.create_task(
             open_models(self._settings, self.metrics, self._found, is_successor=self._is_successor)
         )
@@ -187,7 +187,7 @@ class EngineWorker:
             return await self._submit(message)
 
     async def _last_attempts_first(self) -> None:
-        """Wait while a last attempt runs; who submits without awaiting anything else then does not disturb the next."""
+        """Wait while a last attempt runs. Submit before awaiting anything else, or the next one may have begun."""
         if self._admission.locked():
             async with self._admission:
                 pass

@@ -97,7 +97,7 @@ class ServedBundles:
         )
 
     async def changes(self) -> AsyncIterator[ServedModels]:
-        """Yield what is served after each bundle that was tried again, until none was skipped."""
+        """Yield what is served after each bundle that was tried again, until none is skipped any more."""
         tried = self._loader.tried
         seen = dict(tried)
         while skipped := [
@@ -245,7 +245,7 @@ def fit_throughput(
 ) -> Throughput:
     """Fit a line through the ends of one slot's cost curve, then learn from its wall times.
 
-    Longer texts than the curve's cost more a token by `cost`, or as much without.
+    In texts longer than the curve's a token costs more, by `cost`; without it, the same.
     """
     first, last = curve[0], curve[-1]
     token_s, overhead_s = last.seconds / last.tokens, 0.0

@@ -169,7 +169,7 @@ def fields_of(model: Model) -> Sequence[str]:
 
 
 def check_fields(model: Model, given: Mapping[str, Texts], where: str) -> None:
-    """Raise InvalidRequestError unless the fields are those that the model reads, with texts for each other."""
+    """Raise InvalidRequestError unless the fields are those that the model reads, and their texts make pairs."""
     task = task_of(model)
     wanted = task.fields_among(model.spec, given) if task is not None else ()
     if set(given) != set(wanted):
@@ -198,7 +198,7 @@ EXAMPLE_INFO = {
     "max_client_batch_size": 512,
     "auto_truncate": True,
 }
-"""What /info says of a model."""
+"""Example of what /info says of a model."""
 DTYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}
 
 
@@ -239,7 +239,7 @@ def describe(request: Request, *, auto_truncate: bool) -> dict[str, object]:
 
 
 def _most_inputs(spec: TaskSpec, max_texts: int) -> int:
-    """Return how many inputs a request may have, of a model that may read two texts in each; a re-ranker's query is one."""
+    """Return how many inputs fit in a request: a pair takes two of `max_texts`, and a re-ranker's query takes one."""
     if is_cross_encoder(spec):
         return max_texts - 1
     return max_texts // 2 if spec.pair is not False else max_texts

@@ -166,7 +166,7 @@ def _entity(entity: Entity) -> dict[str, object]:
 
 
 def _tagged_piece(tokenizer: Tokenizer, piece: TaggedPiece) -> dict[str, object]:
-    """Return a piece with its tag; `index` counts the text's tokens with [CLS] before them, `word` is the vocabulary's."""
+    """Return a piece with its tag; `index` counts [CLS] too; `word` is the vocabulary's piece, or the text's if unknown."""
     entity = piece.entity
     is_unknown = piece.token_id == tokenizer.unk_id
     return {
@@ -180,7 +180,7 @@ def _tagged_piece(tokenizer: Tokenizer, piece: TaggedPiece) -> dict[str, object]
 
 
 async def _answers(call: Call, inputs: object, options: Parameters) -> tuple[int, Content]:
-    """Return the best answer, or a list of `top_k`; the best span unless `handle_impossible_answer`."""
+    """Return the best answer, or a list of `top_k`; no answer counts only with `handle_impossible_answer`, or alone."""
     rows = _objects(call, Question, inputs)
     question = Texts("inputs.question", [row.question for row in rows], True)
     passage = Texts("inputs.context", [row.context for row in rows], True)

@@ -38,7 +38,7 @@ Flag = Annotated[bool, Field(strict=True)]
 
 
 def only(*values: object, why: str) -> PlainValidator:
-    """Return the validator of an option that is taken where it says what is done anyway: one of `values`, or null."""
+    """Return a validator of null and `values`, which ask for what is done anyway; anything else is refused with `why`."""
 
     def check(value: object) -> object:
         if value is None or any(type(value) is type(known) and value == known for known in values):

@@ -1,4 +1,4 @@
-"""Text Embeddings Inference, under /tei for the default embedding model and /tei/MODEL for any other."""
+"""Text Embeddings Inference: /tei/MODEL for a named model, /tei for the default model of each path's task."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -69,7 +69,7 @@ API = CompatibleApi(
 
 @API.post("/tei/{model}/embed", "/tei/embed", answer=[[0.00690308, -0.0630234, -0.072044]])
 async def embed(request: TaskRequest, body: TeiEmbedRequest) -> Response:
-    """Turn texts into vectors of length 1: a list of lists, also for one text."""
+    """Turn texts into vectors, of length 1 unless `normalize` is false: a list of lists, also for one text."""
     call = _call(request, _EMBEDS)
     model = call.model
     text = prompted(_texts(request, "inputs", body.inputs), model, body.prompt_name)
