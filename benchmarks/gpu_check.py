@@ -2,11 +2,11 @@
 
     python -m benchmarks.gpu_check --out runs/gpu-check
 
-The tests of tests/gpu and three benchmarks run, each in a process of its own with a time limit: one that fails or runs out
-of time is told, and the others still run. Without a GPU, or with --small, the shapes are tiny: the same code runs, and its
-numbers mean nothing. docs/gpu-check.md says what each number means.
+The tests of tests/gpu and three benchmarks run, each in a process of its own with a time limit: one that fails or runs
+out of time is reported, and the others still run. Without a GPU, or with --small, the shapes are tiny: the same code runs,
+and its numbers mean nothing. docs/gpu-check.md says what each number means.
 
-Only the standard library is imported here: a machine that lacks a package still gets its report.
+Nothing but the standard library is needed here: a machine that lacks a package still gets its report.
 """
 
 import argparse
@@ -81,7 +81,7 @@ STEPS = (
         "benchmarks.train.speed --tasks mlm sst2 --model tiny --batch 8 --no-attention-dropout --rounds 1 --steps 6",
     ),
     Step(
-        "Service, lists of 64 texts", 50,
+        "Service with lists of 64 texts", 50,
         "benchmarks.serve.closed_loop random:bert-base --precision fp16 --no-floor --texts-a-request 64 "
         "--connections 1,8,32 --seconds 3",
         "benchmarks.serve.closed_loop random:tiny --no-floor --texts-a-request 64 --connections 1 --seconds 0.5",
@@ -250,7 +250,7 @@ def cuda_libraries() -> list[str]:
 
 
 def limit_s(needs_s: Sequence[float], left_s: float) -> float:
-    """Return the seconds of the first of the steps that are left: all but what the others need, or its share of too few."""
+    """Return the seconds for the first step left: what the later ones do not need, but at least its share."""
     first, later = needs_s[0], sum(needs_s[1:])
     return max(left_s - later, left_s * first / (first + later), 0.0)
 

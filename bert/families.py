@@ -76,7 +76,7 @@ _DISTILBERT = Family(
     has_pair_head=False,
     drops_attended=False,
     drops_tokens_for_classifier=False,
-    # As BERT base, whose width and layers it has.
+    # As BERT base, whose width and half of whose layers it has.
     learning_rates=((6, 768, 5e-5),),
 )
 _ELECTRA = Family(

@@ -2,7 +2,7 @@
 
 A file or folder is written aside and renamed into place, so that readers see the old or the new one. Names beside a folder
 NAME: `.NAME.partial-*` is being written, `.NAME.previous` is the old one between two renames. A lock on a partial folder
-shows that its writer is alive; process numbers would not: in containers all processes have the same.
+shows that its writer is alive; process numbers would not: containers number their processes alike.
 """
 
 import errno

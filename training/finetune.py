@@ -207,7 +207,7 @@ def _drawn_labels(train: Sequence[Source]) -> tuple[dict[str, float], float]:
 
 
 def _dataset(parts: list[list[Feature]], train: Sequence[Source]) -> Dataset:
-    """Lay the files one after another; weights are scaled to a mean of 1 an epoch, which keeps the loss what it was."""
+    """Join the files in order; weights are scaled to a mean of 1 over an epoch, so that the loss keeps its scale."""
     features, repeats = list(chain.from_iterable(parts)), [source.repeat for source in train]
     counts, weights = [len(part) for part in parts], [feature.weight for feature in features]
     mean = np.average(weights, weights=np.repeat(repeats, counts)) if weights else 1.0

@@ -77,12 +77,12 @@ class FinetuneSettings(CommandSettings):
     start_from: Path | None = Field(
         None,
         description="checkpoint of an earlier run of the same task whose weights are the start: an adapter of the "
-        "same base and rank where lora is set, otherwise a full one",
+        "same base, rank and alpha where lora is set, otherwise a full one",
     )
     output_dir: Path = Field(description="folder for checkpoints, logs and the report")
     train: list[DataFile] = Field(
         default_factory=list,
-        description="training files, [{path, format, ...}]; none scores the base on dev as it is",
+        description="training files, [{path, format, ...}]; none scores the base on dev and test as it is",
     )
     dev: list[DataFile] = Field(
         default_factory=list, description="files held out of training, for early stopping and the report"
@@ -179,7 +179,9 @@ class FinetuneSettings(CommandSettings):
     max_answer_tokens: int = Field(30, ge=1, description="qa: longest answer, tokens")
     eval_every_steps: int = Field(0, ge=0, description="steps between evaluations; 0 means once an epoch")
     save_every_steps: int = Field(
-        0, ge=0, description="steps between resumable saves; 0 means at evaluations"
+        0,
+        ge=0,
+        description="steps between resumable saves, beside those at evaluations; 0 means at evaluations only",
     )
     eval_limit: int = Field(
         0, ge=0, description="examples of each dev file scored during training; 0 is all, as at the end"

@@ -1,7 +1,7 @@
 """What sets a body apart from the others, but for its layers themselves.
 
-Those are in `bert.nn` (torch) and `model_export.graph` (the exported graph, and the same in numpy), each in files of the
-body's name, with a table that leads there from the class of the body.
+Those are in `bert.nn` (torch), `model_export.graph` (the exported graph) and `model_export.numpy_bodies` (numpy), each in
+a file or folder of the body's name, with a table that leads there from the class of the body.
 """
 
 import math
@@ -17,7 +17,7 @@ from bert.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Body(ABC):
-    """A body: its fields are words of its own in `config.json`. What the class says here holds for BERT's."""
+    """A body; its fields hold what its own keys of `config.json` say. Defaults here are BERT's, but for `is_plain`."""
 
     projects_before_norm: ClassVar[bool] = False
     """Narrow embeddings are widened, without a bias, before their norm and not after it."""

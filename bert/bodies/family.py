@@ -113,7 +113,7 @@ class Family:
     the highest of Devlin et al. 2018 (arXiv 1810.04805, A.3)."""
 
     def bert_config(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the content of a `config.json` under BERT's keys and class names; other keys stay.
+        """Return the content of a `config.json` under BERT's keys and class names, without keys that mean nothing in it.
 
         A null counts as a missing key: some files have `pad_token_id: null`.
         """
@@ -300,7 +300,7 @@ class Family:
             kept[SEGMENTS] = kept[SEGMENTS][:1]
         if self.starts_after_pad:
             positions = kept[POSITIONS]
-            # Only padding reads the first rows, and its vectors nothing.
+            # Only padding reads the first rows, and nothing reads the vectors of padding.
             kept[POSITIONS] = positions[[0] * self._first_position(config) + list(range(len(positions)))]
         return {self.own_name(name, architecture): tensor for name, tensor in kept.items()}
 

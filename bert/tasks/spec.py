@@ -17,7 +17,7 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 DENSE_ACTIVATIONS = ("tanh", "identity")
 SIMILARITIES = ("cosine", "dot")
 IGNORED_WORDS = ("symbols", "handles")
-"""Kinds of words that an entity can be denied: emoji and other symbols, and names after an at sign."""
+"""Kinds of words that can be kept out of entities: emoji and other symbols, and names after an at sign."""
 LONG_TEXTS = ("cut", "windows")
 PROBLEM_TYPES = ("single_label", "multi_label", "regression")
 SCHEMA_VERSION = 1
@@ -235,5 +235,5 @@ def _dense(layers: Any) -> tuple[DenseLayer, ...]:
 
 
 def _is_number(value: object) -> bool:
-    # Infinite is a tuned threshold's right: the answer is then always, or never, null.
+    # A tuned threshold may be infinite: the answer is then always, or never, null.
     return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)

@@ -79,7 +79,7 @@ class Run:
         return finished
 
     def _checked(self, rows: Iterator[InputRow], reader: Any) -> tuple[list[InputRow], list[str]]:
-        """Return the first rows of JSON lines, and the input's columns; note the new ones. Raises DataError and ConfigError."""
+        """Return the first rows of JSON lines, and the columns; note the new ones. Raises DataError and ConfigError."""
         first, columns = list[InputRow](), reader.columns
         if columns is None:
             first = list(islice(rows, FIRST_ROWS))

@@ -43,7 +43,7 @@ class AdamSteps(Optimizer, ABC):
         """Move parameters of a group, given Adam's steps at a rate of 1, without decay."""
 
     def _updates(self, group: dict[str, Any], parameters: Sequence[Tensor]) -> list[Tensor]:
-        """Keep the moments; return the steps."""
+        """Update the moments; return the steps."""
         for parameter in parameters:
             if not self.state[parameter]:
                 moments = ("exp_avg", "exp_avg_sq")

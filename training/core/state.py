@@ -17,7 +17,7 @@ from training.core.optim import trainable
 
 WEIGHTS, OPTIMIZER, STATE = "weights.safetensors", "optimizer.safetensors", "state.json"
 GENERATORS = "generators.safetensors"
-"""State of the random generators; read by runs that draw from one stream and do not seed each step."""
+"""State of the random generators; it matters to runs that draw from one stream and do not seed each step."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class RunState:
     """Loss on held-out data at the best step; None before the first evaluation."""
     best_step: int = 0
     worse_evaluations: int = 0
-    """Evaluations since the best one."""
+    """Evaluations in a row that did not raise the best score; a tie that replaces the best checkpoint counts too."""
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     epochs: float = 3.0
     """Passes that a fine-tuning was planned for."""

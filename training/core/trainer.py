@@ -38,7 +38,7 @@ class Trainer(ABC):
         *,
         resume: bool,
     ) -> None:
-        """Fill the loop from the checkpoint; without `resume`, forget all of them.
+        """Fill the loop from the newest checkpoint; without `resume`, delete all checkpoints.
 
         `fingerprint` is what a run cannot change.
         """

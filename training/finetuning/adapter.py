@@ -20,7 +20,7 @@ from training.settings import LoraSettings
 if TYPE_CHECKING:  # peft imports transformers, which takes seconds, so only the runs that use it import it
     import peft
 
-# Every linear layer of the encoder; the pooler belongs to the head.
+# The encoder's linear layers, without DeBERTa's own projections of distances; the pooler belongs to the head.
 LORA_TARGETS = r".*encoder\.layer\.\d+\..*(query|key|value|dense)"
 PEFT = "base_model.model."
 """Beginning of the names in a file of peft."""
@@ -73,7 +73,7 @@ def write_adapter(
 ) -> None:
     """Write `adapter_config.json` and `adapter_model.safetensors`; `config` has `r` and `lora_alpha`.
 
-    A joined projection has as many times the rank and the alpha, so that their ratio is the same for every matrix.
+    A projection that joins n of BERT's has n times the rank and alpha, so that their ratio is the same for every matrix.
     """
     full = {
         **config,

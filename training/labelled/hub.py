@@ -120,7 +120,7 @@ def _question(row: Row) -> Question:
 
 
 def _read_choices(data: HubData, columns: Mapping[str, str]) -> list[ChoiceExample]:
-    """Read a prompt and its choices: a column each, separated by commas, or one column with a list of them.
+    """Read a prompt and its choices: `choices` names a column for each, with commas between, or one column with a list.
 
     `start` is a column that goes before every choice; `swag` needs start="sent2".
     """

@@ -103,7 +103,7 @@ class Phase(SettingsPart):
     max_tokens: Annotated[int, Field(ge=16)]
     """Longest example, tokens."""
     share: Annotated[float, Field(gt=0, le=1)]
-    """Share of the run's steps; shares add up to 1."""
+    """Share of the run, by steps or by the clock; shares add up to 1."""
     batch_size: Annotated[int, Field(ge=1)] | None = None
     """Examples a step; by default the run's."""
 
@@ -207,7 +207,9 @@ class PretrainSettings(CommandSettings):
     seed: int = Field(42, ge=0, lt=2**63, description="seed of weights, order, masks and dropout")
 
     save_every_steps: int = Field(500, ge=0, description="steps between checkpoints; 0 only at the end")
-    save_every_minutes: float = Field(0.0, ge=0, description="minutes between checkpoints; 0 goes by steps")
+    save_every_minutes: float = Field(
+        0.0, ge=0, description="minutes between checkpoints, beside those by steps; 0: by steps alone"
+    )
     keep_checkpoints: int = Field(2, ge=1, description="checkpoints that stay on disk")
     eval_every_steps: int = Field(
         500, ge=0, description="steps between evaluations on held-out text; 0 only at the end"

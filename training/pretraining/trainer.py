@@ -149,7 +149,7 @@ class PretrainTrainer(Trainer):
         return False
 
     def finish(self) -> None:
-        """Score the held-out text where a run that was over already has not yet."""
+        """Score the held-out text if this start has not: a resumed run may have been over already."""
         if self.held_out and self.last_scores is None:
             self.evaluate()
 
