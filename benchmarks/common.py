@@ -1,4 +1,4 @@
-"""What every benchmark needs: the line that names the machine, and timing in turns."""
+"""Shared by the benchmarks: the line that names the machine, and timing in turns."""
 
 import datetime
 import os

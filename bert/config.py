@@ -24,7 +24,7 @@ class BertConfig(Sizes):
     has_segments: bool = True
     """Both texts of a pair have vectors of their own; without them the segment table is zero and stays so."""
     body: Body = BertBody()  # noqa: RUF009 - it cannot be changed
-    """What sets its layers apart from others."""
+    """Body of the model: the kind of its layers, with its own keys of `config.json`."""
     pooler_hidden_act: str = ""
     """Activation of the pooler; "" is that of the family."""
     pooler_dropout: float = 0.0

@@ -1,7 +1,7 @@
-"""What sets a body apart from the others, but for its layers themselves.
+"""The interface of a body: its config words, tensor shapes and properties, without its layers.
 
-Those are in `bert.nn` (torch), `model_export.graph` (the exported graph) and `model_export.numpy_bodies` (numpy), each in
-a file or folder of the body's name, with a table that leads there from the class of the body.
+The layers are in `bert.nn` (torch), `model_export.graph` (the exported graph) and `model_export.numpy_bodies` (numpy), each
+in a file or folder of the body's name, with a table that leads there from the class of the body.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""What every body has in torch: embeddings, a stack of layers, and what its heads have of its kind.
+"""The torch base of all bodies: embeddings, a stack of layers, and the parts of heads that depend on the body.
 
 B texts, T tokens, H width, E width of the embeddings. Module names are the ones that checkpoints on the hub have, so that
 `state_dict` is the file format.

@@ -1,4 +1,4 @@
-"""What the operators of every body and of every kind of device have in common. T tokens, H width."""
+"""Operators shared by the graphs of all bodies and devices. T tokens, H width."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar

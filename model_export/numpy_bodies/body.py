@@ -1,4 +1,4 @@
-"""What all bodies have in plain numpy. T tokens, H width, P positions, V vocabulary."""
+"""The numpy base of all bodies. T tokens, H width, P positions, V vocabulary."""
 
 import math
 from abc import ABC, abstractmethod

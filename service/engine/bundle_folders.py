@@ -21,7 +21,7 @@ FileStates = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class FoundBundle:
-    """What the manifest in a folder says, or as much of it as can be read."""
+    """Name, task and provider of the bundle in a folder, as far as its manifest can be read."""
 
     name: str
     """Name in the manifest, or the folder's if that cannot be read."""

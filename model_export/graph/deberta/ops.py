@@ -20,7 +20,7 @@ _FIRST_OUTPUT = "bert.encoder.layer.0.output.LayerNorm"
 
 
 class DebertaOps(GraphOps):
-    """What all kinds of device have."""
+    """Operators shared by the graphs for CPU and CUDA."""
 
     @cached_property
     def body(self) -> DebertaBody:
@@ -42,7 +42,7 @@ class DebertaOps(GraphOps):
 
 
 class DebertaRows(DebertaOps, CpuOps):
-    """What both forms of rows have, float32 and 8 bits."""
+    """Operators shared by the CPU graphs in float32 and 8 bits."""
 
     @cached_property
     def _terms(self) -> DistanceTerms:

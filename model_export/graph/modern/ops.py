@@ -1,4 +1,4 @@
-"""What ModernBERT's operators have in common on all kinds of device. P places, D size of a head."""
+"""Operators shared by ModernBERT's graphs for all devices. P places, D size of a head."""
 
 from functools import cached_property
 

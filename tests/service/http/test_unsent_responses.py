@@ -14,6 +14,8 @@ from tests.support.ndjson import lines_of, post_lines
 MAX_BYTES = 2**20
 LARGE, SMALL = {"text": ["a"] * 400}, {"text": "a"}
 """A list whose vectors take some 180 KB, and a text."""
+RANKED = {"text": ["a"] * 100, "candidates": ["a"] * 100}
+"""A comparison of each with each, whose response takes up to 800 KB."""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +54,12 @@ def test_a_large_response_is_refused_while_too_much_is_unread(bounded: Live) -> 
         assert bounded.post("/embed", SMALL).status == 200
         assert bounded.metric("bert_requests_rejected_total", reason="responses_full") == 1
     assert bounded.post("/embed", LARGE).status == 200
+
+
+def test_a_large_ranking_is_refused_while_too_much_is_unread(bounded: Live) -> None:
+    with unread(bounded, LARGEST_RESPONSES * MAX_BYTES):
+        assert bounded.post("/similarity", RANKED).status == 503
+    assert bounded.post("/similarity", RANKED).status == 200
 
 
 def test_what_is_being_made_counts(bounded: Live) -> None:
