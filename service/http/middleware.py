@@ -86,9 +86,9 @@ class RequestMiddleware:
             await self._refuse(NotReadyError("the service is stopping"), context, responder, scope, receive)
         finally:
             state[BODY_SHARE].hold(0)
-            if counted:
-                self._metrics.requests_in_flight.dec()
             self._record(context, responder.status or CLIENT_GONE, method, scope)
+            if counted:  # last: where none is in flight, all are recorded
+                self._metrics.requests_in_flight.dec()
 
     async def _refuse(
         self,

@@ -90,6 +90,11 @@ class Live(Client):
         samples = (sample for metric in self.service.metrics.registry.collect() for sample in metric.samples)
         return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 
+    def settled_metric(self, name: str, **labels: str) -> float:
+        """Return the metric once no request is in flight; a request is recorded after its response is sent."""
+        eventually(lambda: self.metric("bert_requests_in_flight") == 0)
+        return self.metric(name, **labels)
+
 
 def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait for something that another thread brings about; on a busy machine that takes long."""

@@ -107,9 +107,9 @@ def test_more_tokens_than_the_queue_holds_are_refused(bundles: Any) -> None:
 
 def test_it_is_counted_by_its_own_name(live: Live) -> None:
     labels = {"endpoint": "/multiple-choice", "model": "stories", "status": "200"}
-    before = live.metric("bert_request_duration_seconds_count", **labels)
+    before = live.settled_metric("bert_request_duration_seconds_count", **labels)
     reply = live.post("/multiple-choice", {"prompt": PROMPTS[0], "choices": CHOICES[0]})
     assert {"tokenize", "queue", "inference", "decode"} <= {
         part.partition(";")[0].strip() for part in reply.headers["server-timing"].split(",")
     }
-    assert live.metric("bert_request_duration_seconds_count", **labels) == before + 1
+    assert live.settled_metric("bert_request_duration_seconds_count", **labels) == before + 1

@@ -104,9 +104,8 @@ def test_teis_rerank_asks_the_default_classifier_that_it_checked(odd: Live, odd_
     with serving(bundles=[odd_folder], default_models=defaults) as other:
         named = other.post("/tei/either/rerank", asked).json
         assert other.post("/tei/rerank", asked).json == named
-        assert (
-            other.metric("bert_request_duration_seconds_count", endpoint="/tei/rerank", model="either") == 1
-        )
+        labels = {"endpoint": "/tei/rerank", "model": "either"}
+        assert other.settled_metric("bert_request_duration_seconds_count", **labels) == 1
 
 
 def test_a_model_called_similarity_has_the_address_tei_similarity(odd: Live, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from scipy import special
 
 from bert.errors import QueueFullError
 from tests.service.http.compat.conftest import KEY
-from tests.support.live import Live, eventually, serving
+from tests.support.live import Live, serving
 
 TEXT = "héllo 🙂 film"
 
@@ -265,8 +265,8 @@ def test_other_errors_have_teis_form(wired: Live, failing: Callable[..., None]) 
 def test_metrics_label_requests_by_the_route(wired: Live) -> None:
     def counted() -> float:
         labels = {"endpoint": "/tei/{model}/embed", "model": "meaning", "status": "200"}
-        return wired.metric("bert_request_duration_seconds_count", **labels)
+        return wired.settled_metric("bert_request_duration_seconds_count", **labels)
 
     before = counted()
     wired.post("/tei/meaning/embed", {"inputs": "a"})
-    eventually(lambda: counted() == before + 1)  # a request is counted after its response
+    assert counted() == before + 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.endpoints import TASK_ENDPOINTS, TaskEndpoint
-from tests.support.live import Live, eventually, serving
+from tests.support.live import Live, serving
 from tests.support.ndjson import TYPE, answered, kinds, lines_of, opened, post_lines, rounded
 from tests.support.problems import TEXT, kind, rejected
 
@@ -187,15 +187,14 @@ def test_rerank_knows_the_form_of_each_line(live: Live) -> None:
 
 def test_each_line_counts_as_a_request_and_the_stream_does_not(live: Live) -> None:
     def count(name: str, **labels: str) -> float:
-        return live.metric(name, **labels)
+        return live.settled_metric(name, **labels)
 
     ok = {"endpoint": "/classify", "model": "mood", "status": "200"}
     wrong = {"endpoint": "/classify", "status": "422"}
     names = ("bert_request_duration_seconds_count",)
     before = [count(names[0], **ok), count(names[0], **wrong), count("bert_tokens_total", model="mood")]
-    total = live.metric("bert_request_duration_seconds_count", endpoint="/classify")
+    total = live.settled_metric("bert_request_duration_seconds_count", endpoint="/classify")
     found = post_lines(live, "/classify", lines_of(TEXT, {"text": 1}, TEXT))
-    eventually(lambda: live.metric("bert_requests_in_flight") == 0)
     after = [count(names[0], **ok), count(names[0], **wrong), count("bert_tokens_total", model="mood")]
     tokens = 2 * found[0]["usage"]["tokens"]
     assert [b - a for a, b in zip(before, after, strict=True)] == [2, 1, tokens]
