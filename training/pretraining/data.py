@@ -23,7 +23,7 @@ from training.corpus.shards import Corpus
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
-from training.pretraining.masking import KINDS, word_neighbours
+from training.pretraining.masking import KINDS, similar_words
 from training.pretraining.masking.base import Masking
 from training.pretraining.masking.phrases import read_phrases
 from training.pretraining.masking.similar_words import SimilarWords
@@ -213,12 +213,12 @@ def _weights(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) ->
 def _similar(settings: PretrainSettings, corpus: Corpus, special: SpecialIds) -> SimilarWords:
     vectors = settings.masking.vectors
     if vectors is not None and vectors.suffix != ".npy":
-        return word_neighbours.of_words(vectors, Tokenizer.load(corpus.folder), special)
+        return similar_words.of_words(vectors, Tokenizer.load(corpus.folder), special)
     if vectors is not None:
-        return word_neighbours.of_pieces(corpus, vectors, special)
+        return similar_words.of_pieces(corpus, vectors, special)
     if settings.base is None:
         raise ConfigError(
             "masking kind 'similar_words' needs vectors to find them by: masking.vectors, or a base to take them from"
         )
     weights = read_weights(resolve_base(settings.base))
-    return word_neighbours.of_pieces(corpus, weights["bert.embeddings.word_embeddings.weight"], special)
+    return similar_words.of_pieces(corpus, weights["bert.embeddings.word_embeddings.weight"], special)

@@ -17,9 +17,8 @@ from training.corpus.shards import Corpus, Entry
 from training.pretraining.examples.base import Example, MaskedExample
 from training.pretraining.examples.other_documents import OtherDocuments
 from training.pretraining.examples.text import Builder, Examples, Offsets, Text
-from training.pretraining.masking.base import Masking
-from training.pretraining.masking.counter_rng import Keys
-from training.pretraining.masking.tokens import TokenMasking
+from training.pretraining.masking.base import Keys, Masking
+from training.pretraining.masking.words import TokenMasking
 
 _SHARDS, _PLAN, _SHUFFLE, _MASKS = range(4)
 """Purposes of a generator."""

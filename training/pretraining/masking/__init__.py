@@ -1,11 +1,9 @@
 """Masking: the positions to predict, and their replacements."""
 
 from training.pretraining.masking.base import Masking
-from training.pretraining.masking.ngrams import NGramMasking
 from training.pretraining.masking.phrases import PhraseMasking
 from training.pretraining.masking.similar_words import SimilarWordMasking
-from training.pretraining.masking.spans import SpanMasking
-from training.pretraining.masking.tokens import TokenMasking, WholeWordMasking
+from training.pretraining.masking.words import NGramMasking, SpanMasking, TokenMasking, WholeWordMasking
 
 KINDS: dict[str, type[Masking]] = {
     "tokens": TokenMasking,

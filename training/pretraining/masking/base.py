@@ -1,20 +1,34 @@
 """Base of the maskings: the number of positions, and their replacements.
 
-B examples, N tokens of all of them side by side, M masked positions.
+B examples, N tokens of all of them side by side, M masked positions. A random number depends on its example's key and its
+place alone, not on earlier draws. So a whole batch is masked at once, and an example gets the same mask in a batch of any
+size, in any process.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from training.pretraining.examples.base import Bools, Example, Ints, MaskedExample, SpecialIds
-from training.pretraining.masking.counter_rng import ACTION, ORDER, PIECE, Keys, uniform
 
 Offsets = NDArray[np.int64]
+Keys = NDArray[np.uint64]
+
+ORDER: Final = 0
+"""Purpose: the order of candidates."""
+ACTION: Final = 1
+"""Purpose: [MASK], random or kept."""
+PIECE: Final = 2
+"""Purpose: the random piece."""
+LENGTH: Final = 3
+"""Purpose: the number of words of a span."""
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,3 +180,18 @@ def _split(
             examples, starts, starts[1:], borders, borders[1:], strict=False
         )
     ]
+
+
+def uniform(keys: Keys, places: NDArray[np.integer], purpose: int) -> NDArray[np.float64]:
+    """Return numbers in [0, 1), multiples of 2^-32: one for each key (N,) and place (N,), another for each purpose.
+
+    The mixing is SplitMix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators"), whose state after
+    n steps is key + n * GAMMA.
+    """
+    steps = places.astype(np.uint64) + np.uint64(1 + (purpose << 32))
+    state = keys + steps * _GAMMA
+    state = (state ^ (state >> np.uint64(30))) * _FIRST
+    state = (state ^ (state >> np.uint64(27))) * _SECOND
+    state ^= state >> np.uint64(31)
+    drawn: NDArray[np.float64] = (state >> np.uint64(32)).astype(np.float64) * 2.0**-32
+    return drawn

@@ -12,7 +12,7 @@ from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.pretraining.examples.base import Bools
 from training.pretraining.masking.base import MaskingBatch, Offsets
-from training.pretraining.masking.tokens import WholeWordMasking, words
+from training.pretraining.masking.words import WholeWordMasking, words
 
 
 class PhraseList:

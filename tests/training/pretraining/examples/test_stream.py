@@ -26,7 +26,7 @@ from training.corpus.shards import Corpus, Document
 from training.pretraining.examples import BUILDERS
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.examples.stream import START, Cursor, ExampleStream
-from training.pretraining.masking.tokens import TokenMasking
+from training.pretraining.masking.words import TokenMasking
 
 SPECIAL = special_ids()
 SHARDS = [[[9, 7, 8], [12, 5], [6]], [[30, 4], [8, 8, 8, 8, 8]], [[5] * 12, [3, 3], [40], [2]]]

@@ -1,6 +1,6 @@
 import numpy as np
 
-from training.pretraining.masking.counter_rng import ACTION, ORDER, uniform
+from training.pretraining.masking.base import ACTION, ORDER, uniform
 
 GAMMA, MIX_1, MIX_2, BITS = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 2**64 - 1
 

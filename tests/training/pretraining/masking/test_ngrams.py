@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bert.errors import ConfigError
 from tests.support.masked_words import SPECIAL, WORDS, example, keys
 from tests.support.pretraining_documents import MASK
-from training.pretraining.masking.counter_rng import LENGTH, ORDER, uniform
-from training.pretraining.masking.ngrams import NGramMasking
+from training.pretraining.masking.base import LENGTH, ORDER, uniform
+from training.pretraining.masking.words import NGramMasking
 
 
 def flat(words: list[list[int]]) -> list[int]:

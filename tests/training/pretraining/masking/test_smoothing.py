@@ -11,7 +11,7 @@ from tests.support.pretraining_documents import FIRST, UNK, special_ids
 from training.corpus.shards import Corpus
 from training.pretraining.data import masking
 from training.pretraining.examples.base import Example, SpecialIds
-from training.pretraining.masking.tokens import TokenMasking
+from training.pretraining.masking.words import TokenMasking
 from training.pretraining.settings import PretrainSettings
 
 DRAWS = 20_000

@@ -12,9 +12,8 @@ from bert.errors import ConfigError
 from tests.support.masked_words import SPECIAL, WORDS, example, keys
 from tests.support.pretraining_documents import MASK
 from training.pretraining.examples.base import Example
-from training.pretraining.masking.base import MaskingBatch
-from training.pretraining.masking.counter_rng import LENGTH, ORDER, uniform
-from training.pretraining.masking.spans import SpanMasking
+from training.pretraining.masking.base import LENGTH, ORDER, MaskingBatch, uniform
+from training.pretraining.masking.words import SpanMasking
 
 
 def reference(masking: SpanMasking, given_example: Example, key: int) -> list[tuple[int, int]]:

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from tests.support.pretraining_documents import CLS, FIRST, MASK, PAD, SEP, UNK, special_ids
 from training.pretraining.examples.base import Example, MaskedExample
 from training.pretraining.masking import KINDS
-from training.pretraining.masking.base import Masking
-from training.pretraining.masking.counter_rng import ACTION, ORDER, PIECE, uniform
+from training.pretraining.masking.base import ACTION, ORDER, PIECE, Masking, uniform
 from training.pretraining.masking.phrases import PhraseList
-from training.pretraining.masking.similar_words import WordTable
-from training.pretraining.masking.tokens import TokenMasking, WholeWordMasking
-from training.pretraining.masking.word_neighbours import neighbours
+from training.pretraining.masking.similar_words import WordTable, neighbours
+from training.pretraining.masking.words import TokenMasking, WholeWordMasking
 
 SPECIAL = special_ids()
 TEXTS = st.lists(

@@ -11,9 +11,14 @@ from bert.tokenizer import Tokenizer
 from tests.support.pretraining_documents import document
 from training.corpus.shards import Corpus, Document, write_index, write_shard
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.masking import word_neighbours
-from training.pretraining.masking.similar_words import WordTable
-from training.pretraining.masking.word_neighbours import frequent_words, neighbours, of_pieces, of_words
+from training.pretraining.masking import similar_words
+from training.pretraining.masking.similar_words import (
+    WordTable,
+    frequent_words,
+    neighbours,
+    of_pieces,
+    of_words,
+)
 
 PIECES = [
     "[PAD]",
@@ -91,7 +96,7 @@ def test_words_are_those_of_the_corpus(tmp_path: Path) -> None:
 
 
 def test_the_most_frequent_words_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_neighbours, "MAX_WORDS", 1)
+    monkeypatch.setattr(similar_words, "MAX_WORDS", 1)
     found = frequent_words(corpus(tmp_path, TEXT), SpecialIds.load(tmp_path))
     assert {n: words.tolist() for n, words in found.items()} == {1: [[5]]}  # cat: three times
 
