@@ -11,10 +11,13 @@ from tests.support.bert_reference import fill
 from tests.support.objectives import config, filled
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
-from training.pretraining.objectives.left_to_right import LeftToRight
-from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import (
+    LeftToRight,
+    MaskedLanguageModel,
+    MaskedLanguageModelWithPairs,
+    SpanBoundary,
+)
 from training.pretraining.objectives.replaced_token import ReplacedToken
-from training.pretraining.objectives.span import SpanBoundary
 from training.pretraining.settings import DistillationSettings, ReplacedTokenSettings
 
 

@@ -90,7 +90,7 @@ def fill(objective: Objective, tokenizer: Tokenizer, chosen: Sequence[Gap], top_
     objective.eval()
     examples = [_example(gap, tokenizer) for gap in chosen]
     longest = max(len(example.ids) for example in examples)
-    logits = objective.masked_logits(collate(examples, tokenizer.pad_id, longest, packed=False).to(device))
+    logits, _ = objective.logits(collate(examples, tokenizer.pad_id, longest, packed=False).to(device))
     objective.train(was_training)
     if logits is None:
         return []

@@ -22,7 +22,7 @@ from training.core.distributed import Processes
 from training.core.train_loop import StepData, TrainLoop
 from training.pretraining.data import Batches
 from training.pretraining.objectives.base import Objective
-from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.objectives.language_models import MaskedLanguageModel
 from training.pretraining.plan import Plan
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import make_loop

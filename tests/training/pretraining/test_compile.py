@@ -11,7 +11,7 @@ from tests.support.every_objective import MAKERS
 from tests.support.objectives import PAD, batch, config, filled, gradients
 from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.base import Objective
-from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.objectives.language_models import MaskedLanguageModel
 from training.pretraining.trainer import compile_parts
 
 # torch.compile looks at the gradient of every tensor that it meets. It hides the warning about that of a tensor inside

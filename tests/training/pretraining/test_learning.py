@@ -15,7 +15,7 @@ from training.pretraining.data import Batches, held_out_examples, masking
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.objectives import build
 from training.pretraining.objectives.base import Objective, encode
-from training.pretraining.objectives.left_to_right import LeftToRight, causal_mask
+from training.pretraining.objectives.language_models import LeftToRight, causal_mask
 from training.pretraining.pretrain_batch import collate
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import make_loop

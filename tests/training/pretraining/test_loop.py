@@ -17,7 +17,7 @@ from training.core.train_loop import TrainLoop
 from training.corpus.shards import Corpus
 from training.pretraining.data import Batches, masking
 from training.pretraining.examples.base import SpecialIds
-from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import MaskedLanguageModelWithPairs
 from training.pretraining.settings import PretrainSettings
 from training.pretraining.trainer import make_loop
 

@@ -5,7 +5,7 @@ from bert.config import BertConfig
 from training.pretraining import mfu
 from training.pretraining.mfu import Utilisation, count_flops, matmul_peak
 from training.pretraining.new_model import ModelSettings, new_config
-from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.objectives.language_models import MaskedLanguageModel
 
 CPU = torch.device("cpu")
 

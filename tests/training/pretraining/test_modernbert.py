@@ -17,7 +17,7 @@ from tests.support.objectives import PAD, examples, filled, without_spans
 from tests.support.pretraining_runs import checkpoints, losses, step_of
 from training.pretrain import pretrain
 from training.pretraining.new_model import ModelSettings, new_config
-from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.objectives.language_models import MaskedLanguageModel
 from training.pretraining.pretrain_batch import collate
 from training.pretraining.settings import PretrainSettings
 

@@ -26,7 +26,7 @@ from training.pretraining.data import held_out_examples, masking
 from training.pretraining.examples.base import MaskedExample, SpecialIds
 from training.pretraining.fill_mask import fill as fill_gaps
 from training.pretraining.fill_mask import gaps
-from training.pretraining.objectives.mlm import MaskedLanguageModel
+from training.pretraining.objectives.language_models import MaskedLanguageModel
 from training.pretraining.pretrain_batch import collate
 from training.pretraining.settings import PretrainSettings
 
@@ -93,7 +93,7 @@ def test_transformers_has_its_class_and_its_loss(corpus: Path, model: Path, tmp_
     labels = torch.full(batch.real.shape, -100)
     labels.view(-1)[batch.masked] = batch.labels
     with torch.no_grad():
-        found = read_model(tmp_path).eval().masked_logits(batch)
+        found = read_model(tmp_path).eval().logits(batch)[0]
         expected = theirs(batch.input_ids, attention_mask=batch.real.long(), labels=labels)
     assert found is not None
     torch.testing.assert_close(found, expected.logits.flatten(0, 1)[batch.masked], atol=1e-4, rtol=1e-4)

@@ -9,8 +9,11 @@ from torch.nn import functional as F
 
 from bert.config import BertConfig
 from training.pretraining.examples.base import MaskedExample
-from training.pretraining.objectives.left_to_right import LeftToRight
-from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import (
+    LeftToRight,
+    MaskedLanguageModel,
+    MaskedLanguageModelWithPairs,
+)
 from training.pretraining.objectives.replaced_token import ReplacedToken
 from training.pretraining.pretrain_batch import collate
 from training.pretraining.validation import evaluate, unigram_entropy
@@ -82,8 +85,8 @@ def test_the_size_of_the_batches_changes_nothing(monkeypatch: pytest.MonkeyPatch
 
 def test_a_model_that_knows_the_words_scores_full() -> None:
     class Oracle(MaskedLanguageModel):
-        def masked_logits(self, batch):  # type: ignore[no-untyped-def]
-            return 100.0 * F.one_hot(batch.labels, V).float()
+        def logits(self, batch):  # type: ignore[no-untyped-def]
+            return 100.0 * F.one_hot(batch.labels, V).float(), None
 
     found = evaluate(Oracle(CONFIG), examples(), pad_id=0)
     assert found["mlm_accuracy"] == 1.0 and "pair_accuracy" not in found

@@ -16,8 +16,11 @@ from bert.tokenizer import Tokenizer
 from tests.support.tokenizers import KINDS, backend_of
 from training.corpus.shards import Corpus, Document, write_index, write_shard
 from training.pretraining.fill_mask import Filled, Gap, _shown, _text, fill, gaps, readable
-from training.pretraining.objectives.left_to_right import LeftToRight
-from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import (
+    LeftToRight,
+    MaskedLanguageModel,
+    MaskedLanguageModelWithPairs,
+)
 from training.pretraining.pretrain_batch import PretrainBatch
 from training.report.pretraining import (
     PretrainReport,
@@ -106,8 +109,8 @@ def id_of(piece: str) -> int:
 class Oracle(MaskedLanguageModel):
     """Knows every word, but is a little unsure."""
 
-    def masked_logits(self, batch: PretrainBatch) -> Tensor:
-        return 5.0 * torch.nn.functional.one_hot(batch.labels, len(VOCABULARY) + 3).float()
+    def logits(self, batch: PretrainBatch) -> tuple[Tensor, None]:
+        return 5.0 * torch.nn.functional.one_hot(batch.labels, len(VOCABULARY) + 3).float(), None
 
 
 def config(**changes: Any) -> BertConfig:

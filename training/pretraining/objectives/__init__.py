@@ -4,10 +4,13 @@ from bert.checkpoint.base_models import resolve_base
 from bert.config import BertConfig
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation, load_teacher
-from training.pretraining.objectives.left_to_right import LeftToRight
-from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import (
+    LeftToRight,
+    MaskedLanguageModel,
+    MaskedLanguageModelWithPairs,
+    SpanBoundary,
+)
 from training.pretraining.objectives.replaced_token import ReplacedToken
-from training.pretraining.objectives.span import SpanBoundary
 from training.pretraining.settings import PretrainSettings
 
 

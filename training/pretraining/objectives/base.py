@@ -52,16 +52,17 @@ class Objective(nn.Module, ABC):
         """Return the number of targets of each loss of `weights`, without a pass through the model."""
 
     @abstractmethod
-    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def totals(self, batch: PretrainBatch) -> dict[str, Tensor]:
         """Return each loss of `weights`, summed over its targets."""
 
-    def masked_logits(self, batch: PretrainBatch) -> Tensor | None:
-        """Return logits (M, V) of the masked words; None without an MLM head."""
-        return None
+    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
+        """Return each loss of `weights`, summed over its targets, with their number."""
+        targets = self.targets(batch)
+        return {name: Loss(total, targets[name]) for name, total in self.totals(batch).items()}
 
     def logits(self, batch: PretrainBatch) -> tuple[Tensor | None, Tensor | None]:
-        """Return `masked_logits` and logits (N, 2) of the pair labels, from one pass; None for a missing head."""
-        return self.masked_logits(batch), None
+        """Return logits (M, V) of the masked words and (N, 2) of the pair labels, from one pass; None for a missing head."""
+        return None, None
 
     clipped_apart: tuple[str, ...] = ()
     """Beginnings of names of parameters whose gradients have a norm of their own for `max_grad_norm`."""

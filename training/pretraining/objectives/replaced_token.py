@@ -1,6 +1,10 @@
-"""ELECTRA: a small generator replaces the masked words, and the model detects the replacements."""
+"""ELECTRA: a small generator replaces the masked words, and the model detects the replacements.
 
-from collections.abc import Mapping
+R rows of T tokens, M masked positions, V vocabulary, E width of the embeddings.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,13 +17,12 @@ from bert.checkpoint.weight_files import has_weights
 from bert.config import BertConfig
 from bert.errors import ConfigError
 from bert.nn.checkpoint import load_into, save_weights
-from bert.nn.heads import BertForMaskedLM
-from bert.nn.losses import Loss, cross_entropy
+from bert.nn.heads import BertForMaskedLM, BertHead
+from bert.nn.losses import cross_entropy
 from bert.nn.pretraining_heads import BertForReplacedTokenDetection, DiscriminatorPredictions
-from training.pretraining.generator import generator_config, offsets, rebase, share
 from training.pretraining.objectives.base import Objective, encode, select
 from training.pretraining.pretrain_batch import PretrainBatch
-from training.pretraining.settings import ReplacedTokenSettings
+from training.pretraining.settings import ReplacedTokenSettings, Sharing
 
 GENERATOR = "generator"
 """Folder of the generator in that of the model."""
@@ -69,9 +72,9 @@ class ReplacedToken(Objective):
             self.clipped_apart = ("generator.",)
         share(self.model, self.generator, settings.embedding_sharing)
 
-    def masked_logits(self, batch: PretrainBatch) -> Tensor:
-        """Return the generator's logits (M, V)."""
-        return self.generator.score(select(encode(self.generator, batch), batch.masked))
+    def logits(self, batch: PretrainBatch) -> tuple[Tensor, None]:
+        """Return the generator's logits (M, V) of the words."""
+        return self.generator.score(select(encode(self.generator, batch), batch.masked)), None
 
     def targets(self, batch: PretrainBatch) -> dict[str, int]:
         """Return the numbers of masked positions and of tokens."""
@@ -89,14 +92,14 @@ class ReplacedToken(Objective):
             logits.float(), replaced.float(), weight=real.float(), reduction="sum"
         )
 
-    def forward(self, batch: PretrainBatch) -> dict[str, Loss]:
+    def totals(self, batch: PretrainBatch) -> dict[str, Tensor]:
         """Return `mlm`, the generator's over masked positions, and `replaced_token`, over all tokens."""
         states = select(encode(self.generator, batch), batch.masked)
         proposals, words = self.proposed(states, batch.labels)
         ids, replaced = replace_tokens(batch, proposals, self.temperature)
         hidden = encode(self.model, batch, ids)
         detected = self.detection_loss(hidden, batch.position_ids, replaced, batch.real)
-        return {"mlm": Loss(words, len(batch.labels)), "replaced_token": Loss(detected, batch.tokens)}
+        return {"mlm": words, "replaced_token": detected}
 
     def load_base(self, folder: Path) -> list[str]:
         """Fill both models from a checkpoint with its generator beside it; return the names that stay fresh.
@@ -159,3 +162,101 @@ def sample(logits: Tensor) -> Tensor:
     """Draw a class (M,) from logits (M, K): the largest after adding Gumbel noise, which is -log of an exponential."""
     noise = torch.empty_like(logits, dtype=torch.float32).exponential_()
     return (logits.float() - noise.log()).argmax(-1)
+
+
+def generator_config(
+    config: BertConfig, width: float = 0.25, depth: float = 1.0, *, shared: bool = True
+) -> BertConfig:
+    """Return the shape of a generator with `width` of the discriminator's heads and `depth` of its layers.
+
+    Heads have the discriminator's size. Next to a BERT, or another family with BERT's body, it is an ELECTRA.
+    Raises ConfigError where a narrower model of the family cannot share the embeddings (`shared`).
+    """
+    heads = max(1, round(config.num_attention_heads * width))
+    layers, narrow = max(1, round(config.num_hidden_layers * depth)), heads * config.head_size
+    is_electra = config.is_plain_body and not config.family.discriminator
+    shape = replace(config, model_type="electra") if is_electra else config
+    if "embedding_size" not in shape.family.own_keys and narrow != config.hidden_size and shared:
+        raise ConfigError(
+            f"a generator {narrow} wide cannot share embeddings {config.hidden_size} wide in a {config.model_type} model: "
+            "set replaced_token.generator_width to 1, or embedding_sharing to none"
+        )
+    return replace(
+        shape,
+        body=shape.body.shortened(layers, keeps_width=narrow == config.embedding_width),
+        hidden_size=narrow,
+        embedding_size=config.embedding_width if "embedding_size" in shape.family.own_keys else 0,
+        num_attention_heads=heads,
+        intermediate_size=max(1, config.intermediate_size * heads // config.num_attention_heads),
+        num_hidden_layers=layers,
+        num_hidden_groups=min(config.num_hidden_groups, layers),
+    )
+
+
+class OffsetEmbedding(nn.Embedding):
+    """Table (V, E) of offsets from another table, whose own vectors get no gradient from here.
+
+    Gradient-disentangled sharing: E_D = sg(E_G) + E_Δ (He et al. 2021, arXiv 2111.09543, section 3.3).
+    """
+
+    def __init__(self, origin: nn.Embedding) -> None:
+        """Start without an offset."""
+        super().__init__(origin.num_embeddings, origin.embedding_dim, padding_idx=origin.padding_idx)
+        nn.init.zeros_(self.weight)
+        self._origin = (origin,)  # in a tuple it is no submodule: its weights are the generator's
+
+    @property
+    def origin(self) -> nn.Embedding:
+        """Table that the offsets are added to."""
+        return self._origin[0]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Embed ids (...) to (..., E)."""
+        return F.embedding(ids, self.origin.weight.detach()) + super().forward(ids)
+
+
+def share(model: BertHead, generator: BertForMaskedLM, sharing: Sharing) -> None:
+    """Make the generator's embeddings those of the model, or the model's those of the generator and an offset.
+
+    `all` shares the tables and, where it is as wide, the norm, as google-research/electra does;
+    `gradient_disentangled` each table. Raises ConfigError for embeddings of other shapes.
+    """
+    if sharing == "none":
+        return
+    ours, theirs = model.bert.embeddings, generator.bert.embeddings
+    for name, part in list(ours.named_children()):
+        other = theirs.get_submodule(name)
+        if _shapes(part) != _shapes(other):
+            if isinstance(part, nn.Embedding):
+                raise ConfigError(
+                    f"the generator's {name} {_shapes(other)} and the model's {_shapes(part)} cannot be shared"
+                )
+        elif sharing == "all":
+            theirs.add_module(name, part)
+        elif isinstance(part, nn.Embedding) and part.weight.requires_grad:
+            assert isinstance(other, nn.Embedding)
+            ours.add_module(name, OffsetEmbedding(other))
+    generator.cls.predictions.decoder.weight = generator.bert.embeddings.word_embeddings.weight
+
+
+def offsets(model: BertHead) -> Iterator[tuple[str, OffsetEmbedding]]:
+    """Yield the tables of a model that are offsets from the generator's, by the names of their weights."""
+    for name, part in model.bert.embeddings.named_children():
+        if isinstance(part, OffsetEmbedding):
+            yield f"bert.embeddings.{name}.weight", part
+
+
+@torch.no_grad()
+def rebase(model: BertHead, *, keep_origin: bool) -> None:
+    """Turn tables that were read into a model's offsets into offsets.
+
+    Without `keep_origin` the generator's tables become the model's, and the offsets zero.
+    """
+    for _, table in offsets(model):
+        if not keep_origin:
+            table.origin.weight.copy_(table.weight)
+        table.weight.sub_(table.origin.weight)
+
+
+def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
+    return [tuple(parameter.shape) for parameter in part.parameters()]

@@ -16,7 +16,7 @@ from tests.support.objectives import batch, config, filled, gradients
 from tests.support.pretraining_runs import SMALL, TINY
 from training.pretrain import pretrain
 from training.pretraining.objectives.base import Objective
-from training.pretraining.objectives.mlm import MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import MaskedLanguageModelWithPairs
 from training.pretraining.settings import PretrainSettings
 
 SHAPES = [(1, 1), (2, 1), (1, 2), (2, 2)]

@@ -13,10 +13,13 @@ from training.pretraining.mfu import Utilisation
 from training.pretraining.new_model import ModelSettings, new_config
 from training.pretraining.objectives.base import Objective
 from training.pretraining.objectives.distillation import Distillation
-from training.pretraining.objectives.left_to_right import LeftToRight
-from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import (
+    LeftToRight,
+    MaskedLanguageModel,
+    MaskedLanguageModelWithPairs,
+    SpanBoundary,
+)
 from training.pretraining.objectives.replaced_token import ReplacedToken
-from training.pretraining.objectives.span import SpanBoundary
 from training.pretraining.settings import DistillationSettings, ReplacedTokenSettings
 
 CONFIG = config(

@@ -11,7 +11,7 @@ from tests.support.bert_reference import assert_same, their_config
 from tests.support.every_objective import make
 from tests.support.objectives import MAX_TOKENS, batch, gradients
 from training.pretraining.objectives.base import Objective, encode
-from training.pretraining.objectives.left_to_right import causal_mask
+from training.pretraining.objectives.language_models import causal_mask
 from training.pretraining.pretrain_batch import PretrainBatch
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=6)

@@ -14,7 +14,7 @@ from bert.nn.losses import IGNORED
 from tests.support.bert_reference import assert_same, their_config
 from tests.support.objectives import MAX_TOKENS, PAD, batch, config, examples, filled, gradients
 from training.pretraining.objectives.base import Objective
-from training.pretraining.objectives.mlm import MaskedLanguageModel, MaskedLanguageModelWithPairs
+from training.pretraining.objectives.language_models import MaskedLanguageModel, MaskedLanguageModelWithPairs
 from training.pretraining.pretrain_batch import PretrainBatch, collate
 
 LENGTHS = st.lists(st.integers(3, MAX_TOKENS), min_size=1, max_size=9)

@@ -23,9 +23,15 @@ from tests.support.every_objective import DEBERTA_V3, DETECTORS, deberta, make
 from tests.support.every_objective import electra as as_electra
 from tests.support.objectives import batch, config, filled, gradients
 from training.core import optim
-from training.pretraining.generator import OffsetEmbedding, generator_config, offsets
 from training.pretraining.objectives import replaced_token
-from training.pretraining.objectives.replaced_token import ReplacedToken, replace_tokens, sample
+from training.pretraining.objectives.replaced_token import (
+    OffsetEmbedding,
+    ReplacedToken,
+    generator_config,
+    offsets,
+    replace_tokens,
+    sample,
+)
 from training.pretraining.pretrain_batch import PretrainBatch
 from training.pretraining.settings import ReplacedTokenSettings
 
@@ -243,7 +249,7 @@ def test_a_base_goes_on_with_its_generator_or_a_fresh_one(
     seen = padded(objective)
     ids = seen.original_ids
     assert_same(again.model.bert(ids).detach(), objective.model.bert(ids).detach())
-    same = torch.allclose(again.masked_logits(seen), objective.masked_logits(seen), atol=1e-5)
+    same = torch.allclose(again.logits(seen)[0], objective.logits(seen)[0], atol=1e-5)
     assert same == with_generator
     if not with_generator:  # its embeddings are the model's
         theirs, ours = again.generator.bert.embeddings, again.model.bert.embeddings
@@ -347,7 +353,7 @@ def test_a_narrow_debertas_generator_is_loaded_too(tmp_path: Path) -> None:
     assert theirs.config.hidden_size == 16 and theirs.config.embedding_size == 32
     seen = padded(objective)
     logits = theirs(**inputs(seen, seen.input_ids)).logits.flatten(0, 1)[seen.masked]
-    assert_same(objective.masked_logits(seen).detach(), logits.detach())
+    assert_same(objective.logits(seen)[0].detach(), logits.detach())
 
 
 def test_a_generator_of_full_width_has_no_projection() -> None:

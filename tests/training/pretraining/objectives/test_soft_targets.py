@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bert.nn import losses
 from tests.support.bert_reference import assert_same
-from training.pretraining.objectives import soft_targets
-from training.pretraining.objectives.soft_targets import Decoded
+from training.pretraining.objectives import distillation
+from training.pretraining.objectives.distillation import Decoded
 
 POSITIONS, WIDTH, PIECES = 23, 8, 40
 
@@ -38,9 +38,9 @@ def gradients(loss: Tensor, of: Decoded) -> list[Tensor]:
 def test_slices_have_the_loss_and_gradients_of_the_whole(
     rows: int, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(soft_targets, "SLICE_LOGITS", rows * PIECES)
+    monkeypatch.setattr(distillation, "SLICE_LOGITS", rows * PIECES)
     ours, whole, theirs = decoded(1, bias=bias), decoded(1, bias=bias), decoded(2, width=5)
-    found = soft_targets.soft_targets(ours, theirs, 2.0)
+    found = distillation.soft_targets(ours, theirs, 2.0)
     expected = losses.soft_targets(logits(whole), logits(theirs).detach(), 2.0).total
     assert_same(found.detach(), expected.detach(), atol=1e-4)
     for mine, wanted in zip(gradients(found, ours), gradients(expected, whole), strict=True):
@@ -51,8 +51,8 @@ def test_slices_have_the_loss_and_gradients_of_the_whole(
 def test_half_precision_is_close_and_leaves_whole_gradients() -> None:
     ours, whole, theirs = decoded(1), decoded(1), decoded(2)
     with torch.autocast("cpu", torch.bfloat16):
-        found = soft_targets.soft_targets(ours, theirs, 2.0)
-    rough, exact = gradients(found, ours), gradients(soft_targets.soft_targets(whole, theirs, 2.0), whole)
+        found = distillation.soft_targets(ours, theirs, 2.0)
+    rough, exact = gradients(found, ours), gradients(distillation.soft_targets(whole, theirs, 2.0), whole)
     for mine, wanted in zip(rough, exact, strict=True):
         assert mine.dtype == torch.float32
         assert torch.nn.functional.cosine_similarity(mine.flatten(), wanted.flatten(), dim=0) > 0.99
@@ -72,8 +72,8 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_more_logits_than_a_slice_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(soft_targets, "SLICE_LOGITS", 9 * PIECES)
+    monkeypatch.setattr(distillation, "SLICE_LOGITS", 9 * PIECES)
     ours, theirs = decoded(1), decoded(2)
     with Largest() as largest:
-        soft_targets.soft_targets(ours, theirs, 2.0).backward()
+        distillation.soft_targets(ours, theirs, 2.0).backward()
     assert largest.numbers == 9 * PIECES < POSITIONS * PIECES

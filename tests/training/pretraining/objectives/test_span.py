@@ -13,7 +13,7 @@ from tests.support.every_objective import make
 from tests.support.objectives import CLS, FIRST_WORD, MAX_TOKENS, PAD, SEP, batch, examples
 from training.pretraining.examples.base import MaskedExample
 from training.pretraining.objectives.base import Objective
-from training.pretraining.objectives.span import SpanBoundary
+from training.pretraining.objectives.language_models import SpanBoundary
 from training.pretraining.pretrain_batch import collate
 
 
