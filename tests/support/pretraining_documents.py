@@ -6,8 +6,7 @@ import numpy as np
 
 from training.corpus.shards import Corpus, Document, write_index, write_shard
 from training.pretraining.examples.base import Example, SpecialIds
-from training.pretraining.examples.other_documents import OtherDocuments
-from training.pretraining.examples.text import Builder, Examples, Text
+from training.pretraining.examples.text import Builder, Examples, OtherDocuments, Text
 
 PAD, UNK, CLS, SEP, MASK, UNUSED = range(6)
 FIRST = 10

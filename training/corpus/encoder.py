@@ -14,7 +14,6 @@ import numpy as np
 import rjieba
 from numpy.typing import NDArray
 
-from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from training.corpus.shards import Document
 
@@ -39,12 +38,10 @@ class SentenceEncoder:
     """Encodes sentences to tokens, with flags for tokens that continue a word."""
 
     def __init__(self, tokenizer: Tokenizer, *, chinese: bool = False, segment_words: bool = False) -> None:
-        """Encode texts that are mostly `chinese` or not; `segment_words` finds Chinese words with jieba.
+        """Encode texts that are mostly `chinese` or not.
 
-        Raises ConfigError for `segment_words` with a tokenizer that does not split Chinese characters.
+        `segment_words` finds Chinese words with jieba, for a tokenizer that splits Chinese characters.
         """
-        if segment_words and not tokenizer.splits_chinese:
-            raise ConfigError("word_segmenter needs a tokenizer that makes each Chinese character a token")
         self._chinese = tokenizer.splits_chinese and (chinese or segment_words)
         self._spaces = tokenizer.splits_at_spaces
         self._cuts_words = tokenizer.cut_pattern is not None

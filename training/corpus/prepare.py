@@ -5,8 +5,11 @@ OUT/.prepare/00000.json     written once the shards of block 0 are in place
 OUT/corpus.json             written last
 """
 
+import fcntl
+import hashlib
 import json
 import multiprocessing
+import os
 import signal
 from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
@@ -15,21 +18,25 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from bert.errors import DataError, TrainingError
+from bert.errors import ConfigError, DataError, TrainingError
 from bert.files import file_sha256
 from bert.tokenizer import Tokenizer
 from training.core.progress import stage
 from training.core.signals import deaf_children
-from training.corpus.blocks import BEGINNING, Block, BlockStart, is_chosen, read_blocks, read_documents
-from training.corpus.bpe_vocabulary import train_bpe_vocabulary
-from training.corpus.plan import keep_plan, locked, make_plan
+from training.corpus.documents import (
+    BEGINNING,
+    Block,
+    BlockStart,
+    is_chosen,
+    read_blocks,
+    read_documents,
+    text_of,
+)
 from training.corpus.prepare_progress import PrepareProgress, usable_cores
-from training.corpus.readers import text_of
 from training.corpus.settings import PrepareSettings
-from training.corpus.shards import SPLITS, Shard, write_index
+from training.corpus.shards import SPLITS, Shard, write_index, write_json
 from training.corpus.text_files import TextFile, list_files
-from training.corpus.unigram_vocabulary import train_unigram_vocabulary
-from training.corpus.vocabulary import Texts, train_vocabulary
+from training.corpus.vocabulary import trained_tokenizer
 from training.corpus.worker import LOG_FOLDER, Note, start_worker, token_bytes, write_block
 
 WAITING_BLOCKS = 1
@@ -61,6 +68,69 @@ def _prepare(settings: PrepareSettings, files: tuple[TextFile, ...]) -> PrepareP
     return progress
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Make an output folder and lock it. Raises ConfigError where another run holds the lock."""
+    (folder / LOG_FOLDER).mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder / LOG_FOLDER, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system releases it when the process ends
+        yield
+    except BlockingIOError:
+        raise ConfigError(f"another bert-prepare is at work in {folder}") from None
+    finally:
+        os.close(handle)
+
+
+def make_plan(settings: PrepareSettings, files: tuple[TextFile, ...]) -> dict[str, Any]:
+    """Return everything that decides the content of the shards; the number of processes does not."""
+    free = {"config", "output_dir", "processes", "sources", "vocab_only", "tokenizer", "on_error"}
+    of_training = {"vocab_size", "uncased", "vocab_share", "model_type"}
+    plan = settings.model_dump(mode="json", exclude=free | of_training)
+    if settings.tokenizer is None:
+        plan |= {"vocab_size": settings.pieces, "uncased": settings.lowercases}
+        plan |= {"vocab_share": settings.vocab_share, "model_type": settings.model_type}
+    plan["tokenizer"] = _tokenizer_sha256(settings.tokenizer)
+    plan["sources"] = [_source(file) for file in files]
+    return plan
+
+
+def _source(file: TextFile) -> dict[str, Any]:
+    """Return what distinguishes a file from others; a data set of the hub has no size."""
+    source = {"path": file.path, "bytes": file.size, "column": file.source.column}
+    if file.format == "hub":
+        asked = file.source
+        source |= {"split": asked.hub_split, "config": asked.hub_config, "revision": asked.hub_revision}
+    return source
+
+
+def keep_plan(folder: Path, plan: dict[str, Any]) -> None:
+    """Write the plan in the first run, compare it in later ones. Raises ConfigError where they differ."""
+    file = folder / LOG_FOLDER / "plan.json"
+    if not file.is_file():
+        write_json(file, plan)
+        return
+    begun = json.loads(file.read_text(encoding="utf-8"))
+    for key in sorted({*plan, *begun}):
+        if plan.get(key) != begun.get(key):
+            raise ConfigError(
+                f"{folder} was begun with {key} {_short(begun.get(key))} and is now given {_short(plan.get(key))}: "
+                "take another output_dir, or remove this one"
+            )
+
+
+def _tokenizer_sha256(path: Path | None) -> str | None:
+    """Hash a tokenizer as this project saves it, whatever its file; None where one will be trained."""
+    if path is None:
+        return None
+    return hashlib.sha256(Tokenizer.load(path).to_json().encode()).hexdigest()
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 200 else text[:200] + " ..."
+
+
 def find_tokenizer(
     settings: PrepareSettings, files: tuple[TextFile, ...], progress: PrepareProgress
 ) -> Tokenizer:
@@ -79,16 +149,6 @@ def find_tokenizer(
             if (aside / name).is_file():
                 (aside / name).replace(folder / name)
     return Tokenizer.load(kept)
-
-
-def trained_tokenizer(settings: PrepareSettings, texts: Texts) -> Tokenizer:
-    """Train the vocabulary of the settings' family."""
-    match settings.model_type:
-        case "roberta" | "modernbert" as family:
-            return train_bpe_vocabulary(texts, settings.pieces, family)
-        case "albert" | "deberta-v2" as family:
-            return train_unigram_vocabulary(texts, settings.pieces, family, uncased=settings.lowercases)
-    return train_vocabulary(texts, settings.pieces, uncased=settings.lowercases, chinese=settings.is_chinese)
 
 
 def vocabulary_texts(settings: PrepareSettings, files: tuple[TextFile, ...]) -> Iterator[str]:

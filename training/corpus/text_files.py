@@ -22,17 +22,15 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class TextFile:
-    """One file, or one data set of the hub, and the place of its documents."""
+    """One file, or one data set of the hub."""
 
     path: str
     format: str
     """One of jsonl, parquet, text, hub."""
-    column: str = "text"
+    source: TextSource
+    """Source that names it, with the place of its texts."""
     size: int = 0
     """Bytes on disk; 0 if unknown."""
-    hub_split: str = "train"
-    hub_config: str | None = None
-    hub_revision: str | None = None
 
 
 def list_files(sources: Iterable[str | TextSource], besides: Path | None = None) -> tuple[TextFile, ...]:
@@ -56,9 +54,7 @@ def _files(source: TextSource) -> Iterator[TextFile]:
     if source.hub_revision is not None and path.exists():
         raise DataError(path, None, f"is here on disk, which has no revision {source.hub_revision!r}")
     if source.format == "hub" or is_saved(path):
-        yield TextFile(
-            source.path, "hub", source.column, 0, source.hub_split, source.hub_config, source.hub_revision
-        )
+        yield TextFile(source.path, "hub", source)
         return
     paths = _paths(path)
     if not paths:
@@ -67,7 +63,7 @@ def _files(source: TextSource) -> Iterator[TextFile]:
         raise DataError(path, None, "does not exist; a data set of the hub needs format: hub")
     for each in paths:
         kind = _format(each) if source.format == "auto" else source.format
-        yield TextFile(str(each), kind, source.column, each.stat().st_size)
+        yield TextFile(str(each), kind, source, each.stat().st_size)
 
 
 def _paths(path: Path) -> list[Path]:

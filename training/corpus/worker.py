@@ -11,9 +11,8 @@ import numpy as np
 from bert.errors import DataError
 from bert.tokenizer import Tokenizer
 from training.core.signals import end_with_parent
-from training.corpus.blocks import Block, StoredDocument, is_chosen
+from training.corpus.documents import Block, StoredDocument, is_chosen, text_of
 from training.corpus.encoder import BATCH_CHARACTERS, SentenceEncoder
-from training.corpus.readers import text_of
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings
 from training.corpus.shards import SPLITS, Document, write_json, write_shard

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.corpus.blocks import BEGINNING, is_chosen, read_blocks
+from training.corpus.documents import BEGINNING, is_chosen, read_blocks
 from training.corpus.text_files import TextFile, list_files
 
 

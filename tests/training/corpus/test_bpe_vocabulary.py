@@ -11,8 +11,9 @@ import transformers
 from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import ODD_TEXTS
-from training.corpus import bpe_vocabulary
-from training.corpus.bpe_vocabulary import Family, train_bpe_vocabulary
+from training.corpus import vocabulary
+from training.corpus.settings import VocabularyFamily
+from training.corpus.vocabulary import train_bpe_vocabulary
 
 ROOT = Path(__file__).parents[3]
 TEXTS = [
@@ -21,7 +22,7 @@ TEXTS = [
     "the the the 今天天气很好",
 ]
 CODE = f"""
-from training.corpus.bpe_vocabulary import train_bpe_vocabulary
+from training.corpus.vocabulary import train_bpe_vocabulary
 print(train_bpe_vocabulary(lambda: {TEXTS!r}, 320, "roberta").to_json())
 """
 
@@ -31,7 +32,7 @@ print(train_bpe_vocabulary(lambda: {TEXTS!r}, 320, "roberta").to_json())
     [("roberta", (0, 1, 2, 3, 299), 2), ("modernbert", (296, 298, 297, 295, 299), 1)],
 )
 def test_special_pieces_are_where_the_family_has_them(
-    tmp_path: Path, family: Family, ids: tuple[int, ...], between: int
+    tmp_path: Path, family: VocabularyFamily, ids: tuple[int, ...], between: int
 ) -> None:
     train_bpe_vocabulary(lambda: TEXTS, 300, family).save(tmp_path, segments=False)
     read = Tokenizer.load(tmp_path)
@@ -43,7 +44,7 @@ def test_special_pieces_are_where_the_family_has_them(
 @pytest.mark.parametrize(
     ("family", "name"), [("roberta", "RobertaTokenizer"), ("modernbert", "TokenizersBackend")]
 )
-def test_transformers_loads_it_as_its_class(tmp_path: Path, family: Family, name: str) -> None:
+def test_transformers_loads_it_as_its_class(tmp_path: Path, family: VocabularyFamily, name: str) -> None:
     ours = train_bpe_vocabulary(lambda: TEXTS, 320, family)
     ours.save(tmp_path, segments=False)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
@@ -71,16 +72,16 @@ def test_every_process_trains_the_same() -> None:
 
 
 def test_scripts_without_spaces_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpe_vocabulary, "MAX_UNSPACED", 500)
+    monkeypatch.setattr(vocabulary, "MAX_UNSPACED", 500)
     texts = [f"word{number} 今天天气" for number in range(1000)]
-    counted = list(bpe_vocabulary._counted(lambda: texts))
+    counted = list(vocabulary._spaced_texts(lambda: texts))
     assert 80 < len(counted) < 170
-    assert counted == list(bpe_vocabulary._counted(lambda: texts))
-    assert len(list(bpe_vocabulary._counted(lambda: ["only words"] * 1000))) == 1000
+    assert counted == list(vocabulary._spaced_texts(lambda: texts))
+    assert len(list(vocabulary._spaced_texts(lambda: ["only words"] * 1000))) == 1000
 
 
 def test_long_words_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    (text,) = bpe_vocabulary._counted(lambda: ["a\n b  " + "x" * 250])
+    (text,) = vocabulary._spaced_texts(lambda: ["a\n b  " + "x" * 250])
     assert text == f"a b {'x' * 100}\n{'x' * 100}\n{'x' * 50}"
 
 

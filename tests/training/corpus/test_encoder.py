@@ -8,9 +8,8 @@ import pytest
 import rjieba
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken, normalizers, pre_tokenizers
+from tokenizers import AddedToken
 
-from bert.errors import ConfigError
 from bert.text.wordpiece import from_vocabulary
 from bert.tokenizer import Tokenizer
 from training.corpus.encoder import PartTable, SentenceEncoder
@@ -110,11 +109,3 @@ def test_a_tokenizer_that_looks_over_spaces_is_asked_for_whole_sentences(tmp_pat
     assert not tokenizer.splits_at_spaces
     texts = ["c a b c", "a", "a b"]
     assert sentences_of(SentenceEncoder(tokenizer, chinese=True), texts) == tokenizer.ids(texts)
-
-
-def test_words_of_chinese_need_characters_taken_apart(tmp_path: Path) -> None:
-    other = backend(tmp_path)
-    other.normalizer = normalizers.BertNormalizer(handle_chinese_chars=False)
-    other.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    with pytest.raises(ConfigError, match="each Chinese character"):
-        SentenceEncoder(Tokenizer(other), segment_words=True)

@@ -16,8 +16,7 @@ import pytest
 from bert.errors import ConfigError, DataError
 from bert.tokenizer import Tokenizer
 from tests.support.shards import assert_hashes
-from training.corpus.plan import locked, make_plan
-from training.corpus.prepare import prepare
+from training.corpus.prepare import locked, make_plan, prepare
 from training.corpus.sentences import split_sentences
 from training.corpus.settings import PrepareSettings, TextSource
 from training.corpus.shards import Corpus

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bert.errors import DataError
-from training.corpus import readers
-from training.corpus.readers import read_records, text_of
+from training.corpus import documents
+from training.corpus.documents import read_records, text_of
 from training.corpus.settings import TextSource
 from training.corpus.text_files import list_files
 
@@ -155,7 +155,7 @@ def test_a_cut_file_is_named(tmp_path: Path, packed: str) -> None:
 
 
 def test_plain_text_without_a_blank_line_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 10)
+    monkeypatch.setattr(documents, "MAX_DOCUMENT_BYTES", 10)
     (tmp_path / "a.txt").write_text("one two\nthree\nfour five six\nend")
     assert read(tmp_path / "a.txt") == ["one two\nthree", "four five six", "end"]
 

@@ -12,23 +12,24 @@ from bert.errors import ConfigError
 from bert.tokenizer import Tokenizer
 from tests.support.odd_texts import ODD_TEXTS
 from tests.support.tokenizers import TRAINING_TEXTS
-from training.corpus import unigram_vocabulary
-from training.corpus.unigram_vocabulary import Family, train_unigram_vocabulary
+from training.corpus import vocabulary
+from training.corpus.settings import VocabularyFamily
+from training.corpus.vocabulary import train_unigram_vocabulary
 
 ROOT = Path(__file__).parents[3]
 CODE = f"""
-from training.corpus.unigram_vocabulary import train_unigram_vocabulary
+from training.corpus.vocabulary import train_unigram_vocabulary
 print(train_unigram_vocabulary(lambda: {TRAINING_TEXTS!r}, 200, "albert", uncased=True).to_json())
 """
 
 
-def trained(family: Family, uncased: bool = True, size: int = 150) -> Tokenizer:
+def trained(family: VocabularyFamily, uncased: bool = True, size: int = 150) -> Tokenizer:
     return train_unigram_vocabulary(lambda: TRAINING_TEXTS, size, family, uncased=uncased)
 
 
 @pytest.mark.parametrize(("family", "ids"), [("albert", (2, 0, 3, 1, 4)), ("deberta-v2", (1, 0, 2, 3, 109))])
 def test_special_pieces_are_where_the_family_has_them(
-    tmp_path: Path, family: Family, ids: tuple[int, ...]
+    tmp_path: Path, family: VocabularyFamily, ids: tuple[int, ...]
 ) -> None:
     trained(family, size=110).save(tmp_path)
     read = Tokenizer.load(tmp_path)
@@ -42,7 +43,9 @@ def test_special_pieces_are_where_the_family_has_them(
     ("family", "own"),
     [("albert", transformers.AlbertTokenizer), ("deberta-v2", transformers.DebertaV2Tokenizer)],
 )
-def test_transformers_has_the_same_ids(tmp_path: Path, family: Family, own: type, uncased: bool) -> None:
+def test_transformers_has_the_same_ids(
+    tmp_path: Path, family: VocabularyFamily, own: type, uncased: bool
+) -> None:
     ours = trained(family, uncased)
     ours.save(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": family}))
@@ -67,14 +70,14 @@ def test_every_process_trains_the_same() -> None:
 
 
 def test_the_rarest_characters_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unigram_vocabulary, "COVERAGE", 0.9)
+    monkeypatch.setattr(vocabulary, "COVERAGE", 0.9)
     made = train_unigram_vocabulary(lambda: ["abcab " * 20, "z"], 30, "albert", uncased=True)
     assert made.token_to_id("z") is None
     assert made.unk_id in made.ids(["z"])[0]
 
 
 def test_of_later_texts_only_known_words_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unigram_vocabulary, "MAX_WORDS", 2)
+    monkeypatch.setattr(vocabulary, "MAX_WORDS", 2)
     made = train_unigram_vocabulary(lambda: ["aa bb", "aa cc", "aa aa"], 30, "albert", uncased=True)
     assert made.token_to_id("▁aa") and made.token_to_id("c") is None
 

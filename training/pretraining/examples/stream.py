@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from bert.errors import ConfigError, DataError
 from training.corpus.shards import Corpus, Entry
 from training.pretraining.examples.base import Example, MaskedExample
-from training.pretraining.examples.other_documents import OtherDocuments
-from training.pretraining.examples.text import Builder, Examples, Offsets, Text
+from training.pretraining.examples.text import Builder, Examples, Offsets, OtherDocuments, Text
 from training.pretraining.masking.base import Keys, Masking
 from training.pretraining.masking.words import TokenMasking
 

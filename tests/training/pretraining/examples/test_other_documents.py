@@ -9,7 +9,7 @@ import pytest
 from bert.errors import DataError
 from tests.support.pretraining_documents import FIRST, document, numbered, write_corpus
 from training.corpus.shards import Document
-from training.pretraining.examples.other_documents import OtherDocuments
+from training.pretraining.examples.text import OtherDocuments
 
 LENGTHS = [[3, 4], [5], [2, 2, 2], [1] * 200, [7, 1]]
 

@@ -1,10 +1,13 @@
 """Raw text, a document at a time: json lines, parquet, plain text, data sets of the hub; never a whole file in memory.
 
-A reader yields undecoded bytes with their place; `text_of` decodes them in another process.
+A reader yields undecoded bytes with their place; `text_of` decodes them in another process. Documents come in blocks of a
+fixed size, whatever the number of processes: block n becomes shard n.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,10 +35,83 @@ class Record(NamedTuple):
     """Part of the file that was read by then, 0 to 1."""
 
 
+class BlockStart(NamedTuple):
+    """Start of a block: its number, its first document, and the records before it in its file."""
+
+    block: int = 0
+    document: int = 0
+    file: int = 0
+    records: int = 0
+
+
+BEGINNING = BlockStart()
+
+
+class StoredDocument(NamedTuple):
+    """A stored document and its place: index of the file, and line."""
+
+    file: int
+    line: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Documents of one shard, for one worker."""
+
+    start: BlockStart
+    end: BlockStart
+    records: list[StoredDocument]
+    bytes_read: int
+    """Bytes of all files read up to its end, as they lie on disk: compressed where the files are."""
+
+
+def read_blocks(
+    files: Sequence[TextFile], block_bytes: int, start: BlockStart = BEGINNING, max_documents: int = 0
+) -> Iterator[Block]:
+    """Cut the documents of all files into blocks of `block_bytes`; a document is never cut.
+
+    Begin at `start`, the end of a block of an earlier run. `max_documents` 0 reads all.
+    """
+    end, records, size, bytes_read = start, list[StoredDocument](), 0, 0
+    for record, end, bytes_read in read_documents(files, start, max_documents):
+        records.append(record)
+        size += len(record.data)
+        if size >= block_bytes:
+            end = end._replace(block=start.block + 1)
+            yield Block(start, end, records, bytes_read)
+            start, records, size = end, [], 0
+    if records:
+        yield Block(start, end._replace(block=start.block + 1), records, bytes_read)
+
+
+def read_documents(
+    files: Sequence[TextFile], start: BlockStart = BEGINNING, limit: int = 0
+) -> Iterator[tuple[StoredDocument, BlockStart, int]]:
+    """Yield each document from `start` on, the place after it, and the bytes read; a `limit` of 0 reads all."""
+    number, before = start.document, sum(file.size for file in files[: start.file])
+    for index in range(start.file, len(files)):
+        skipped = start.records if index == start.file else 0
+        for place, record in enumerate(read_records(files[index], skipped), skipped + 1):
+            if limit and number >= limit:
+                return
+            number += 1
+            after = BlockStart(start.block, number, index, place)
+            read = before + int(record.share * files[index].size)
+            yield StoredDocument(index, record.line, record.data), after, read
+        before += files[index].size
+
+
+def is_chosen(seed: int, document: int, share: float) -> bool:
+    """Choose a `share` of all documents by a hash of their numbers: neither order nor count matters."""
+    digest = hashlib.blake2b(f"{seed}:{document}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < share * 2**64
+
+
 def text_of(file: TextFile, data: bytes) -> str:
     """Decode a record; an empty text is no document. Raises ValueError with the reason."""
     if file.format == "jsonl":
-        return _json_text(data, file.column)
+        return _json_text(data, file.source.column)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -88,7 +164,7 @@ def _parquet(file: TextFile, skip: int) -> Iterator[Record]:
         with pq.ParquetFile(file.path) as table:
             _check_column(file, table.schema_arrow)
             row, rows = 0, table.metadata.num_rows
-            for batch in table.iter_batches(batch_size=256, columns=[file.column]):
+            for batch in table.iter_batches(batch_size=256, columns=[file.source.column]):
                 if row + len(batch) > skip:
                     for place, text in enumerate(batch.column(0).to_pylist(), row + 1):
                         if place > skip:
@@ -99,7 +175,7 @@ def _parquet(file: TextFile, skip: int) -> Iterator[Record]:
 
 
 def _check_column(file: TextFile, schema: pa.Schema) -> None:
-    column = file.column
+    column = file.source.column
     if column not in schema.names:
         have = ", ".join(map(repr, schema.names))
         raise DataError(file.path, None, f"has no column {column!r}; its columns are {have}")
@@ -110,9 +186,14 @@ def _check_column(file: TextFile, schema: pa.Schema) -> None:
 
 def _hub(file: TextFile, skip: int) -> Iterator[Record]:
     rows = open_dataset(
-        file.path, file.hub_split, file.hub_config, file.hub_revision, source=file.path, streaming=True
+        file.path,
+        file.source.hub_split,
+        file.source.hub_config,
+        file.source.hub_revision,
+        source=file.path,
+        streaming=True,
     )
-    column = file.column
+    column = file.source.column
     for row, content in enumerate(rows.skip(skip), skip + 1):
         if column not in content:
             have = ", ".join(map(repr, content))
